@@ -1,0 +1,132 @@
+"""The seam of every batching policy: what it is shown, what it answers.
+
+A policy belongs to one model's queue. It may keep state of its own, changed only in `on_arrival` and
+`on_done`; `choose` decides and changes nothing, so it may be asked as often as one likes.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from serving.vocabulary import NEVER_US
+
+
+class PieceView(Protocol):
+    """A request's rows that travel in one batch."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def deadline_us(self) -> int: ...
+    @property
+    def arrived_us(self) -> int: ...
+
+
+class LaneView(Protocol):
+    """Waiting pieces that may share a batch: same shapes, size bucket, parameters, allowed variants."""
+
+    @property
+    def rows(self) -> int:
+        """All waiting rows."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The size bucket, 0 without a size hint."""
+        ...
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that may answer, the preferred one first."""
+        ...
+
+    @property
+    def oldest_us(self) -> int:
+        """When the piece that waits longest arrived."""
+        ...
+
+    @property
+    def pieces(self) -> Sequence[PieceView]:
+        """Ordered by deadline, ties by arrival; never empty."""
+        ...
+
+
+class ReplicaView(Protocol):
+    """A variant on the slice that asks for work."""
+
+    def rows_max(self, size: int) -> int:
+        """The largest batch that the model, the SLO and the profile allow at this size bucket."""
+        ...
+
+    def predict_us(self, rows: int, size: int) -> float:
+        """Expected latency of a batch."""
+        ...
+
+
+class QueueView(Protocol):
+    """One model's queue as seen from one idle slice."""
+
+    @property
+    def lanes(self) -> Iterable[LaneView]: ...
+
+    def replica(self, variant: str) -> ReplicaView | None:
+        """The variant's replica on this slice, None where it is not resident."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """A finished batch, told to the policy of its model."""
+
+    variant: str
+    rows: int
+    size: int
+    compute_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Run the first `count` pieces of `lane` now as `variant`; the batch must start by `latest_start_us`.
+
+    `lane` None: wait, and ask again at `wake_us` or when the queue changes.
+    """
+
+    lane: LaneView | None = None
+    count: int = 0
+    rows: int = 0
+    variant: str = ""
+    latest_start_us: int = NEVER_US
+    wake_us: int = NEVER_US
+
+
+WAIT = Choice()
+
+
+class BatchingPolicy(Protocol):
+    """Decides for one model when a batch is worth running and which pieces go into it."""
+
+    def on_arrival(self, rows: int, lane: Hashable, now_us: int) -> None:
+        """A request of `rows` joined the queue; `lane` names what it may share a batch with."""
+        ...
+
+    def on_done(self, report: BatchReport, now_us: int) -> None:
+        """A batch of this model finished."""
+        ...
+
+    def choose(self, view: QueueView, now_us: int) -> Choice:
+        """What an idle slice should do for this model now."""
+        ...
+
+
+def take_prefix(pieces: Sequence[PieceView], rows_max: int) -> tuple[int, int]:
+    """How many leading pieces fit into `rows_max` rows, and their rows; at least one piece.
+
+    Never skips a piece, so a large one at the head cannot be overtaken for ever.
+    """
+    count, rows = 1, pieces[0].rows
+    for piece in pieces[1:rows_max] if len(pieces) > 1 else ():
+        if rows + piece.rows > rows_max:
+            break
+        count += 1
+        rows += piece.rows
+    return count, rows

@@ -1,0 +1,81 @@
+"""What passes between an edge and the core: a call goes in, exactly one reply comes back."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from serving.specs import Parameters, ServedModel
+from serving.tensor import Tensor
+from serving.vocabulary import Outcome
+
+
+class Call:
+    """One inference call as an edge understood it; already checked against the model's spec.
+
+    `inputs`: in the order of the spec, every one present, all with the same first dimension `rows`.
+    `size`: the size hint of the largest row (0 where the model has none).
+    `timeout_us`: what the client gave (the tightest of its ways to say it), from `arrived_us`; or None.
+    `variant`: pinned by the client, or "".
+    """
+
+    __slots__ = (
+        "arrived_us", "inputs", "model", "parameters", "rows", "size", "timeout_us", "variant",
+    )  # fmt: skip
+
+    def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
+        self.model = model
+        self.inputs = inputs
+        self.rows = rows
+        self.size = 0
+        self.timeout_us: int | None = None
+        self.variant = ""
+        self.parameters: Parameters = ()
+        self.arrived_us = 0
+
+
+class Reply:
+    """How a call ended. `outputs` (in the order of the spec) only where the outcome is COMPLETED.
+
+    `queue_us` is arrival to dispatch, `compute_us` the worker's measured run, `batch_rows` the rows
+    of the batch; zero where none of it happened. `detail` is a sentence for people.
+    """
+
+    __slots__ = ("batch_rows", "compute_us", "detail", "outcome", "outputs", "queue_us", "variant")
+
+    def __init__(self, outcome: Outcome, detail: str = "") -> None:
+        self.outcome = outcome
+        self.detail = detail
+        self.outputs: Sequence[Tensor] = ()
+        self.variant = ""
+        self.queue_us = 0
+        self.compute_us = 0
+        self.batch_rows = 0
+
+
+class Serving(Protocol):
+    """The core as the edges see it; `serving.runtime.gateway.Gateway` is the one behind the servers."""
+
+    models: Mapping[str, ServedModel]
+
+    @property
+    def ready(self) -> bool:
+        """True while new requests are welcome and every model has a replica."""
+        ...
+
+    def model_ready(self, name: str) -> bool:
+        """Whether a replica of the model can take a batch now or after the running one."""
+        ...
+
+    def now_us(self) -> int:
+        """The one clock of the deployment, integer microseconds, monotonic."""
+        ...
+
+    def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
+        """Take a call; `deliver` is called exactly once, on the event loop.
+
+        Returns the request's id for `cancel`, or 0 where it was answered (rejected) before returning.
+        """
+        ...
+
+    def cancel(self, request_id: int) -> None:
+        """The client is gone: free queued work; `deliver` gets CLIENT_GONE unless it was called before."""
+        ...

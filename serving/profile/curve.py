@@ -1,0 +1,114 @@
+"""A measured profile of one variant on one kind of slice: latency over rows, per size bucket.
+
+Latency is not affine in the batch (cache and bandwidth steps), so the curve is the measured points made
+non-decreasing by isotonic regression (pool adjacent violators, Barlow et al. 1972) and interpolated
+between neighbours; it is never extended beyond the largest measured batch.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """One measured batch: `size` is the size bucket (0: none), latencies are microseconds of compute."""
+
+    size: int
+    rows: int
+    p50_us: float
+    p95_us: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Latency over rows at one size; `rows` ascending, `latency_us` non-decreasing, same length >= 1."""
+
+    rows: tuple[int, ...]
+    latency_us: tuple[float, ...]
+
+    def at(self, rows: int) -> float:
+        """Latency of a batch of `rows`; beyond the last point its latency per row is carried on."""
+        place = bisect_left(self.rows, rows)
+        if place == len(self.rows):
+            return self.latency_us[-1] * rows / self.rows[-1]
+        if place == 0 or self.rows[place] == rows:
+            return self.latency_us[place]
+        left, right = self.rows[place - 1], self.rows[place]
+        low, high = self.latency_us[place - 1], self.latency_us[place]
+        return low + (high - low) * (rows - left) / (right - left)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything measured of a variant on a device kind. Raises ValueError where there is no point."""
+
+    model: str
+    variant: str
+    device_kind: str
+    points: tuple[Point, ...]
+    load_us: int = 0
+    memory_bytes: int = 0
+    source: str = ""  # where it comes from, for people
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise ValueError(f"a profile of {self.model} {self.variant} needs at least one measured point")
+
+    def curves(self) -> dict[int, Curve]:
+        """Curves by size bucket, ascending."""
+        ordered = sorted(self.points)
+        return {size: fit(points) for size, points in groupby(ordered, key=lambda point: point.size)}
+
+
+def fit(points: Iterable[Point]) -> Curve:
+    """The isotonic curve through the medians of `points` (one size, ascending rows)."""
+    chosen = list(points)
+    levels = isotonic([p.p50_us for p in chosen], [float(p.count) for p in chosen])
+    return Curve(tuple(p.rows for p in chosen), tuple(levels))
+
+
+def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The non-decreasing sequence nearest to `values` in weighted least squares."""
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, length
+    for value, weight in zip(values, weights, strict=True):
+        mean, total, length = value, weight, 1
+        while blocks and blocks[-1][0] > mean:
+            before, before_weight, before_length = blocks.pop()
+            mean = (mean * total + before * before_weight) / (total + before_weight)
+            total += before_weight
+            length += before_length
+        blocks.append((mean, total, length))
+    return [mean for mean, _, length in blocks for _ in range(length)]
+
+
+class Latency:
+    """What the scheduler asks of a profile: predictions and the largest batch that fits an SLO."""
+
+    __slots__ = ("_curves", "_fits", "_sizes")
+
+    def __init__(self, profile: Profile) -> None:
+        self._curves = profile.curves()
+        self._sizes = sorted(self._curves)
+        self._fits: dict[tuple[int, int], int] = {}
+
+    def predict_us(self, rows: int, size: int = 0) -> float:
+        """Latency of a batch at the smallest measured size that covers `size` (else the largest)."""
+        return self._curve(size).at(rows)
+
+    def rows_within(self, budget_us: int, size: int = 0) -> int:
+        """The largest measured batch whose latency is within `budget_us`, at least 1."""
+        key = (budget_us, size)
+        fit_rows = self._fits.get(key)
+        if fit_rows is None:
+            curve = self._curve(size)
+            fit_rows = self._fits[key] = max(
+                (n for n in range(1, curve.rows[-1] + 1) if curve.at(n) <= budget_us), default=1
+            )
+        return fit_rows
+
+    def _curve(self, size: int) -> Curve:
+        place = bisect_left(self._sizes, size)
+        return self._curves[self._sizes[min(place, len(self._sizes) - 1)]]

@@ -1,0 +1,87 @@
+"""Profiles on disk: `profiles/<device kind>/<model>.<variant>.json` is committed and comes first;
+`profiles/local/<device kind>/...` is what this machine measured by itself.
+
+A damaged, foreign or outdated file is named in `problems` and otherwise treated as absent.
+"""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import cast
+
+from serving.profile.curve import Point, Profile
+
+SCHEMA = 1
+
+
+class ProfileStore:
+    """Reads profiles and keeps what was measured here; `folder` is the project's `profiles/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.problems: list[str] = []
+
+    def read(self, device_kind: str, model: str, variant: str) -> Profile | None:
+        """The committed profile, else the local one, else None."""
+        for root in (self._folder, self._folder / "local"):
+            path = root / device_kind / f"{model}.{variant}.json"
+            if not path.is_file():
+                continue
+            try:
+                return parse(path.read_bytes(), (model, variant, device_kind), str(path))
+            except ValueError as error:
+                self.problems.append(f"{path}: ignored: {error}")
+        return None
+
+    def write_local(self, profile: Profile) -> Path:
+        """Keep a profile in `local/`, replacing the file in one step so that no reader sees half of it."""
+        path = self._folder / "local" / profile.device_kind / f"{profile.model}.{profile.variant}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"schema": SCHEMA} | asdict(profile)
+        del content["source"]
+        scratch = path.with_suffix(f".{os.getpid()}.part")
+        scratch.write_text(json.dumps(content, indent=1) + "\n")
+        scratch.replace(path)
+        return path
+
+
+def parse(content: bytes, identity: tuple[str, str, str], source: str) -> Profile:
+    """A profile from a file's bytes; ValueError says what is wrong with it.
+
+    `identity`: the model, variant and device kind that the file's place promises.
+    """
+    try:
+        fields = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
+        raise ValueError(f"expected a profile of schema {SCHEMA}")
+    found = tuple(fields.get(name) for name in ("model", "variant", "device_kind"))
+    if found != identity:
+        raise ValueError(f"it is a profile of {found}, its place says {identity}")
+    try:
+        points = tuple(_point(entry) for entry in fields["points"])
+        load_us, memory_bytes = int(fields["load_us"]), int(fields["memory_bytes"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a field is missing or of the wrong kind: {error}") from error
+    if len({(point.size, point.rows) for point in points}) != len(points):
+        raise ValueError("two points for the same rows and size")
+    return Profile(*identity, points, load_us, memory_bytes, source)
+
+
+def _point(entry: object) -> Point:
+    if not isinstance(entry, dict):
+        raise TypeError("a point must be an object")
+    fields = cast("dict[str, float]", entry)
+    point = Point(
+        size=int(fields["size"]),
+        rows=int(fields["rows"]),
+        p50_us=float(fields["p50_us"]),
+        p95_us=float(fields["p95_us"]),
+        count=int(fields["count"]),
+    )
+    numbers = (point.rows, point.count, point.p50_us, point.p95_us)
+    if point.size < 0 or not all(0 < number < float("inf") for number in numbers):
+        raise ValueError(f"impossible point {entry}")
+    return point

@@ -1,0 +1,104 @@
+"""Which batch to measure next: a coarse sweep that fits a time budget, refined when the slice is idle.
+
+Pure: it is told what was measured and answers with the next measurement. Batches double while the next
+one is expected to stay within the SLO, so no request could ever be harmed by a batch of that size, and
+none is measured that the scheduler would not form.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from serving.profile.curve import Point, Profile
+
+COARSE_REPEATS = 3
+REFINED_COUNT = 30  # enough for a median within a few per cent and a p95 that is not the maximum
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Run a batch of `rows` at `size`, `repeats` times or until `budget_us` has passed."""
+
+    rows: int
+    size: int
+    repeats: int
+    budget_us: int
+
+
+@dataclass(slots=True)
+class Sweep:
+    """The measuring of one variant on one slice. `sizes`: its size buckets, or (0,) without a hint."""
+
+    batch_max: int
+    slo_us: int
+    sizes: tuple[int, ...]
+    budget_us: float
+    _seen: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+    def take(self, rows: int, size: int, latencies_us: Sequence[int]) -> None:
+        """Enter a measurement's latencies; its time is taken off the budget."""
+        self._seen.setdefault((size, rows), []).extend(latencies_us)
+        self.budget_us -= sum(latencies_us)
+
+    def resume(self, profile: Profile) -> None:
+        """Continue from a stored profile: its quantiles stand for the latencies that were seen."""
+        for point in profile.points:
+            high = max(point.count // 20, 1)
+            seen = [int(point.p50_us)] * (point.count - high) + [int(point.p95_us)] * high
+            self._seen[point.size, point.rows] = seen
+
+    def next_coarse(self) -> Measurement | None:
+        """The next batch of the coarse sweep; None when it is complete or its budget is spent.
+
+        One row of every size always comes first, the costliest size before all: a profile without it
+        could not say which batches are safe.
+        """
+        for size in reversed(self.sizes):
+            if (size, 1) not in self._seen:
+                return Measurement(1, size, COARSE_REPEATS, max(int(self.budget_us), 1))
+        if self.budget_us <= 0:
+            return None
+        for rows, size in self._grid():
+            expected_us = self._expected_us(rows, size)
+            if (size, rows) not in self._seen and expected_us <= min(self.slo_us, self.budget_us):
+                return Measurement(rows, size, COARSE_REPEATS, int(self.budget_us))
+        return None
+
+    def next_refinement(self, budget_us: int) -> Measurement | None:
+        """A measurement within `budget_us` for an idle slice: missing batches first, then the least known."""
+        open_points = [
+            (len(self._seen.get((size, rows), ())), size, rows)
+            for rows, size in self._grid()
+            if self._expected_us(rows, size) <= min(self.slo_us, budget_us)
+        ]
+        count, size, rows = min(open_points, default=(REFINED_COUNT, 0, 0))
+        if count >= REFINED_COUNT:
+            return None
+        return Measurement(rows, size, COARSE_REPEATS, budget_us)
+
+    def points(self) -> tuple[Point, ...]:
+        """What was measured so far."""
+        return tuple(
+            Point(size, rows, _quantile(seen, 0.5), _quantile(seen, 0.95), len(seen))
+            for (size, rows), seen in sorted(self._seen.items())
+        )
+
+    def _grid(self) -> list[tuple[int, int]]:
+        """Batches in the order of their worth: doubling rows, the costliest size first in each."""
+        doubling = [1 << power for power in range(self.batch_max.bit_length()) if 1 << power < self.batch_max]
+        return [(rows, size) for rows in [*doubling, self.batch_max] for size in reversed(self.sizes)]
+
+    def _expected_us(self, rows: int, size: int) -> float:
+        """Cautious guess from the largest smaller batch of that size: latency in proportion to rows."""
+        seen = self._seen.get((size, rows))
+        if seen:
+            return _quantile(seen, 0.5)
+        below = [known for known_size, known in self._seen if known_size == size and known < rows]
+        if not below:
+            return float("inf")
+        nearest = max(below)
+        return _quantile(self._seen[size, nearest], 0.5) * rows / nearest
+
+
+def _quantile(values: Sequence[int], share: float) -> float:
+    ordered = sorted(values)
+    return float(max(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 1))

@@ -1,0 +1,233 @@
+"""The data plane's driver: calls in, replies out, batches to workers, time to the scheduler.
+
+It decides nothing. Every event is one synchronous call of the scheduler; its commands are carried out
+after the call has returned.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from serving.ports import Call, Reply
+from serving.profile.curve import Latency
+from serving.runtime.alarm import Alarm
+from serving.runtime.clock import now_us
+from serving.runtime.link import BatchResult, Link
+from serving.runtime.payloads import Pending, gather, join, scatter
+from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
+from serving.scheduler.requests import Request
+from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.slices import Replica
+from serving.specs import Limits, ServedModel
+from serving.tensor import ANY
+from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
+
+
+class Observer(Protocol):
+    """Who counts what happens; called on the event loop, must be cheap."""
+
+    def request_done(
+        self, model: str, outcome: Outcome, rows: int, latency_us: int, within_slo: bool
+    ) -> None: ...
+    def batch_done(self, model: str, variant: str, rows: int, compute_us: int) -> None: ...
+
+
+class Gateway:
+    """`serving.ports.Serving` over real workers. Made on the running event loop."""
+
+    def __init__(self, models: Iterable[ServedModel], limits: Limits, observer: Observer) -> None:
+        self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
+        self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
+        self._scheduler = Scheduler(self.models.values(), limits)
+        self._observer = observer
+        self._alarm = Alarm(self._wake)
+        self._links: dict[str, Link] = {}
+        self._pending: dict[int, Pending] = {}
+        self._batches: dict[int, RunBatch] = {}
+        self._count = 0
+        self._draining = False
+        self._plain = {name: _is_plain(model) for name, model in self.models.items()}
+        self._default = {name: (model.answering_variant,) for name, model in self.models.items()}
+
+    # what edges see
+
+    @property
+    def ready(self) -> bool:
+        """New requests are welcome and every model has a replica of its answering variant."""
+        return not self._draining and all(map(self.model_ready, self.models))
+
+    def model_ready(self, name: str) -> bool:
+        """Whether the model's answering variant is live."""
+        return self._scheduler.can_answer(name, self.models[name].answering_variant)
+
+    def now_us(self) -> int:
+        """The one clock."""
+        return now_us()
+
+    @property
+    def open_requests(self) -> int:
+        """Accepted calls without a reply."""
+        return len(self._pending)
+
+    def queue_rows(self, model: str) -> int:
+        """Rows that wait for a batch."""
+        return self._scheduler.queue_rows(model)
+
+    def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
+        """See `serving.ports.Serving.submit`."""
+        now = now_us()
+        self._count += 1
+        request = self._describe(call, now)
+        self._pending[request.id] = Pending(call, deliver)
+        commands = self._scheduler.arrive(request, now)
+        if commands:
+            self._execute(commands, now)
+            return 0
+        self._alarm.set(self._scheduler.wake_us, now)
+        return request.id
+
+    def cancel(self, request_id: int) -> None:
+        """See `serving.ports.Serving.cancel`."""
+        self._execute(self._scheduler.cancel(request_id), now_us())
+
+    def refused(self, model: str, outcome: Outcome) -> None:
+        """An edge turned a request away before it became a call."""
+        self._observer.request_done(model, outcome, 0, 0, False)
+
+    def stop_ready(self) -> None:
+        """Ready turns false; requests are still taken."""
+        self._draining = True
+
+    def drain(self) -> None:
+        """Refuse what comes from now on; what was accepted is answered."""
+        self._draining = True
+        self._scheduler.drain()
+
+    # what the fleet tells
+
+    def replica_up(self, link: Link, model: str, variant: str, replica: int, latency: Latency) -> None:
+        """A replica may be used (again), with what is known of its latency."""
+        now = now_us()
+        self._links[link.slice] = link
+        up = Replica(replica, variant, latency, self.models[model])
+        self._execute(self._scheduler.replica_up(link.slice, model, up, now), now)
+
+    def slice_down(self, slice_name: str, reason: str) -> None:
+        """A worker is gone, and its batches with it."""
+        now = now_us()
+        self._links.pop(slice_name, None)
+        self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
+        self._execute(
+            self._scheduler.slice_down(slice_name, f"the worker of slice {slice_name} {reason}", now), now
+        )
+
+    def hold(self, slice_name: str) -> None:
+        """Start no batch on the slice until `release`."""
+        self._scheduler.hold(slice_name)
+
+    def release(self, slice_name: str) -> None:
+        """The slice is free for batches again."""
+        now = now_us()
+        self._execute(self._scheduler.release(slice_name, now), now)
+
+    def is_idle(self, slice_name: str) -> bool:
+        """Whether nothing runs or waits there."""
+        return self._scheduler.is_idle(slice_name)
+
+    def batch_done(self, result: BatchResult) -> None:
+        """A worker computed a batch."""
+        now = now_us()
+        batch = self._batches.pop(result.batch_id, None)
+        if batch is None:
+            return
+        self._observer.batch_done(batch.model, batch.variant, batch.rows, result.compute_us)
+        commands = self._scheduler.batch_done(batch.id, result.compute_us, now)
+        for command in commands:  # the worker first: it is idle
+            if type(command) is RunBatch:
+                self._run(command)
+        self._keep_parts(batch, result)
+        self._execute([command for command in commands if type(command) is not RunBatch], now)
+
+    def batch_failed(self, batch_id: int, message: str) -> None:
+        """A model function raised."""
+        now = now_us()
+        if self._batches.pop(batch_id, None) is not None:
+            self._execute(self._scheduler.batch_failed(batch_id, message, now), now)
+
+    # steps
+
+    def _describe(self, call: Call, now: int) -> Request:
+        """The call as the scheduler sees it: no tensor in it."""
+        model = call.model
+        arrived_us = call.arrived_us or now
+        deadline_us = arrived_us + model.slo_us
+        if call.timeout_us is None:
+            request = Request(self._count, model.name, call.rows, arrived_us, deadline_us)
+        else:
+            expires_us = arrived_us + call.timeout_us
+            request = Request(self._count, model.name, call.rows, arrived_us, min(deadline_us, expires_us))
+            request.expires_us = expires_us
+        request.variants = (call.variant,) if call.variant else self._default[model.name]
+        hint = model.spec.size_hint
+        if hint is not None:
+            place = bisect_left(hint.buckets, call.size)
+            request.size = hint.buckets[min(place, len(hint.buckets) - 1)]
+        shapes: Hashable = ()
+        if not self._plain[model.name]:
+            shapes = tuple((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs)
+        request.lane_key = (call.variant, request.size, call.parameters, shapes)
+        return request
+
+    def _wake(self, now: int) -> None:
+        self._execute(self._scheduler.wake(now), now)
+
+    def _execute(self, commands: Sequence[Command], now: int) -> None:
+        for command in commands:
+            if type(command) is Answer:
+                self._answer(command, now)
+            elif type(command) is RunBatch:
+                self._run(command)
+            elif type(command) is ReplaceWorker:
+                self.on_stuck(command.slice, command.reason)
+        self._alarm.set(self._scheduler.wake_us, now)
+
+    def _run(self, batch: RunBatch) -> None:
+        self._batches[batch.id] = batch
+        pending = [self._pending[piece.request.id] for piece in batch.pieces]
+        link = self._links[batch.slice]
+        inputs = gather(batch.pieces, pending)
+        link.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
+
+    def _keep_parts(self, batch: RunBatch, result: BatchResult) -> None:
+        specs = self.models[batch.model].spec.outputs
+        first = 0
+        for piece in batch.pieces:
+            pending = self._pending.get(piece.request.id)
+            if pending is not None:
+                pending.parts[piece.first_row] = scatter(result.outputs, specs, first, piece.rows)
+                pending.compute_us += result.compute_us
+            first += piece.rows
+
+    def _answer(self, answer: Answer, now: int) -> None:
+        request = answer.request
+        pending = self._pending.pop(request.id)
+        reply = Reply(answer.outcome, answer.detail)
+        if answer.outcome is COMPLETED and answer.batch is not None:
+            try:
+                reply.outputs = join(pending.parts)
+            except ValueError as error:
+                reply = Reply(MODEL_ERROR, str(error))
+            reply.variant = answer.batch.variant
+            reply.batch_rows = answer.batch.rows
+            reply.compute_us = pending.compute_us
+        if request.started_us:
+            reply.queue_us = request.started_us - request.arrived_us
+        latency_us = now - request.arrived_us
+        within = reply.outcome.kind is Kind.COMPLETED and now <= request.deadline_us
+        self._observer.request_done(request.model, reply.outcome, request.rows, latency_us, within)
+        pending.deliver(reply)
+
+
+def _is_plain(model: ServedModel) -> bool:
+    """Whether every request of the model has the same inner shapes and datatypes."""
+    return all(spec.datatype != ANY and -1 not in spec.shape[1:] for spec in model.spec.inputs)

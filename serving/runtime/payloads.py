@@ -1,0 +1,93 @@
+"""The tensors of requests in flight: gathered into batches, and results handed back row by row.
+
+The scheduler knows pieces (rows of a request); here they meet their bytes. Nothing is copied on the way
+to the worker: a batch's input is the list of its requests' buffers.
+"""
+
+from collections.abc import Callable, Sequence
+
+from serving.ports import Call, Reply
+from serving.runtime.link import BatchInput, BatchOutput
+from serving.scheduler.requests import Piece
+from serving.specs import TensorSpec
+from serving.tensor import Buffer, Tensor
+
+
+class Pending:
+    """A call that waits for its answer. `parts`: outputs of the pieces done so far, by first row."""
+
+    __slots__ = ("call", "compute_us", "deliver", "parts")
+
+    def __init__(self, call: Call, deliver: Callable[[Reply], None]) -> None:
+        self.call = call
+        self.deliver = deliver
+        self.parts: dict[int, Sequence[Tensor]] = {}
+        self.compute_us = 0  # of the batches that it was in
+
+
+def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInput]:
+    """The inputs of a batch, each the buffers of its pieces in order."""
+    first = pending[0].call.inputs
+    inputs = []
+    for index, model_input in enumerate(first):
+        buffers: list[Buffer] = []
+        for piece, owner in zip(pieces, pending, strict=True):
+            tensor = owner.call.inputs[index]
+            if piece.rows == owner.call.rows:
+                buffers.append(tensor.data)
+            else:
+                buffers.append(cut_rows(tensor, piece.first_row, piece.rows))
+        inputs.append(BatchInput(model_input.datatype, model_input.shape[1:], buffers))
+    return inputs
+
+
+def cut_rows(tensor: Tensor, first: int, count: int) -> memoryview:
+    """The bytes of `count` rows from row `first` on; BYTES elements are found by their lengths."""
+    view = memoryview(tensor.data)
+    rows = tensor.shape[0]
+    if tensor.datatype != "BYTES":
+        width = len(view) // rows
+        return view[first * width : (first + count) * width]
+    per_row = 1
+    for dimension in tensor.shape[1:]:
+        per_row *= dimension
+    begin = _skip_elements(view, 0, first * per_row)
+    return view[begin : _skip_elements(view, begin, count * per_row)]
+
+
+def _skip_elements(view: memoryview, offset: int, count: int) -> int:
+    for _ in range(count):
+        offset += 4 + int.from_bytes(view[offset : offset + 4], "little")
+    return offset
+
+
+def scatter(
+    outputs: Sequence[BatchOutput], specs: Sequence[TensorSpec], first: int, rows: int
+) -> list[Tensor]:
+    """The outputs of `rows` rows of a batch from its row `first` on."""
+    return [
+        Tensor(spec.name, output.datatype, (rows, *output.dims), output.rows(first, rows))
+        for spec, output in zip(specs, outputs, strict=True)
+    ]
+
+
+def join(parts: dict[int, Sequence[Tensor]]) -> Sequence[Tensor]:
+    """The outputs of a request from those of its pieces, in the order of their rows.
+
+    ValueError where pieces differ in shape or datatype, as they may for a model with free output shapes.
+    """
+    ordered = [parts[first_row] for first_row in sorted(parts)]
+    if len(ordered) == 1:
+        return ordered[0]
+    joined = []
+    for tensors in zip(*ordered, strict=True):
+        head = tensors[0]
+        kinds = {(tensor.datatype, tensor.shape[1:]) for tensor in tensors}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"output {head.name} came in unlike shapes for parts of one request: {sorted(kinds)}"
+            )
+        rows = sum(tensor.shape[0] for tensor in tensors)
+        data = b"".join(tensor.data for tensor in tensors)
+        joined.append(Tensor(head.name, head.datatype, (rows, *head.shape[1:]), data))
+    return joined

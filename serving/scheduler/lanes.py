@@ -1,0 +1,121 @@
+"""A model's waiting pieces, in lanes: the pieces of a lane may share a batch."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Hashable, Iterable
+
+from serving.policy.admission import Backlog
+from serving.scheduler.requests import Piece
+
+
+class Lane:
+    """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.seam.LaneView`."""
+
+    __slots__ = ("_arrivals", "_keys", "key", "pieces", "rows", "size", "variants")
+
+    def __init__(self, key: Hashable, variants: tuple[str, ...], size: int) -> None:
+        self.key = key
+        self.variants = variants
+        self.size = size
+        self.rows = 0
+        self.pieces: list[Piece] = []
+        self._keys: list[
+            tuple[int, int]
+        ] = []  # (deadline, sequence) of each piece: bisect needs no key calls
+        self._arrivals: deque[Piece] = deque()  # in order of arrival; those that left are skipped lazily
+
+    @property
+    def oldest_us(self) -> int:
+        """Arrival of the piece that waits longest."""
+        while self._arrivals[0].lane is not self:
+            self._arrivals.popleft()
+        return self._arrivals[0].arrived_us
+
+    def insert(self, piece: Piece) -> None:
+        """O(log n) comparisons; usually at the end, as deadlines come in the order of arrivals."""
+        key = (piece.deadline_us, piece.sequence)
+        keys = self._keys
+        if not keys or key > keys[-1]:
+            keys.append(key)
+            self.pieces.append(piece)
+        else:
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            self.pieces.insert(place, piece)
+        piece.lane = self
+        if piece.lost:  # it comes back, with an arrival of long ago
+            self._arrivals.appendleft(piece)
+        else:
+            self._arrivals.append(piece)
+        self.rows += piece.rows
+
+    def take(self, count: int) -> list[Piece]:
+        """Remove and return the first `count` pieces."""
+        taken = self.pieces[:count]
+        del self.pieces[:count]
+        del self._keys[:count]
+        for piece in taken:
+            piece.lane = None
+            self.rows -= piece.rows
+        self._forget()
+        return taken
+
+    def remove(self, piece: Piece) -> None:
+        """Take out one piece, wherever it stands."""
+        place = bisect_left(self._keys, (piece.deadline_us, piece.sequence))
+        del self._keys[place]
+        del self.pieces[place]
+        piece.lane = None
+        self.rows -= piece.rows
+        self._forget()
+
+    def _forget(self) -> None:
+        """Bound the arrivals that left: never more than those that wait, plus a few."""
+        if len(self._arrivals) > 2 * len(self.pieces) + 16:
+            self._arrivals = deque(piece for piece in self._arrivals if piece.lane is self)
+
+
+class Queue:
+    """One model's lanes and their total."""
+
+    __slots__ = ("_lanes", "_sequence", "backlog")
+
+    def __init__(self) -> None:
+        self._lanes: dict[Hashable, Lane] = {}
+        self._sequence = 0
+        self.backlog = Backlog()
+
+    @property
+    def lanes(self) -> Iterable[Lane]:
+        """Lanes with waiting pieces, in the order of their first arrival."""
+        return self._lanes.values()
+
+    def insert(self, piece: Piece) -> None:
+        """Let a piece wait in the lane of its request."""
+        request = piece.request
+        lane = self._lanes.get(request.lane_key)
+        if lane is None:
+            lane = self._lanes[request.lane_key] = Lane(request.lane_key, request.variants, request.size)
+        self._sequence += 1
+        piece.sequence = self._sequence
+        lane.insert(piece)
+        self.backlog.rows += piece.rows
+
+    def take(self, lane: Lane, count: int) -> list[Piece]:
+        """Remove a lane's first `count` pieces; an empty lane is forgotten, as clients choose the keys."""
+        before = lane.rows
+        taken = lane.take(count)
+        self.backlog.rows -= before - lane.rows
+        if not lane.pieces:
+            del self._lanes[lane.key]
+        return taken
+
+    def remove(self, piece: Piece) -> None:
+        """Take out one waiting piece."""
+        lane = piece.lane
+        if lane is None:
+            raise ValueError("only a waiting piece can be removed")
+        lane.remove(piece)
+        self.backlog.rows -= piece.rows
+        if not lane.pieces:
+            del self._lanes[lane.key]

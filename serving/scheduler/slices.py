@@ -1,0 +1,68 @@
+"""A slice as the scheduler sees it: what is resident on it and what it is doing."""
+
+from collections.abc import Iterable
+
+from serving.policy.batching.seam import BatchingPolicy
+from serving.profile.curve import Latency
+from serving.scheduler.commands import RunBatch
+from serving.scheduler.lanes import Lane, Queue
+from serving.specs import ServedModel
+
+
+class Replica:
+    """A variant on a slice. A `serving.policy.batching.seam.ReplicaView`."""
+
+    __slots__ = ("_batch_max", "_budget_us", "id", "latency", "variant")
+
+    def __init__(self, replica_id: int, variant: str, latency: Latency, model: ServedModel) -> None:
+        self.id = replica_id
+        self.variant = variant
+        self.latency = latency
+        self._batch_max = model.spec.batch_max
+        self._budget_us = model.slo_us
+
+    def rows_max(self, size: int) -> int:
+        """The largest batch allowed at this size bucket, at least 1."""
+        return min(self._batch_max, self.latency.rows_within(self._budget_us, size))
+
+    def predict_us(self, rows: int, size: int) -> float:
+        """Expected latency of a batch."""
+        return self.latency.predict_us(rows, size)
+
+
+class SliceQueue:
+    """One model's queue as one slice sees it. A `serving.policy.batching.seam.QueueView`."""
+
+    __slots__ = ("model", "policy", "queue", "replicas")
+
+    def __init__(self, model: str, queue: Queue, policy: BatchingPolicy) -> None:
+        self.model = model
+        self.queue = queue
+        self.policy = policy
+        self.replicas: dict[str, Replica] = {}
+
+    @property
+    def lanes(self) -> Iterable[Lane]:
+        return self.queue.lanes
+
+    def replica(self, variant: str) -> Replica | None:
+        """The variant's replica here, or None."""
+        return self.replicas.get(variant)
+
+
+class Slice:
+    """A live slice. `width`: batches in flight at once (of the profile; 1: no elastic streams)."""
+
+    __slots__ = ("holds", "name", "queues", "running", "width")
+
+    def __init__(self, name: str, width: int = 1) -> None:
+        self.name = name
+        self.width = width
+        self.holds = 0  # measurements that have the slice to themselves
+        self.queues: dict[str, SliceQueue] = {}
+        self.running: dict[int, RunBatch] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether a batch may start now."""
+        return self.holds == 0 and len(self.running) < self.width

@@ -1,0 +1,145 @@
+"""What is asked of the gateway, as frozen values: models, variants, slices, limits.
+
+Files become these values once, at start (`router/settings.py`); nothing below reads a file for them.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ParameterValue = bool | int | float | str
+Parameters = tuple[tuple[str, ParameterValue], ...]
+"""Request parameters that reach the model: sorted by name, hashable; equal ones may share a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output: OIP datatype (or `serving.tensor.ANY`) and shape, -1 where free.
+
+    The first dimension is the batch dimension and always -1.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSpec:
+    """One way to compute a model. `artifact` is what its code loads; accuracy is measured or None."""
+
+    name: str
+    artifact: Path | None
+    options: tuple[tuple[str, ParameterValue], ...] = ()
+    accuracy: float | None = None
+    deterministic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SizeHint:
+    """A row's cost hint that the edge can compute: the byte length of `input`'s element.
+
+    `buckets` are ascending upper bounds; a row belongs to the first that holds it, a longer row to
+    the last (the model truncates it). Requests share a batch only within a bucket.
+    """
+
+    input: str
+    buckets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """A request parameter that the model reads (`type`: "bool", "int", "float" or "string")."""
+
+    name: str
+    type: str
+    default: ParameterValue
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model folder (`models/<name>/model.yaml`) together with what its build measured."""
+
+    name: str
+    folder: Path
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    variants: tuple[VariantSpec, ...]
+    default_variant: str
+    slo_us: int
+    batch_max: int
+    accuracy_metric: str = ""
+    size_hint: SizeHint | None = None
+    parameters: tuple[ParameterSpec, ...] = ()
+    description: str = ""
+
+    def variant(self, name: str) -> VariantSpec:
+        """The variant of that name; KeyError where there is none."""
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingSpec:
+    """Which batching policy a model's queue follows, with that policy's own knobs."""
+
+    policy: str = "static"
+    size: int | None = None  # rows; None: the largest batch that the model and its SLO allow
+    delay_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as this gateway serves it: its spec, SLO, resident variants and slices."""
+
+    spec: ModelSpec
+    slo_us: int
+    variants: tuple[str, ...]
+    slices: tuple[str, ...]
+    batching: BatchingSpec = field(default_factory=BatchingSpec)
+    default_variant: str = ""  # "" takes the spec's
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def answering_variant(self) -> str:
+        """The variant that answers where the request pins none."""
+        return self.default_variant or self.spec.default_variant
+
+
+@dataclass(frozen=True, slots=True)
+class SliceSpec:
+    """A share of a device on which one worker process runs: CPU cores and compute threads."""
+
+    name: str
+    cores: tuple[int, ...]  # empty: not pinned
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Every bound of the gateway, each with its name in `penstock.yaml` (`limits:`)."""
+
+    body_bytes: int = 64 << 20
+    header_bytes: int = 64 << 10
+    header_count: int = 128
+    json_depth: int = 32
+    tensor_count: int = 64
+    tensor_bytes: int = 64 << 20
+    rows_per_request: int = 4096
+    queue_rows: int = 8192  # per model
+    queue_requests: int = 8192  # per model
+    connection_count: int = 4096
+    idle_connection_s: float = 75.0
+    slow_client_s: float = 30.0  # to send a request or take an answer
+    write_buffer_bytes: int = 1 << 20  # per connection, before reading from it pauses
+    startup_s: float = 120.0  # for a worker to start and load
+    stall_us: int = 30_000_000  # a batch still running after this is given up with its worker
+    drain_grace_s: float = 0.5  # ready is false, requests are still accepted
+    drain_s: float = 30.0  # accepted requests are answered
+    sweep_s: float = 20.0  # first profiles of all models together

@@ -1,0 +1,68 @@
+"""The words of the house as small values, each with one meaning (docs/architecture.md, "Words").
+
+Instants are integer microseconds of one monotonic clock; latencies are float microseconds.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+NEVER_US = 1 << 62
+"""An instant later than any other: "no deadline"."""
+
+
+class Kind(StrEnum):
+    """How a request ended; exactly one of these, exactly once."""
+
+    COMPLETED = "completed"
+    REJECTED = "rejected"  # never queued
+    SHED = "shed"  # queued, then given up
+    FAILED = "failed"  # the gateway or the model could not
+    CANCELLED = "cancelled"  # the client left
+
+
+class Reason(StrEnum):
+    """Why a request ended as it did; low-cardinality, used as metric label and in error bodies."""
+
+    OK = "ok"
+    # rejected
+    BAD_INPUT = "bad_input"
+    TOO_LARGE = "too_large"
+    UNKNOWN_MODEL = "unknown_model"
+    QUEUE_FULL = "queue_full"
+    NO_REPLICA = "no_replica"
+    DRAINING = "draining"
+    # shed
+    DEADLINE_QUEUED = "deadline_queued"
+    DEADLINE_RUNNING = "deadline_running"
+    # failed
+    WORKER_LOST = "worker_lost"
+    MODEL_ERROR = "model_error"
+    # cancelled
+    CLIENT_GONE = "client_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How and why a request ended. Bugs are no outcomes: they are assertions."""
+
+    kind: Kind
+    reason: Reason
+
+
+COMPLETED = Outcome(Kind.COMPLETED, Reason.OK)
+BAD_INPUT = Outcome(Kind.REJECTED, Reason.BAD_INPUT)
+TOO_LARGE = Outcome(Kind.REJECTED, Reason.TOO_LARGE)
+UNKNOWN_MODEL = Outcome(Kind.REJECTED, Reason.UNKNOWN_MODEL)
+QUEUE_FULL = Outcome(Kind.REJECTED, Reason.QUEUE_FULL)
+NO_REPLICA = Outcome(Kind.REJECTED, Reason.NO_REPLICA)
+DRAINING = Outcome(Kind.REJECTED, Reason.DRAINING)
+DEADLINE_QUEUED = Outcome(Kind.SHED, Reason.DEADLINE_QUEUED)
+DEADLINE_RUNNING = Outcome(Kind.SHED, Reason.DEADLINE_RUNNING)
+WORKER_LOST = Outcome(Kind.FAILED, Reason.WORKER_LOST)
+MODEL_ERROR = Outcome(Kind.FAILED, Reason.MODEL_ERROR)
+CLIENT_GONE = Outcome(Kind.CANCELLED, Reason.CLIENT_GONE)
+
+ALL_OUTCOMES = (
+    COMPLETED, BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, QUEUE_FULL, NO_REPLICA, DRAINING,
+    DEADLINE_QUEUED, DEADLINE_RUNNING, WORKER_LOST, MODEL_ERROR, CLIENT_GONE,
+)  # fmt: skip
