@@ -142,4 +142,4 @@ class Limits:
     stall_us: int = 30_000_000  # a batch still running after this is given up with its worker
     drain_grace_s: float = 0.5  # ready is false, requests are still accepted
     drain_s: float = 30.0  # accepted requests are answered
-    sweep_s: float = 20.0  # first profiles of all models together
+    sweep_s: float = 12.0  # first profiles of all models together

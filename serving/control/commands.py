@@ -52,6 +52,16 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Unroute:
+    """Tell the scheduler that one replica is gone from a slice."""
+
+    slice: str
+    model: str
+    variant: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Withdraw:
     """Tell the scheduler that the slice is gone."""
 
@@ -66,4 +76,4 @@ class KeepProfile:
     profile: Profile
 
 
-Command = StartWorker | EndWorker | LoadReplica | Measure | Route | Withdraw | KeepProfile
+Command = StartWorker | EndWorker | LoadReplica | Measure | Route | Unroute | Withdraw | KeepProfile

@@ -15,6 +15,7 @@ from serving.control.commands import (
     Measure,
     Route,
     StartWorker,
+    Unroute,
     Withdraw,
 )
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
@@ -139,12 +140,15 @@ class Control:
         """A replica could not be loaded or measured: tried again after a back-off."""
         record = self.slices[slice_name]
         replica = record.replicas[replica_id]
+        commands: list[Command] = []
+        if replica.status is ReplicaStatus.READY:  # it failed on its own sample
+            commands.append(Unroute(slice_name, replica.model, replica.variant, reason))
         replica.status, replica.reason = ReplicaStatus.FAILED, reason
         replica.failures += 1
         replica.retry_us = now_us + backoff_us(replica.failures)
         if record.measuring == replica_id:
             record.measuring = 0
-        return self._then(now_us, self._measure_next(record))
+        return self._then(now_us, commands + self._measure_next(record))
 
     def measured(
         self, slice_name: str, batch: tuple[int, int], latencies_us: Sequence[int], now_us: int

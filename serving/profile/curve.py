@@ -5,7 +5,7 @@ non-decreasing by isotonic regression (pool adjacent violators, Barlow et al. 19
 between neighbours; it is never extended beyond the largest measured batch.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -104,9 +104,8 @@ class Latency:
         fit_rows = self._fits.get(key)
         if fit_rows is None:
             curve = self._curve(size)
-            fit_rows = self._fits[key] = max(
-                (n for n in range(1, curve.rows[-1] + 1) if curve.at(n) <= budget_us), default=1
-            )
+            measured = range(1, curve.rows[-1] + 1)
+            fit_rows = self._fits[key] = max(bisect_right(measured, float(budget_us), key=curve.at), 1)
         return fit_rows
 
     def _curve(self, size: int) -> Curve:

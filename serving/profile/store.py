@@ -6,6 +6,7 @@ A damaged, foreign or outdated file is named in `problems` and otherwise treated
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -13,6 +14,9 @@ from typing import cast
 from serving.profile.curve import Point, Profile
 
 SCHEMA = 1
+LARGEST = 1_000_000
+"""Rows or runs of a point. More is damage, and whoever walks through them would never end."""
+LONGEST_US = 1e12  # eleven days
 
 
 class ProfileStore:
@@ -30,7 +34,7 @@ class ProfileStore:
                 continue
             try:
                 return parse(path.read_bytes(), (model, variant, device_kind), str(path))
-            except ValueError as error:
+            except (OSError, ValueError) as error:
                 self.problems.append(f"{path}: ignored: {error}")
         return None
 
@@ -53,7 +57,7 @@ def parse(content: bytes, identity: tuple[str, str, str], source: str) -> Profil
     """
     try:
         fields = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # endless brackets exhaust the parser
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(fields, dict) or fields.get("schema") != SCHEMA:
         raise ValueError(f"expected a profile of schema {SCHEMA}")
@@ -62,8 +66,8 @@ def parse(content: bytes, identity: tuple[str, str, str], source: str) -> Profil
         raise ValueError(f"it is a profile of {found}, its place says {identity}")
     try:
         points = tuple(_point(entry) for entry in fields["points"])
-        load_us, memory_bytes = int(fields["load_us"]), int(fields["memory_bytes"])
-    except (KeyError, TypeError, ValueError) as error:
+        load_us, memory_bytes = _whole(fields, "load_us"), _whole(fields, "memory_bytes")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a field is missing or of the wrong kind: {error}") from error
     if len({(point.size, point.rows) for point in points}) != len(points):
         raise ValueError("two points for the same rows and size")
@@ -73,15 +77,30 @@ def parse(content: bytes, identity: tuple[str, str, str], source: str) -> Profil
 def _point(entry: object) -> Point:
     if not isinstance(entry, dict):
         raise TypeError("a point must be an object")
-    fields = cast("dict[str, float]", entry)
+    fields = cast("dict[str, object]", entry)
     point = Point(
-        size=int(fields["size"]),
-        rows=int(fields["rows"]),
-        p50_us=float(fields["p50_us"]),
-        p95_us=float(fields["p95_us"]),
-        count=int(fields["count"]),
+        size=_whole(fields, "size"),
+        rows=_whole(fields, "rows", LARGEST),
+        p50_us=_latency(fields, "p50_us"),
+        p95_us=_latency(fields, "p95_us"),
+        count=_whole(fields, "count", LARGEST),
     )
-    numbers = (point.rows, point.count, point.p50_us, point.p95_us)
-    if point.size < 0 or not all(0 < number < float("inf") for number in numbers):
+    if not (point.rows and point.count and 0 < point.p50_us <= point.p95_us <= LONGEST_US):
         raise ValueError(f"impossible point {entry}")
     return point
+
+
+def _whole(fields: Mapping[str, object], name: str, largest: float = float("inf")) -> int:
+    value = fields[name]
+    if type(value) is not int:
+        raise TypeError(f"{name} must be a whole number, not {value!r:.40}")
+    if not 0 <= value <= largest:
+        raise ValueError(f"impossible {name}")
+    return value
+
+
+def _latency(fields: Mapping[str, object], name: str) -> float:
+    value = fields[name]
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {value!r:.40}")
+    return float(value)

@@ -42,7 +42,7 @@ class Sweep:
     def resume(self, profile: Profile) -> None:
         """Continue from a stored profile: its quantiles stand for the latencies that were seen."""
         for point in profile.points:
-            high = max(point.count // 20, 1)
+            high = point.count - min(int(0.95 * point.count), point.count - 1)  # from the p95 on
             seen = [int(point.p50_us)] * (point.count - high) + [int(point.p95_us)] * high
             self._seen[point.size, point.rows] = seen
 

@@ -15,6 +15,7 @@ from serving.control.commands import (
     Measure,
     Route,
     StartWorker,
+    Unroute,
     Withdraw,
 )
 from serving.control.control import Control
@@ -33,6 +34,7 @@ class Fleet:
     def __init__(self, control: Control, gateway: Gateway, store: ProfileStore) -> None:
         self.control = control
         self.on_lost: Callable[[str], None] = lambda _slice: None
+        self.on_change: Callable[[], None] = lambda: None
         self._gateway = gateway
         self._store = store
         self._supervisor = Supervisor(self)
@@ -124,20 +126,24 @@ class Fleet:
                 case StartWorker(slice=name):
                     self._start(name)
                 case EndWorker(slice=name):
-                    self._links[name].kill()
+                    self._supervisor.kill(name)
                 case LoadReplica(slice=name, replica=replica, model=model, variant=variant):
                     self._links[name].load(replica, self._gateway.models[model].spec, variant)
                 case Measure(slice=name, replica=replica, measurement=wanted):
                     self._gateway.hold(name)
-                    self._links[name].measure(replica, wanted)
+                    sample = (wanted.rows, wanted.size, wanted.repeats, wanted.budget_us)
+                    self._links[name].measure(replica, *sample)
                 case Route(slice=name, replica=replica, model=model, variant=variant, profile=profile):
                     link = self._links[name]
                     self._gateway.replica_up(link, model, variant, replica, Latency(profile))
+                case Unroute(slice=name, model=model, variant=variant, reason=reason):
+                    self._gateway.replica_down(name, model, variant, reason)
                 case Withdraw(slice=name, reason=reason):
                     self._gateway.slice_down(name, reason)
                 case KeepProfile(profile=profile):
                     asyncio.get_running_loop().run_in_executor(None, self._store.write_local, profile)
         self._alarm.set(self.control.wake_us, now)
+        self.on_change()
 
     def _start(self, name: str) -> None:
         if self._tasks is not None:

@@ -112,6 +112,12 @@ class Gateway:
         up = Replica(replica, variant, latency, self.models[model])
         self._execute(self._scheduler.replica_up(link.slice, model, up, now), now)
 
+    def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
+        """A replica is gone, its worker lives."""
+        now = now_us()
+        detail = f"{model} {variant} is gone from slice {slice_name}: {reason}"
+        self._execute(self._scheduler.replica_down(slice_name, model, variant, detail, now), now)
+
     def slice_down(self, slice_name: str, reason: str) -> None:
         """A worker is gone, and its batches with it."""
         now = now_us()

@@ -5,6 +5,7 @@ The rule of Triton's dynamic batcher (`max_queue_delay_microseconds`) and of Ten
 """
 
 from collections.abc import Hashable
+from math import ceil
 
 from serving.policy.batching.seam import WAIT, BatchReport, Choice, LaneView, QueueView, take_prefix
 from serving.vocabulary import NEVER_US
@@ -52,5 +53,5 @@ class Static:
                 return Choice(wake_us=due_us)
         pieces = lane.pieces
         count, rows = take_prefix(pieces, rows_max)
-        latest_us = pieces[0].deadline_us - int(replica.predict_us(rows, lane.size))
+        latest_us = pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
         return Choice(lane, count, rows, variant, latest_us)

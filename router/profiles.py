@@ -1,0 +1,34 @@
+"""Stored profiles of what a settings file serves: for control at start, and for `penstock check`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from router.settings import Settings
+from serving.profile.curve import Latency, Profile
+from serving.profile.device import device_kind
+from serving.profile.store import ProfileStore
+from serving.specs import ServedModel, SliceSpec
+
+
+def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, str, str], Profile]:
+    """The stored profile of every served variant on every slice that is to hold it, where there is one."""
+    known = {}
+    for slice_spec in settings.slices:
+        for model in settings.models:
+            for variant in model.variants if slice_spec.name in model.slices else ():
+                profile = store.read(device_kind(slice_spec), model.name, variant)
+                if profile is not None:
+                    known[slice_spec.name, model.name, variant] = profile
+    return known
+
+
+def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], float | None]:
+    """One row's measured latency in microseconds, at the largest size; None where nothing was measured."""
+    store = ProfileStore(folder)
+
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float | None:
+        profile = store.read(device_kind(slice_spec), model.name, variant)
+        hint = model.spec.size_hint
+        return Latency(profile).predict_us(1, hint.buckets[-1] if hint else 0) if profile else None
+
+    return measured

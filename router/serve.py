@@ -1,0 +1,107 @@
+"""The composition root: settings become a running gateway, and signals end it in order.
+
+Start: bind every port (a taken one is an error before anything else runs), then start the workers; the
+servers answer from the first moment, ready turns true when every model has a replica.
+End (SIGTERM, SIGINT): ready turns false; after a grace for load balancers to notice, the listeners close;
+accepted requests are answered; workers end; exit 0. A second signal ends at once, with 1.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+
+from router.deployment import Deployment
+from router.example import example_curl
+from router.settings import Settings
+
+
+def serve_settings(settings: Settings) -> int:
+    """Serve until a signal; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    deployment = Deployment(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop)
+    try:
+        await deployment.bind()
+    except OSError as error:
+        _say(f"penstock cannot listen: {error}")
+        await deployment.close()
+        return 1
+    _announce(deployment)
+    async with asyncio.TaskGroup() as tasks:
+        fleet = tasks.create_task(deployment.fleet.run())
+        watch = tasks.create_task(_announce_ready(deployment))
+        await stop.wait()
+        watch.cancel()
+        unanswered = await _drain(deployment, settings)
+        deployment.fleet.stop()
+        await fleet
+        await deployment.close()
+    _say("penstock has ended" + (f"; {unanswered} requests were left unanswered" if unanswered else ""))
+    return 0
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        _say("penstock ends at once")
+        sys.exit(1)
+    stop.set()
+
+
+async def _drain(deployment: Deployment, settings: Settings) -> int:
+    """Answer what was accepted, within the limits; returns how many requests were not."""
+    limits = settings.limits
+    _say(f"penstock is draining: {deployment.gateway.open_requests} requests open")
+    deployment.gateway.stop_ready()
+    await asyncio.sleep(limits.drain_grace_s)
+    return await deployment.drain(limits.drain_s)
+
+
+async def _announce_ready(deployment: Deployment) -> None:
+    """Say which models became ready, and what keeps others from it, as it happens."""
+    gateway, waiting = deployment.gateway, set(deployment.gateway.models)
+    started_us = gateway.now_us()
+    said: dict[str, str] = {}
+    changed = asyncio.Event()
+    deployment.fleet.on_change = changed.set
+    while True:
+        for name in sorted(name for name in waiting if gateway.model_ready(name)):
+            waiting.discard(name)
+            _say(f"  {name} is ready ({(gateway.now_us() - started_us) / 1e6:.1f} s)")
+        for where, trouble in deployment.troubles().items():
+            if said.get(where) != trouble:
+                said[where] = trouble
+                _say(f"  {where}: {trouble}")
+        if deployment.settled:
+            break
+        await changed.wait()
+        changed.clear()
+    _say("penstock is ready; Ctrl-C ends it")
+
+
+def _announce(deployment: Deployment) -> None:
+    for line in (
+        f"penstock serves {', '.join(deployment.gateway.models)}",
+        f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
+        f"  gRPC     {deployment.grpc_address}",
+        f"  metrics  {deployment.metrics_url}/metrics",
+        "try it:",
+        "  " + example_curl(deployment.rest_url, (m.spec for m in deployment.gateway.models.values())),
+        "starting workers, loading models, measuring what is not measured yet:",
+    ):
+        _say(line)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,190 @@
+"""`penstock.yaml` as frozen settings: the one place where the operator's file becomes values."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from router.settings.document import read_document
+from router.settings.findings import Findings
+from router.settings.models import MODEL_FILE, load_model, missing_model
+from router.settings.problems import Loc, Problem, SettingsError, fault, one_of, shown, unknown_name
+from router.settings.schema import GatewayFile, LimitsSection, ServedSection, ServerSection
+from router.settings.slices import read_slices, slice_names, usable_cores
+from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, SliceSpec
+
+_UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What the servers call themselves and where they listen; port 0 picks a free one."""
+
+    name: str = "penstock"
+    host: str = "127.0.0.1"
+    rest_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A whole `penstock.yaml`. `models` are in the file's order; `profiles` and `path` are absolute."""
+
+    server: ServerSettings
+    limits: Limits
+    slices: tuple[SliceSpec, ...]
+    models: tuple[ServedModel, ...]
+    profiles: Path
+    path: Path
+    warnings: tuple[Problem, ...] = ()
+
+
+def load_settings(path: Path) -> Settings:
+    """The settings in the file at `path`. SettingsError with everything that is wrong with it."""
+    return read_settings(path)[0]
+
+
+def read_settings(path: Path) -> tuple[Settings, Findings]:
+    """As load_settings, with the findings, which know the place of every value."""
+    findings = Findings(read_document(path))
+    file = findings.parse(GatewayFile)
+    if not isinstance(findings.document.value, dict):
+        findings.stop_if_any()
+    server = _read_server(findings)
+    limits = _read_limits(findings)
+    slices = read_slices(findings, usable_cores())
+    entries = findings.document.at(("models",))
+    count = len(entries) if isinstance(entries, list) else 0
+    models = [_read_model(findings, index) for index in range(count)]
+    _check_models(findings, models, slices)
+    if file is None or findings.problems:
+        raise SettingsError(findings.problems, findings.warnings)
+    path = Path(os.path.abspath(path))
+    settings = Settings(
+        server=server,
+        limits=limits,
+        slices=slices,
+        models=tuple(model for model in models if model is not None),
+        profiles=path.parent / file.profiles,
+        path=path,
+        warnings=tuple(sorted(findings.warnings)),
+    )
+    return settings, findings
+
+
+def _read_server(findings: Findings) -> ServerSettings:
+    section = None
+    if isinstance(findings.document.at(("server",)), dict):
+        section = findings.parse(ServerSection, ("server",))
+    server = ServerSettings(**section.model_dump(exclude_none=True)) if section else ServerSettings()
+    owners: dict[int, str] = {}
+    for key in ("rest_port", "grpc_port", "metrics_port"):
+        port: int = getattr(server, key)
+        if port in owners:
+            expected = "a port of its own (0 picks a free one)"
+            findings.add(("server", key), fault(f"the same port as {owners[port]}", port, expected))
+        elif port:
+            owners[port] = key
+    return server
+
+
+def _read_limits(findings: Findings) -> Limits:
+    section = None
+    if isinstance(findings.document.at(("limits",)), dict):
+        section = findings.parse(LimitsSection, ("limits",))
+    if section is None:
+        return Limits()
+    values: dict[str, float] = section.model_dump(exclude_none=True)
+    if stall_s := values.pop("stall_s", None):
+        values["stall_us"] = round(stall_s * 1_000_000)
+    for suffix, (unit, size_bytes) in _UNITS.items():
+        for key in [key for key in values if key.endswith(suffix)]:
+            values[key.removesuffix(suffix) + unit] = round(values.pop(key) * size_bytes)
+    return Limits(**values)  # type: ignore[arg-type]  # the schema gave whole numbers to the int fields
+
+
+def _read_model(findings: Findings, index: int) -> ServedModel | None:
+    loc = ("models", index)
+    section = findings.parse(ServedSection, loc)
+    if section is None:
+        return None
+    spec = _read_spec(findings, loc, section)
+    known = slice_names(findings)
+    for place, name in enumerate(section.slices):
+        if known and name not in known:
+            findings.add((*loc, "slices", place), unknown_name("unknown slice", name, known))
+    if spec is None:
+        return None
+    slo_us = spec.slo_us if section.slo_ms is None else round(section.slo_ms * 1000)
+    batching = section.batching
+    delay_us = round(batching.delay_ms * 1000)
+    if batching.size is not None and batching.size > spec.batch_max:
+        expected = f"at most the batch_max of {spec.name}, {spec.batch_max}"
+        findings.add((*loc, "batching", "size"), fault("too large", batching.size, expected))
+    if delay_us >= slo_us:
+        expected = f"less than the SLO of {slo_us / 1000:g} ms, which a waiting request would miss"
+        findings.add((*loc, "batching", "delay_ms"), fault("too long", batching.delay_ms, expected))
+    return ServedModel(
+        spec=spec,
+        slo_us=slo_us,
+        variants=tuple(section.variants) or tuple(variant.name for variant in spec.variants),
+        slices=tuple(section.slices or known),
+        batching=BatchingSpec(batching.policy, batching.size, delay_us),
+        default_variant=_read_default(findings, loc, section, spec),
+    )
+
+
+def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpec | None:
+    folder = findings.document.file.parent / section.path
+    if not os.path.isfile(folder / MODEL_FILE):  # unlike Path.is_file, never an OSError
+        findings.add((*loc, "path"), missing_model(folder))
+        return None
+    try:
+        return load_model(folder)
+    except SettingsError as error:
+        findings.absorb(error)
+        return None
+
+
+def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> str:
+    """The variant that answers, "" for the spec's own; checks all variant names on the way."""
+    known = [variant.name for variant in spec.variants]
+    for place, name in enumerate(section.variants):
+        if name not in known:
+            findings.add((*loc, "variants", place), unknown_name("unknown variant", name, known))
+    served = section.variants or known
+    default = section.default_variant
+    if not (findings.sound((*loc, "variants")) and findings.sound((*loc, "default_variant"))):
+        return ""
+    if default and default not in known:
+        findings.add((*loc, "default_variant"), unknown_name("unknown variant", default, known))
+    elif default and default not in served:
+        expected = f"one that `variants` lists: {one_of(served)}"
+        findings.add((*loc, "default_variant"), fault("a variant that is not served", default, expected))
+    elif not default and spec.default_variant not in served:
+        if len(served) == 1:
+            return served[0]
+        message = f"the model's default {shown(spec.default_variant)} is not listed; expected it here, or"
+        findings.add((*loc, "variants"), f"{message} default_variant: {one_of(served)}")
+    return default
+
+
+def _check_models(
+    findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
+) -> None:
+    seen: dict[str, int] = {}
+    for index, model in enumerate(models):
+        if model is None:
+            continue
+        if model.name in seen:
+            message = (
+                f"models[{seen[model.name]}] has the same name, {shown(model.name)}; serve each model once"
+            )
+            findings.add(("models", index, "path"), message)
+        seen.setdefault(model.name, index)
+    used = {name for model in models if model for name in model.slices}
+    if None not in models:
+        for index, each in enumerate(slices):
+            if each.name not in used:
+                findings.warn(("slices", index), f"no model uses the slice {shown(each.name)}; it stays idle")

@@ -1,0 +1,205 @@
+"""A model folder, `model.yaml` and what its build measured, as a ModelSpec."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from router.settings.document import read_document
+from router.settings.findings import Findings
+from router.settings.problems import (
+    Loc,
+    Problem,
+    SettingsError,
+    fault,
+    nearest_path,
+    one_of,
+    shown,
+    unknown_name,
+)
+from router.settings.schema import (
+    ModelFile,
+    ParameterSection,
+    TensorSection,
+    VariantSection,
+)
+from serving.specs import ModelSpec, ParameterSpec, SizeHint, TensorSpec, VariantSpec
+
+MODEL_FILE = "model.yaml"
+
+RESERVED_PARAMETERS = ("timeout", "variant")
+"""Request parameters that the gateway reads itself; a model never sees them."""
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "string": (str,),
+}
+
+
+def load_model(folder: Path) -> ModelSpec:
+    """The model in `folder`, with absolute paths. SettingsError with all that is wrong with it."""
+    file = folder / MODEL_FILE
+    if not os.path.isfile(file):  # unlike Path.is_file, never an OSError
+        raise SettingsError([Problem(str(file), 1, 1, "", missing_model(folder))])
+    findings = Findings(read_document(file))
+    model = findings.parse(ModelFile)
+    if model is None:
+        raise SettingsError(findings.problems)
+    _check_tensors(findings, model)
+    _check_variants(findings, model)
+    for index, parameter in enumerate(model.parameters):
+        _check_parameter(findings, ("parameters", index), parameter)
+    _check_distinct(findings, ("parameters",), model.parameters)
+    accuracy: Mapping[str, float] = {}
+    _check_built(findings, model, folder)
+    if model.accuracy is not None and not findings.problems:  # its names are checked against the variants
+        accuracy = _read_accuracy(findings, folder / model.accuracy.file, model)
+    findings.stop_if_any()
+    return _spec(model, Path(os.path.abspath(folder)), accuracy)
+
+
+def missing_model(folder: Path) -> str:
+    """Why `folder` holds no model, with the neighbour that may be meant."""
+    if os.path.isdir(folder):
+        return f"{shown(folder)} is no model folder: it has no {MODEL_FILE}"
+    near = nearest_path(folder)
+    return fault("no such folder", folder, f"a model folder with a {MODEL_FILE}", near)
+
+
+def _check_distinct(
+    findings: Findings, loc: Loc, sections: Sequence[TensorSection | VariantSection | ParameterSection]
+) -> None:
+    seen: set[str] = set()
+    for index, section in enumerate(sections):
+        if section.name in seen:
+            findings.add(
+                (*loc, index, "name"), f"{shown(section.name)} is used twice; each needs its own name"
+            )
+        seen.add(section.name)
+
+
+def _check_tensors(findings: Findings, model: ModelFile) -> None:
+    _check_distinct(findings, ("inputs",), model.inputs)
+    _check_distinct(findings, ("outputs",), model.outputs)
+    if model.size_hint is None:
+        return
+    inputs = {tensor.name: tensor.datatype for tensor in model.inputs}
+    name = model.size_hint.input
+    if name not in inputs:
+        findings.add(("size_hint", "input"), unknown_name("unknown input", name, inputs))
+    elif inputs[name] != "BYTES":
+        message = (
+            f"{shown(name)} has datatype {inputs[name]}; expected a BYTES input, whose bytes are counted"
+        )
+        findings.add(("size_hint", "input"), message)
+
+
+def _check_variants(findings: Findings, model: ModelFile) -> None:
+    _check_distinct(findings, ("variants",), model.variants)
+    names = [variant.name for variant in model.variants]
+    if model.default_variant not in names:
+        findings.add(("default_variant",), unknown_name("unknown variant", model.default_variant, names))
+
+
+def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) -> None:
+    default, low, high = parameter.default, parameter.minimum, parameter.maximum
+    number = isinstance(default, int | float) and not isinstance(default, bool)
+    if parameter.name in RESERVED_PARAMETERS:
+        taken = one_of(RESERVED_PARAMETERS)
+        message = f"{shown(parameter.name)} is the gateway's own; expected a name other than {taken}"
+        findings.add((*loc, "name"), message)
+    if not isinstance(default, _TYPES[parameter.type]) or (
+        parameter.type != "bool" and isinstance(default, bool)
+    ):
+        findings.add((*loc, "default"), fault("of another type", default, f"type {parameter.type}"))
+    elif not number and (low is not None or high is not None):
+        key = "minimum" if low is not None else "maximum"
+        findings.add(
+            (*loc, key), f"type {parameter.type} has no order; expected this key only with int or float"
+        )
+    elif low is not None and high is not None and low > high:
+        findings.add((*loc, "maximum"), fault("below the minimum", high, f"{low:g} or more"))
+    elif isinstance(default, int | float) and low is not None and default < low:
+        findings.add((*loc, "default"), fault("below the minimum", default, f"{low:g} or more"))
+    elif isinstance(default, int | float) and high is not None and default > high:
+        findings.add((*loc, "default"), fault("above the maximum", default, f"{high:g} or less"))
+
+
+def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
+    """One problem where a file is missing that model.yaml names, at the first of them."""
+    named: list[tuple[Loc, str]] = [
+        (("variants", index, "artifact"), variant.artifact)
+        for index, variant in enumerate(model.variants)
+        if variant.artifact is not None
+    ]
+    if model.accuracy is not None:
+        named.append((("accuracy", "file"), model.accuracy.file))
+    for loc, file in named:
+        if not os.path.exists(folder / file):
+            script = f" (or python {folder / model.build})" if model.build else ""
+            built = f"{folder} is not built: run `make setup`{script}"
+            findings.add(loc, f"{shown(file)} is missing; {built}")
+            return
+
+
+def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[str, float]:
+    """The accuracy of each variant that was measured; JSON is read as the YAML that it is."""
+    try:
+        measured = Findings(read_document(file))
+    except SettingsError as error:
+        findings.absorb(error)
+        return {}
+    accuracy: dict[str, float] = {}
+    names = [variant.name for variant in model.variants]
+    table = measured.document.value
+    if not isinstance(table, dict):
+        measured.add((), fault("not a mapping", table, "variants and their accuracy"))
+        table = {}
+    for name, share in table.items():
+        if name not in names:
+            measured.add((name,), unknown_name("unknown variant", name, names), at_key=True)
+        elif type(share) not in (int, float) or not 0 <= share <= 1:
+            measured.add((name,), fault("not an accuracy", share, "a number from 0 to 1"))
+        else:
+            accuracy[name] = float(share)
+    findings.problems.extend(measured.problems)
+    return accuracy
+
+
+def _spec(model: ModelFile, folder: Path, accuracy: Mapping[str, float]) -> ModelSpec:
+    hint = model.size_hint
+    return ModelSpec(
+        name=model.name,
+        folder=folder,
+        inputs=tuple(map(_tensor, model.inputs)),
+        outputs=tuple(map(_tensor, model.outputs)),
+        variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
+        default_variant=model.default_variant,
+        slo_us=round(model.slo_ms * 1000),
+        batch_max=model.batch_max,
+        accuracy_metric=model.accuracy.metric if model.accuracy else "",
+        size_hint=SizeHint(hint.input, tuple(hint.buckets)) if hint else None,
+        parameters=tuple(
+            ParameterSpec(each.name, each.type, each.default, each.minimum, each.maximum)
+            for each in model.parameters
+        ),
+        description=model.description.strip(),
+    )
+
+
+def _tensor(section: TensorSection) -> TensorSpec:
+    return TensorSpec(section.name, section.datatype, tuple(section.shape))
+
+
+def _variant(
+    section: VariantSection, model: ModelFile, folder: Path, accuracy: Mapping[str, float]
+) -> VariantSpec:
+    deterministic = model.deterministic if section.deterministic is None else section.deterministic
+    return VariantSpec(
+        name=section.name,
+        artifact=folder / section.artifact if section.artifact is not None else None,
+        options=tuple(sorted(section.options.items())),
+        accuracy=accuracy.get(section.name),
+        deterministic=deterministic,
+    )

@@ -1,0 +1,114 @@
+"""What is wrong with a file, in sentences that name the place, what was got and what was expected."""
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+Loc = tuple[str | int, ...]
+"""The way from the top of a file to a value: keys and list indexes."""
+
+_SHOWN_CHARS = 60
+_LISTED_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One fault at one place; `line` and `column` count from 1, `where` is a dotted path or "".
+
+    As text it is one printable line, whatever the file holds: a terminal may be told anything else.
+    """
+
+    file: str
+    line: int
+    column: int
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        text = f"{self.file}:{self.line}:{self.column}: {where}{self.message}"
+        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+class SettingsError(Exception):
+    """A file cannot be used; `problems` holds everything that is wrong with it, sorted by place.
+
+    `warnings` are what else was noticed on the way.
+    """
+
+    def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        self.warnings = tuple(sorted(set(warnings)))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def dotted(loc: Loc) -> str:
+    """`("models", 0, "slo_ms")` as `models[0].slo_ms`; a key that is no plain word is quoted."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif re.fullmatch(r"[\w-]+", part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{shown(part)}]"
+    return text
+
+
+def shown(value: object) -> str:
+    """A value as a person would recognise it in YAML, printable; short unless it is a path."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"a list of {len(value)}" if value else "an empty list"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    if isinstance(value, Path):
+        return repr(str(value))
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}..."
+
+
+def fault(what: str, got: object, expected: str, near: str = "") -> str:
+    """One sentence: what is wrong, the value, what was expected and, where `near` says, a guess."""
+    guess = f" (did you mean {near}?)" if near else ""
+    return f"{what}; got {shown(got)}, expected {expected}{guess}"
+
+
+def unknown_name(what: str, got: str, known: Collection[str]) -> str:
+    """The sentence for a name that is not among `known`, with the nearest one as a guess."""
+    near = nearest(got, known)
+    many = near and len(known) > _LISTED_NAMES
+    return fault(what, got, f"one of {len(known)} names" if many else one_of(known), near)
+
+
+def one_of(names: Collection[str]) -> str:
+    """`a, b or c`; a single name alone."""
+    listed = [*names]
+    if len(listed) < 2:
+        return listed[0] if listed else "nothing"
+    return f"{', '.join(listed[:-1])} or {listed[-1]}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that a mistyped `name` was most likely meant to be, or ""."""
+    folded = {each.casefold(): each for each in known}
+    found = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[found[0]] if found else ""
+
+
+def nearest_path(path: Path) -> str:
+    """A neighbour of the missing `path` whose name is near to it, as a path, or ""."""
+    try:
+        neighbours = sorted(os.listdir(path.parent))
+    except (OSError, ValueError):  # the folder is missing too, or is no possible name
+        return ""
+    near = nearest(path.name, neighbours)
+    return str(path.parent / near) if near else ""

@@ -1,0 +1,354 @@
+"""The gateway's end of one worker: orders out, events in, and the one report of its end.
+
+Nothing here waits. What a stopped worker does not take stays in the transport's buffer, as references
+to the request buffers: with one batch in flight per slice (the scheduler's rule) that is one batch,
+and it goes when the worker is killed.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
+
+from serving.specs import ModelSpec, Parameters, TensorSpec
+from serving.tensor import ANY
+from serving.worker.batches import (
+    NEVER_SHARE,
+    SHARED,
+    BatchInput,
+    BatchOutput,
+    BatchResult,
+    pack_run,
+    unpack_failed,
+    unpack_result,
+)
+from serving.worker.orders import (
+    Hello,
+    LoadOrder,
+    MeasureOrder,
+    pack_load,
+    pack_measure,
+    pack_unload,
+    unpack_hello,
+    unpack_load_failed,
+    unpack_loaded,
+    unpack_measured,
+)
+from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
+from serving.worker.wire import (
+    INLINE_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    Frame,
+    FrameBuffer,
+    Kind,
+    ProtocolError,
+    gather_bytes,
+)
+
+__all__ = ["BatchInput", "BatchOutput", "BatchResult", "Link", "LinkEvents", "WorkerProcess"]
+
+EXIT_WAIT_S: Final = 1.0
+"""A process and its connection end together, in either order; how long the second may take."""
+
+
+class LinkEvents(Protocol):
+    """What a link reports: on the event loop, never from within a call of the link's methods."""
+
+    def worker_ready(self, link: "Link") -> None:
+        """The worker said hello; `link.versions` tells what it runs on."""
+        ...
+
+    def replica_loaded(self, link: "Link", replica: int, load_us: int, memory_bytes: int) -> None:
+        """The replica has run once and takes batches; the memory is resident growth, at best."""
+        ...
+
+    def replica_failed(self, link: "Link", replica: int, message: str) -> None:
+        """The replica could not be loaded, or failed on its own sample when measured; it is gone."""
+        ...
+
+    def batch_done(self, link: "Link", result: BatchResult) -> None: ...
+
+    def batch_failed(self, link: "Link", batch_id: int, message: str) -> None:
+        """The batch failed alone: its model raised or answered what its spec does not allow."""
+        ...
+
+    def measured(self, link: "Link", replica: int, rows: int, size: int, latencies_us: list[int]) -> None: ...
+
+    def worker_lost(self, link: "Link", reason: str) -> None:
+        """The worker ended, for whatever reason, asked or not: exactly once, and nothing after it."""
+        ...
+
+
+class WorkerProcess(Protocol):
+    """The process behind a link, where there is one on this machine."""
+
+    pid: int
+
+    def kill(self) -> None: ...
+
+
+class _Flight:
+    """A batch that the worker has: what its answer must look like."""
+
+    __slots__ = ("any_datatype", "outputs", "rows")
+
+    def __init__(self, rows: int, outputs: tuple[TensorSpec, ...], any_datatype: str) -> None:
+        self.rows = rows
+        self.outputs = outputs
+        self.any_datatype = any_datatype
+
+
+class Link(asyncio.BufferedProtocol):
+    """One worker. `areas`: shared memory for requests and answers; None for a worker that is far away."""
+
+    inline_bytes_max = INLINE_BYTES_MAX
+
+    def __init__(
+        self,
+        slice_name: str,
+        events: LinkEvents,
+        process: WorkerProcess | None = None,
+        areas: tuple[SharedArea, SharedArea] | None = None,
+    ) -> None:
+        self.slice = slice_name
+        self.pid = process.pid if process else 0
+        self.versions: dict[str, str] = {}
+        self.ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._events = events
+        self._process = process
+        self._areas = areas
+        self._hello: Hello | None = None
+        self._replicas: dict[int, tuple[TensorSpec, ...]] = {}
+        self._flights: dict[int, _Flight] = {}
+        self._request_area_user = self._answer_area_user = -1  # batch ids; an area holds one batch at a time
+        self._frames = FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+        self._fault = ""
+        self._connection_ended = False
+        self._exit: str | None = None if process else "its connection was closed"
+        self._exit_timer: asyncio.TimerHandle | None = None
+        self._handlers: dict[Kind, Callable[[Frame], None]] = {
+            Kind.RESULT: self._on_result,
+            Kind.FAILED: self._on_failed,
+            Kind.HELLO: self._on_hello,
+            Kind.LOADED: self._on_loaded,
+            Kind.LOAD_FAILED: self._on_load_failed,
+            Kind.MEASURED: self._on_measured,
+        }
+
+    # ---- orders; after the worker's end they do nothing: `worker_lost` says it all
+
+    def load(self, replica: int, model: ModelSpec, variant: str) -> None:
+        """Load and warm up; `replica_loaded` or `replica_failed` follows. KeyError: no such variant."""
+        order = LoadOrder.of(replica, model, variant)
+        self._replicas[replica] = model.outputs
+        self._send(pack_load(order))
+
+    def unload(self, replica: int) -> None:
+        """Drop a replica once the batches sent before have run; no event follows."""
+        self._replicas.pop(replica, None)
+        self._send(pack_unload(replica))
+
+    def measure(self, replica: int, rows: int, size: int, repeats: int, budget_us: int) -> None:
+        """Run the replica's own sample; `measured` or `replica_failed` follows."""
+        self._send(pack_measure(MeasureOrder(replica, rows, size, repeats, budget_us)))
+
+    def run(
+        self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
+    ) -> None:
+        """Run a batch; `batch_done` or `batch_failed` follows. KeyError: no such replica was loaded.
+
+        The buffers must stay unchanged until then: they are sent as they are, without a copy.
+        """
+        outputs = self._replicas[replica]
+        transport = self._transport
+        if transport is None:
+            return
+        byte_counts = [gather_bytes(entry.buffers) for entry in inputs]
+        total = sum(byte_counts)
+        self._flights[batch_id] = _Flight(rows, outputs, inputs[0].datatype if inputs else "")
+        if total > PAYLOAD_BYTES_MAX:
+            message = f"the batch's inputs take {total} bytes, at most {PAYLOAD_BYTES_MAX} fit a frame"
+            self._loop.call_soon(self._fail, batch_id, message)
+            return
+        flags, share_over = 0, NEVER_SHARE
+        if self._hello is not None and self._hello.shared and self._areas is not None:
+            if self._answer_area_user < 0:
+                self._answer_area_user = batch_id
+                share_over = self.inline_bytes_max
+            if total > self.inline_bytes_max and self._share(self._areas[0], batch_id, inputs, total):
+                flags = SHARED
+        buffers = [pack_run((batch_id, replica, rows, share_over, flags), inputs, byte_counts, parameters)]
+        if not flags:
+            for entry in inputs:
+                buffers.extend(entry.buffers)  # type: ignore[arg-type]  # a list of every kind of buffer
+        transport.writelines(buffers)
+
+    def close(self) -> None:
+        """Ask the worker to finish what it was sent and exit; `worker_lost` follows."""
+        if self._transport is not None and self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def kill(self) -> None:
+        """End the worker now; `worker_lost` follows."""
+        if self.ended.is_set():
+            return
+        if self._process is not None:
+            self._process.kill()
+        elif self._transport is not None:
+            self._transport.abort()
+
+    # ---- what the transport and the supervisor tell
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the frame knows better
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._frames.filled(nbytes)
+        try:
+            while not self._fault and (frame := self._frames.next()) is not None:
+                handler = self._handlers.get(frame.kind)
+                if handler is None:
+                    raise ProtocolError(f"a worker sends no {frame.kind.name} frames")
+                if self._hello is None and frame.kind is not Kind.HELLO:
+                    raise ProtocolError(f"its first frame is {frame.kind.name}, expected HELLO")
+                handler(frame)
+        except ProtocolError as error:
+            self._condemn(f"sent garbage: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the exit says more
+        self._transport = None
+        self._connection_ended = True
+        self._settle()
+
+    def exited(self, how: str) -> None:
+        """The process is gone and reaped; `how` in words, like "killed by SIGKILL"."""
+        self._exit = how
+        self._settle()
+
+    def fail_to_start(self, reason: str) -> None:
+        """There is no process and no connection; `worker_lost` follows."""
+        self._fault = f"could not be started: {reason}"
+        self._loop.call_soon(self.connection_lost, None)
+
+    # ---- inside
+
+    def _send(self, frame: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(frame)
+
+    def _share(self, area: SharedArea, batch_id: int, inputs: Sequence[BatchInput], total: int) -> bool:
+        if self._request_area_user >= 0 or total > SHARED_BYTES_MAX:
+            return False
+        buffers = [buffer for entry in inputs for buffer in entry.buffers]
+        try:
+            area.write(buffers, total)
+        except OSError:  # no memory to grow by: the socket needs none
+            return False
+        self._request_area_user = batch_id
+        return True
+
+    def _land(self, batch_id: int) -> _Flight:
+        flight = self._flights.pop(batch_id, None)
+        if flight is None:
+            raise ProtocolError(f"an answer to batch {batch_id}, which it does not have")
+        if self._request_area_user == batch_id:
+            self._request_area_user = -1
+        if self._answer_area_user == batch_id:
+            self._answer_area_user = -1
+        return flight
+
+    def _fail(self, batch_id: int, message: str) -> None:
+        if not self.ended.is_set():
+            del self._flights[batch_id]
+            self._events.batch_failed(self, batch_id, message)
+
+    def _on_result(self, frame: Frame) -> None:
+        result = unpack_result(frame, self._areas[1] if self._areas else None)
+        _check(result, self._land(result.batch_id))
+        self._events.batch_done(self, result)
+
+    def _on_failed(self, frame: Frame) -> None:
+        batch_id, message = unpack_failed(frame)
+        self._land(batch_id)
+        self._events.batch_failed(self, batch_id, message)
+
+    def _on_hello(self, frame: Frame) -> None:
+        if self._hello is not None:
+            raise ProtocolError("a second HELLO")
+        self._hello = unpack_hello(frame)
+        self.versions = self._hello.versions
+        self._events.worker_ready(self)
+
+    # A replica that was unloaded meanwhile is nobody's concern any more: its late answers are dropped.
+
+    def _on_loaded(self, frame: Frame) -> None:
+        replica, load_us, memory_bytes = unpack_loaded(frame)
+        if replica in self._replicas:
+            self._events.replica_loaded(self, replica, load_us, memory_bytes)
+
+    def _on_load_failed(self, frame: Frame) -> None:
+        replica, message = unpack_load_failed(frame)
+        if self._replicas.pop(replica, None) is not None:
+            self._events.replica_failed(self, replica, message)
+
+    def _on_measured(self, frame: Frame) -> None:
+        replica, rows, size, latencies_us = unpack_measured(frame)
+        if replica in self._replicas:
+            self._events.measured(self, replica, rows, size, latencies_us)
+
+    def _condemn(self, fault: str) -> None:
+        self._fault = fault
+        self.kill()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _settle(self) -> None:
+        if self.ended.is_set():
+            return
+        if not (self._connection_ended and self._exit is not None):
+            if self._exit_timer is None:
+                self._exit_timer = self._loop.call_later(EXIT_WAIT_S, self._force)
+            return
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
+        self._end(self._fault or self._exit)
+
+    def _force(self) -> None:
+        if self._connection_ended:  # yet the process lives
+            self.kill()
+            self._end(self._fault or "closed its connection without exiting, and was killed")
+        elif self._transport is not None:  # a child of the worker holds its socket
+            self._transport.abort()
+
+    def _end(self, reason: str) -> None:
+        self.ended.set()
+        for area in self._areas or ():
+            area.close()
+        self._areas = None
+        self._events.worker_lost(self, reason)
+
+
+def _check(result: BatchResult, flight: _Flight) -> None:
+    if result.rows != flight.rows or len(result.outputs) != len(flight.outputs):
+        raise ProtocolError(
+            f"batch {result.batch_id} has {result.rows} rows of {len(result.outputs)} outputs,"
+            f" expected {flight.rows} of {len(flight.outputs)}"
+        )
+    for spec, output in zip(flight.outputs, result.outputs, strict=True):
+        datatype = flight.any_datatype if spec.datatype == ANY else spec.datatype
+        dims = spec.shape[1:]
+        if output.datatype != datatype or not _fits(output.dims, dims):
+            raise ProtocolError(
+                f"output {spec.name!r} is {output.datatype} {list(output.dims)} a row,"
+                f" expected {datatype} {list(dims)}"
+            )
+
+
+def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return dims == wanted or (
+        len(dims) == len(wanted) and all(want in (-1, dim) for want, dim in zip(wanted, dims, strict=True))
+    )

@@ -1,0 +1,136 @@
+"""Starts worker processes, watches them, reaps them. When to start one again is `control`'s business."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from serving.runtime.link import EXIT_WAIT_S, Link, LinkEvents
+from serving.specs import SliceSpec
+from serving.worker.shared import SharedArea
+
+STOP_GRACE_S: Final = 5.0
+"""What `stop` gives workers to finish their batch and exit before it kills them."""
+
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class _Child:
+    """A worker process, known by its pidfd: no signal handler, no thread, no mistaken pid."""
+
+    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+        self.pid = popen.pid
+        self.pidfd = os.pidfd_open(popen.pid)
+        self._popen = popen
+
+    def kill(self) -> None:
+        if self.pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def reap(self) -> str:
+        """How the process ended, in words; only once its pidfd is readable."""
+        code = self._popen.wait()
+        os.close(self.pidfd)
+        self.pidfd = -1
+        return f"exited with {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+
+
+class Supervisor:
+    """All workers of this gateway; `events` hears of each through its link."""
+
+    def __init__(self, events: LinkEvents) -> None:
+        self._events = events
+        self._links: set[Link] = set()
+        self._stopping = False
+
+    async def start(self, spec: SliceSpec) -> None:
+        """Spawn the slice's worker: `worker_ready` or `worker_lost` follows. Nothing while stopping.
+
+        Call it from the main thread: a worker dies with the thread that started it (PR_SET_PDEATHSIG).
+        """
+        if self._stopping:
+            return
+        self._links = {link for link in self._links if not link.ended.is_set()}
+        loop = asyncio.get_running_loop()
+        try:
+            ours, child, areas = _spawn(spec)
+        except OSError as error:
+            Link(spec.name, self._events).fail_to_start(str(error))
+            return
+        link = Link(spec.name, self._events, child, areas)
+        self._links.add(link)
+        loop.add_reader(child.pidfd, self._reap, loop, child, link)
+        await loop.create_unix_connection(lambda: link, sock=ours)
+
+    def kill(self, slice_name: str) -> None:
+        """End the slice's worker now, ready or not; `worker_lost` follows."""
+        for link in self._links:
+            if link.slice == slice_name:
+                link.kill()
+
+    async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """End all workers: they may finish their batch within `grace_s`, then they are killed.
+
+        Returns when each has ended, been reaped and reported lost. No worker starts after it.
+        """
+        self._stopping = True
+        for link in self._links:
+            link.close()
+        if await self._all_end(grace_s):
+            return
+        for link in self._links:
+            link.kill()
+        await self._all_end(2 * EXIT_WAIT_S)
+
+    async def _all_end(self, wait_s: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                for link in self._links:
+                    await link.ended.wait()
+        return all(link.ended.is_set() for link in self._links)
+
+    @staticmethod
+    def _reap(loop: asyncio.AbstractEventLoop, child: _Child, link: Link) -> None:
+        loop.remove_reader(child.pidfd)
+        link.exited(child.reap())
+
+
+def _spawn(spec: SliceSpec) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    areas: list[SharedArea] = []
+    try:
+        ours.setblocking(False)
+        areas += [SharedArea.create(f"penstock-{spec.name}-{way}") for way in ("requests", "answers")]
+        fds = (theirs.fileno(), areas[0].fd, areas[1].fd)
+        command = [
+            sys.executable, "-m", "serving.worker", "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}",
+            "--slice", spec.name, "--cores", ",".join(map(str, spec.cores)), "--threads", str(spec.threads),
+        ]  # fmt: skip
+        popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
+            command, stdin=subprocess.DEVNULL, pass_fds=fds, env=_environment(spec), start_new_session=True
+        )
+        return ours, _Child(popen), (areas[0], areas[1])
+    except OSError:
+        ours.close()
+        for area in areas:
+            area.close()
+        raise
+    finally:
+        theirs.close()
+
+
+def _environment(spec: SliceSpec) -> dict[str, str]:
+    """The gateway's own, with this very code first on the path and the slice's threads for every pool."""
+    paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        **dict.fromkeys(_THREAD_POOLS, str(spec.threads)),
+    }

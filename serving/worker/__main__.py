@@ -1,0 +1,71 @@
+"""`python -m serving.worker`: the process of one slice. The gateway starts it; it has no other use.
+
+It is told its socket (and shared memory) as inherited descriptors, so nothing lies on disk, nothing
+listens, and the death of either side is end of file for the other.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="serving.worker", description=__doc__)
+    parser.add_argument("--fd", type=int, required=True, help="socket to the gateway")
+    parser.add_argument("--shared", default="", metavar="REQUESTS,ANSWERS", help="two memfds, or none")
+    parser.add_argument("--slice", required=True, help="name of the slice, for process listings")
+    parser.add_argument("--cores", default="", metavar="0,1", help="cores to stay on, or none")
+    parser.add_argument("--threads", type=int, default=1, help="compute threads")
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    """0 after end of file, 1 where the worker cannot be what it was asked to be, 2 after garbage."""
+    asked = arguments()
+    # Ctrl-C reaches the whole foreground group; the gateway decides when a worker ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # End of file is noticed between batches; this one also ends a batch whose gateway died. It follows the
+    # thread that started this process, so the gateway starts workers from its main thread.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    cores = {int(core) for core in asked.cores.split(",") if core}
+    if cores and (missing := _stay_on(cores)):
+        sys.stderr.write(f"slice {asked.slice}: the cores {missing} are not available here\n")
+        return 1
+    return _serve(asked)
+
+
+def _stay_on(cores: set[int]) -> list[int]:
+    """Pin this process; returns the cores that the kernel did not grant."""
+    # Asked of the kernel, not compared with the mask before: that is the gateway's own, maybe a narrow one.
+    with suppress(OSError):
+        os.sched_setaffinity(0, cores)
+    return sorted(cores - os.sched_getaffinity(0))
+
+
+def _serve(asked: argparse.Namespace) -> int:
+    # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
+    from serving.worker.backends.python import PythonBackend
+    from serving.worker.serve import Worker
+    from serving.worker.shared import SharedArea
+    from serving.worker.wire import ProtocolError
+
+    descriptors = [int(fd) for fd in asked.shared.split(",") if fd]
+    areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None
+    with socket.socket(fileno=asked.fd) as sock:
+        try:
+            Worker(sock, areas, PythonBackend(asked.threads)).serve()
+        except ProtocolError as error:
+            sys.stderr.write(f"slice {asked.slice}: the gateway {error}\n")
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

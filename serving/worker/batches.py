@@ -1,0 +1,262 @@
+"""The hot frames: RUN, RESULT and FAILED, struct-packed, with the values they carry.
+
+A payload is the tensors one behind the other; each tensor is the concatenation of its rows, so the
+gateway sends its requests' buffers as they are and cuts the answer by byte offsets, BYTES included.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Final
+
+import orjson
+
+from serving.specs import Parameters, ParameterValue
+from serving.tensor import DATATYPES, ITEM_BYTES, Buffer
+from serving.worker.shared import SharedArea
+from serving.worker.wire import Frame, Kind, ProtocolError, pack_frame
+
+SHARED: Final = 1
+"""Flag: the payload lies at the start of the sender's shared area, not in the frame."""
+NEVER_SHARE: Final = 0xFFFFFFFF
+"""`share_over` of a RUN whose answer must come in its frame: no shared area is free."""
+
+MESSAGE_CHARS_MAX: Final = 1000
+"""Length of an error text on the wire."""
+
+_RUN = struct.Struct("<QIIIHHI")  # batch, replica, rows, flags, share_over, inputs, bytes of parameters
+_RESULT = struct.Struct("<QQIIHH")  # batch, compute_us, padded size, rows, flags, outputs
+_FAILED = struct.Struct("<QI")  # batch, bytes of the message
+_TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
+_DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
+_CODES = {name: code for code, name in enumerate(DATATYPES)}
+
+
+class BatchInput:
+    """One input of a batch: `dims` after the batch dimension, `buffers` its requests' raw bytes in order."""
+
+    __slots__ = ("buffers", "datatype", "dims")
+
+    def __init__(self, datatype: str, dims: tuple[int, ...], buffers: Sequence[Buffer]) -> None:
+        self.datatype = datatype
+        self.dims = dims
+        self.buffers = buffers
+
+
+class BatchOutput:
+    """One output of a batch: all rows in `data`, which belongs to whoever holds this.
+
+    `row_ends` (BYTES only): where each row ends in `data`; other datatypes have rows of equal length.
+    """
+
+    __slots__ = ("_row_bytes", "data", "datatype", "dims", "row_ends")
+
+    def __init__(
+        self, datatype: str, dims: tuple[int, ...], data: bytes, rows: int, row_ends: Sequence[int] = ()
+    ) -> None:
+        self.datatype = datatype
+        self.dims = dims
+        self.data = data
+        self.row_ends = row_ends
+        self._row_bytes = len(data) // rows
+
+    def rows(self, first: int, count: int) -> bytes:
+        """Raw bytes of `count` rows from `first`: a copy, so that one slow client pins only its own rows."""
+        if self.row_ends:
+            start = self.row_ends[first - 1] if first else 0
+            return self.data[start : self.row_ends[first + count - 1]]
+        width = self._row_bytes
+        return self.data[first * width : (first + count) * width]
+
+
+class BatchResult:
+    """A batch that ran: `compute_us` is the model's own time, `size` its padded tokens per row or 0."""
+
+    __slots__ = ("batch_id", "compute_us", "outputs", "rows", "size")
+
+    def __init__(
+        self, batch_id: int, compute_us: int, size: int, rows: int, outputs: Sequence[BatchOutput]
+    ) -> None:
+        self.batch_id = batch_id
+        self.compute_us = compute_us
+        self.size = size
+        self.rows = rows
+        self.outputs = outputs
+
+
+class TensorPlace:
+    """A tensor of a RUN as the worker finds it: `byte_count` bytes of the payload, in order."""
+
+    __slots__ = ("byte_count", "datatype", "dims")
+
+    def __init__(self, datatype: str, dims: tuple[int, ...], byte_count: int) -> None:
+        self.datatype = datatype
+        self.dims = dims
+        self.byte_count = byte_count
+
+
+class RunOrder:
+    """A RUN as the worker reads it; `payload` is void once the next frame is received.
+
+    `share_over`: an answer of more bytes may go through shared memory.
+    """
+
+    __slots__ = ("batch_id", "inputs", "parameters", "payload", "replica", "rows", "share_over")
+
+    def __init__(self, batch_id: int, replica: int, rows: int, share_over: int) -> None:
+        self.batch_id = batch_id
+        self.replica = replica
+        self.rows = rows
+        self.share_over = share_over
+        self.inputs: list[TensorPlace] = []
+        self.parameters: dict[str, ParameterValue] = {}
+        self.payload = memoryview(b"")
+
+
+class EncodedOutput:
+    """One output as the worker sends it; `row_bytes` (BYTES only) the length of each row."""
+
+    __slots__ = ("data", "datatype", "dims", "row_bytes")
+
+    def __init__(
+        self, datatype: str, dims: tuple[int, ...], data: Buffer, row_bytes: Sequence[int] = ()
+    ) -> None:
+        self.datatype = datatype
+        self.dims = dims
+        self.data = data
+        self.row_bytes = row_bytes
+
+
+def pack_run(
+    order: tuple[int, int, int, int, int],
+    inputs: Sequence[BatchInput],
+    byte_counts: Sequence[int],
+    parameters: Parameters,
+) -> bytes:
+    """The RUN frame up to its payload; `order` is (batch id, replica, rows, share_over, flags)."""
+    values = orjson.dumps(dict(parameters)) if parameters else b""
+    parts = [_RUN.pack(*order, len(inputs), len(values))]
+    for entry, count in zip(inputs, byte_counts, strict=True):
+        dims = entry.dims
+        parts.append(_TENSOR.pack(_CODES[entry.datatype], len(dims), count))
+        parts.append(_DIMS[len(dims)].pack(*dims))
+    parts.append(values)
+    return pack_frame(Kind.RUN, b"".join(parts), 0 if order[4] & SHARED else sum(byte_counts))
+
+
+def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
+    """What a RUN frame orders; ProtocolError where it contradicts itself."""
+    meta = frame.meta
+    try:
+        batch_id, replica, rows, share_over, flags, count, values_bytes = _RUN.unpack_from(meta)
+        order = RunOrder(batch_id, replica, rows, share_over)
+        position = _RUN.size
+        for _ in range(count):
+            place, position = _unpack_tensor(meta, position)
+            order.inputs.append(place)
+        if values_bytes:
+            values = meta[position : position + values_bytes]
+            order.parameters = _parameters(orjson.loads(values), len(values) == values_bytes)
+    except (struct.error, orjson.JSONDecodeError) as error:
+        raise ProtocolError(f"a RUN frame cannot be read: {error}") from None
+    total = sum(place.byte_count for place in order.inputs)
+    order.payload = _payload(frame, flags, total, area)
+    return order
+
+
+def pack_result(
+    batch: tuple[int, int, int, int, int], outputs: Sequence[EncodedOutput], payload_bytes: int
+) -> bytes:
+    """The RESULT frame up to its payload; `batch` is (batch id, compute_us, padded size, rows, flags)."""
+    parts = [_RESULT.pack(*batch, len(outputs))]
+    for output in outputs:
+        parts.append(_TENSOR.pack(_CODES[output.datatype], len(output.dims), len(output.data)))
+        parts.append(_DIMS[len(output.dims)].pack(*output.dims))
+        if output.datatype == "BYTES":
+            parts.append(struct.pack(f"<{len(output.row_bytes)}I", *output.row_bytes))
+    return pack_frame(Kind.RESULT, b"".join(parts), 0 if batch[4] & SHARED else payload_bytes)
+
+
+def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
+    """A RESULT frame with its outputs copied out; ProtocolError where it contradicts itself."""
+    meta = frame.meta
+    found: list[tuple[TensorPlace, Sequence[int]]] = []
+    try:
+        batch_id, compute_us, size, rows, flags, count = _RESULT.unpack_from(meta)
+        if rows == 0:
+            raise ProtocolError("a RESULT frame has no rows")
+        position = _RESULT.size
+        for _ in range(count):
+            place, position = _unpack_tensor(meta, position)
+            ends: Sequence[int] = ()
+            if place.datatype == "BYTES":
+                if position + 4 * rows > len(meta):
+                    raise ProtocolError(f"a RESULT frame ends before the lengths of its {rows} rows")
+                ends = tuple(accumulate(struct.unpack_from(f"<{rows}I", meta, position)))
+                position += 4 * rows
+            _check_bytes(place, rows, ends)
+            found.append((place, ends))
+    except struct.error as error:
+        raise ProtocolError(f"a RESULT frame cannot be read: {error}") from None
+    payload = _payload(frame, flags, sum(place.byte_count for place, _ in found), area)
+    outputs, start = [], 0
+    for place, ends in found:
+        end = start + place.byte_count
+        outputs.append(BatchOutput(place.datatype, place.dims, bytes(payload[start:end]), rows, ends))
+        start = end
+    return BatchResult(batch_id, compute_us, size, rows, outputs)
+
+
+def pack_failed(batch_id: int, message: str) -> bytes:
+    text = message[:MESSAGE_CHARS_MAX].encode(errors="replace")
+    return pack_frame(Kind.FAILED, _FAILED.pack(batch_id, len(text)) + text)
+
+
+def unpack_failed(frame: Frame) -> tuple[int, str]:
+    """Batch id and message of a FAILED frame."""
+    try:
+        batch_id, count = _FAILED.unpack_from(frame.meta)
+    except struct.error as error:
+        raise ProtocolError(f"a FAILED frame cannot be read: {error}") from None
+    text = bytes(frame.meta[_FAILED.size : _FAILED.size + count]).decode(errors="replace")
+    return batch_id, text[:MESSAGE_CHARS_MAX]
+
+
+def _unpack_tensor(meta: memoryview, position: int) -> tuple[TensorPlace, int]:
+    code, count, byte_count = _TENSOR.unpack_from(meta, position)
+    if code >= len(DATATYPES):
+        raise ProtocolError(f"a tensor has the unknown datatype code {code}")
+    position += _TENSOR.size
+    dims = _DIMS[count].unpack_from(meta, position)
+    return TensorPlace(DATATYPES[code], dims, byte_count), position + 8 * count
+
+
+def _check_bytes(place: TensorPlace, rows: int, ends: Sequence[int]) -> None:
+    item = ITEM_BYTES[place.datatype]
+    expected = rows * prod(place.dims) * item if item else ends[-1]
+    if expected != place.byte_count:
+        raise ProtocolError(
+            f"a RESULT frame gives {place.byte_count} bytes for {rows} rows of {place.datatype}"
+            f" {list(place.dims)}, expected {expected}"
+        )
+
+
+def _payload(frame: Frame, flags: int, total: int, area: SharedArea | None) -> memoryview:
+    if not flags & SHARED:
+        if len(frame.payload) != total:
+            raise ProtocolError(
+                f"a {frame.kind.name} frame carries {len(frame.payload)} bytes, its tensors take {total}"
+            )
+        return frame.payload
+    if area is None:
+        raise ProtocolError(f"a {frame.kind.name} frame refers to shared memory, there is none")
+    if len(frame.payload):
+        raise ProtocolError(f"a {frame.kind.name} frame has its payload twice")
+    return area.read(total)
+
+
+def _parameters(found: object, whole: bool) -> dict[str, ParameterValue]:
+    if not whole or not isinstance(found, Mapping):
+        raise ProtocolError("the parameters of a RUN frame are no JSON object")
+    return dict(found)

@@ -1,0 +1,196 @@
+"""The rare frames: JSON metadata, checked field by field on arrival."""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from serving.specs import ModelSpec, ParameterValue, TensorSpec
+from serving.worker.batches import MESSAGE_CHARS_MAX
+from serving.worker.wire import Frame, Kind, ProtocolError, pack_frame
+
+JsonObject = dict[str, object]
+_T = TypeVar("_T")
+
+LATENCIES_MAX: Final = 100_000
+"""Runs of one MEASURE; more is a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """What a worker needs to know of a variant; paths are absolute.
+
+    `sizes`: smallest and largest size hint of a row, (0, 0) where the model has none.
+    """
+
+    replica: int
+    model: str
+    folder: Path
+    variant: str
+    artifact: Path | None
+    options: tuple[tuple[str, ParameterValue], ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    sizes: tuple[int, int]
+
+    @classmethod
+    def of(cls, replica: int, model: ModelSpec, variant: str) -> "LoadOrder":
+        """The order to load a model's variant; KeyError where it has no such variant."""
+        chosen = model.variant(variant)
+        buckets = model.size_hint.buckets if model.size_hint else (0,)
+        return cls(
+            replica, model.name, model.folder.resolve(), variant,
+            chosen.artifact.resolve() if chosen.artifact else None,
+            chosen.options, model.inputs, model.outputs, (buckets[0], buckets[-1]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A worker's first frame. `shared`: it has mapped both areas. `versions`: of what it computes with."""
+
+    pid: int
+    shared: bool
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOrder:
+    """Run a sample of `rows` x `size` up to `repeats` times, at least once, within about `budget_us`."""
+
+    replica: int
+    rows: int
+    size: int
+    repeats: int
+    budget_us: int
+
+
+def pack_load(order: LoadOrder) -> bytes:
+    return pack_frame(
+        Kind.LOAD,
+        orjson.dumps(
+            {
+                "replica": order.replica,
+                "model": order.model,
+                "folder": str(order.folder),
+                "variant": order.variant,
+                "artifact": str(order.artifact) if order.artifact else None,
+                "options": dict(order.options),
+                "inputs": [[spec.name, spec.datatype, spec.shape] for spec in order.inputs],
+                "outputs": [[spec.name, spec.datatype, spec.shape] for spec in order.outputs],
+                "sizes": order.sizes,
+            }
+        ),
+    )
+
+
+def unpack_load(frame: Frame) -> LoadOrder:
+    """The order of a LOAD frame; ProtocolError where it is none."""
+    found = _object(frame)
+    try:
+        artifact = found["artifact"]
+        smallest, largest = _field(found, "sizes", list)
+        return LoadOrder(
+            _field(found, "replica", int), _field(found, "model", str), Path(_field(found, "folder", str)),
+            _field(found, "variant", str), Path(str(artifact)) if artifact else None,
+            tuple(_field(found, "options", dict).items()),
+            _specs(_field(found, "inputs", list)), _specs(_field(found, "outputs", list)),
+            (int(smallest), int(largest)),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None
+
+
+def pack_hello(shared: bool, versions: dict[str, str]) -> bytes:
+    about = {"python": platform.python_version(), **versions}
+    return pack_frame(Kind.HELLO, orjson.dumps({"pid": os.getpid(), "shared": shared, "versions": about}))
+
+
+def unpack_hello(frame: Frame) -> Hello:
+    found = _object(frame)
+    versions = {str(name): str(version) for name, version in _field(found, "versions", dict).items()}
+    return Hello(_field(found, "pid", int), _field(found, "shared", bool), versions)
+
+
+def pack_loaded(replica: int, load_us: int, memory_bytes: int) -> bytes:
+    found = {"replica": replica, "load_us": load_us, "memory_bytes": memory_bytes}
+    return pack_frame(Kind.LOADED, orjson.dumps(found))
+
+
+def unpack_loaded(frame: Frame) -> tuple[int, int, int]:
+    """Replica, load time in us, memory in bytes."""
+    found = _object(frame)
+    return _field(found, "replica", int), _field(found, "load_us", int), _field(found, "memory_bytes", int)
+
+
+def pack_load_failed(replica: int, message: str) -> bytes:
+    text = message[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()  # orjson refuses lone surrogates
+    return pack_frame(Kind.LOAD_FAILED, orjson.dumps({"replica": replica, "message": text}))
+
+
+def unpack_load_failed(frame: Frame) -> tuple[int, str]:
+    """Replica and message."""
+    found = _object(frame)
+    return _field(found, "replica", int), _field(found, "message", str)[:MESSAGE_CHARS_MAX]
+
+
+def pack_unload(replica: int) -> bytes:
+    return pack_frame(Kind.UNLOAD, orjson.dumps({"replica": replica}))
+
+
+def unpack_unload(frame: Frame) -> int:
+    return _field(_object(frame), "replica", int)
+
+
+def pack_measure(order: MeasureOrder) -> bytes:
+    found = {name: getattr(order, name) for name in MeasureOrder.__slots__}
+    return pack_frame(Kind.MEASURE, orjson.dumps(found))
+
+
+def unpack_measure(frame: Frame) -> MeasureOrder:
+    found = _object(frame)
+    order = MeasureOrder(*(_field(found, name, int) for name in MeasureOrder.__slots__))
+    if order.rows < 1 or not 1 <= order.repeats <= LATENCIES_MAX:
+        raise ProtocolError(f"a MEASURE frame asks for {order.repeats} runs of {order.rows} rows")
+    return order
+
+
+def pack_measured(order: MeasureOrder, latencies_us: list[int]) -> bytes:
+    found = {"replica": order.replica, "rows": order.rows, "size": order.size, "latencies_us": latencies_us}
+    return pack_frame(Kind.MEASURED, orjson.dumps(found))
+
+
+def unpack_measured(frame: Frame) -> tuple[int, int, int, list[int]]:
+    """Replica, rows, size, latencies in us (at least one)."""
+    found = _object(frame)
+    latencies = _field(found, "latencies_us", list)
+    if not latencies or not all(type(latency) is int and latency >= 0 for latency in latencies):
+        raise ProtocolError("a MEASURED frame has no latencies")
+    return _field(found, "replica", int), _field(found, "rows", int), _field(found, "size", int), latencies
+
+
+def _object(frame: Frame) -> JsonObject:
+    try:
+        found = orjson.loads(bytes(frame.meta).rstrip(b"\0"))
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"a {frame.kind.name} frame is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ProtocolError(f"a {frame.kind.name} frame is no JSON object")
+    return found
+
+
+def _field(found: JsonObject, name: str, kind: type[_T]) -> _T:
+    value = found.get(name)
+    if type(value) is not kind:
+        raise ProtocolError(f"a frame's {name!r} is {value!r:.100}, expected {kind.__name__}")
+    return value
+
+
+def _specs(found: list[list[Any]]) -> tuple[TensorSpec, ...]:
+    # Any: JSON; what does not fit raises what the caller turns into ProtocolError.
+    return tuple(
+        TensorSpec(str(name), str(datatype), tuple(map(int, shape))) for name, datatype, shape in found
+    )

@@ -1,0 +1,143 @@
+"""The worker's loop: one frame at a time, blocking, on one thread, which is the shortest way.
+
+It ends at end of file: the gateway closed its end, on purpose or by dying.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from serving.tensor import Buffer
+from serving.worker.arrays import decode_inputs, encode_outputs
+from serving.worker.backends.contract import Backend
+from serving.worker.batches import (
+    SHARED,
+    RunOrder,
+    pack_failed,
+    pack_result,
+    unpack_run,
+)
+from serving.worker.orders import (
+    pack_hello,
+    pack_load_failed,
+    pack_loaded,
+    pack_measured,
+    unpack_load,
+    unpack_measure,
+    unpack_unload,
+)
+from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
+from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
+from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, Kind, ProtocolError, gather_bytes
+
+_IOV_MAX = 512  # buffers of one sendmsg; Linux takes 1024
+
+
+class Worker:
+    """One slice's replicas behind one socket. `areas`: shared memory for requests and answers, or None."""
+
+    def __init__(
+        self, sock: socket.socket, areas: tuple[SharedArea, SharedArea] | None, backend: Backend
+    ) -> None:
+        self._sock = sock
+        self._requests = areas[0] if areas else None
+        self._answers = areas[1] if areas else None
+        self._backend = backend
+        self._replicas: dict[int, Replica] = {}
+        self._frames = FrameBuffer()
+        self._handlers: dict[Kind, Callable[[Frame], None]] = {
+            Kind.RUN: self._run,
+            Kind.LOAD: self._load,
+            Kind.UNLOAD: self._unload,
+            Kind.MEASURE: self._measure,
+        }
+
+    def serve(self) -> None:
+        """Until the gateway is gone; ProtocolError where it sends what no gateway sends."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._send((pack_hello(self._requests is not None, {"numpy": np.__version__}),))
+            while (frame := self._receive()) is not None:
+                handler = self._handlers.get(frame.kind)
+                if handler is None:
+                    raise ProtocolError(f"a gateway sends no {frame.kind.name} frames")
+                handler(frame)
+
+    def _receive(self) -> Frame | None:
+        while (frame := self._frames.next()) is None:
+            count = self._sock.recv_into(self._frames.space())
+            if not count:
+                return None
+            self._frames.filled(count)
+        return frame
+
+    def _send(self, buffers: Sequence[Buffer]) -> None:
+        waiting = [memoryview(buffer) for buffer in buffers if len(buffer)]
+        while waiting:
+            sent = self._sock.sendmsg(waiting[:_IOV_MAX])
+            while waiting and sent >= len(waiting[0]):
+                sent -= len(waiting.pop(0))
+            if sent:
+                waiting[0] = waiting[0][sent:]
+
+    def _run(self, frame: Frame) -> None:
+        order = unpack_run(frame, self._requests)
+        try:
+            buffers = self._answer(order)
+        except MODEL_ERRORS as error:
+            buffers = [pack_failed(order.batch_id, describe(error))]
+        self._send(buffers)
+
+    def _answer(self, order: RunOrder) -> list[Buffer]:
+        replica = self._replicas.get(order.replica)
+        if replica is None:
+            raise LookupError(f"replica {order.replica} is not loaded here")
+        spec = replica.order
+        inputs = decode_inputs(spec.inputs, order.inputs, order.rows, order.payload)
+        found, compute_us = replica.predict(inputs, order.parameters)
+        any_datatype = order.inputs[0].datatype if order.inputs else ""
+        outputs = encode_outputs(spec.outputs, found, order.rows, any_datatype)
+        data: list[Buffer] = [output.data for output in outputs]
+        count = gather_bytes(data)
+        if count > PAYLOAD_BYTES_MAX:
+            raise OverflowError(f"the outputs take {count} bytes, at most {PAYLOAD_BYTES_MAX} fit a frame")
+        flags = 0
+        if self._answers is not None and order.share_over < count <= SHARED_BYTES_MAX:
+            self._answers.write(data, count)
+            flags, data = SHARED, []
+        head = pack_result(
+            (order.batch_id, compute_us, replica.padded_size, order.rows, flags), outputs, count
+        )
+        return [head, *data]
+
+    def _load(self, frame: Frame) -> None:
+        order = unpack_load(frame)
+        try:
+            self._replicas[order.replica], load_us, memory_bytes = load_replica(self._backend, order)
+        except MODEL_ERRORS as error:
+            message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
+            self._send((pack_load_failed(order.replica, message),))
+        else:
+            self._send((pack_loaded(order.replica, load_us, memory_bytes),))
+
+    def _unload(self, frame: Frame) -> None:
+        self._replicas.pop(unpack_unload(frame), None)
+
+    def _measure(self, frame: Frame) -> None:
+        order = unpack_measure(frame)
+        replica = self._replicas.get(order.replica)
+        if replica is None:
+            self._send((pack_load_failed(order.replica, "it was to be measured but is not loaded here"),))
+            return
+        try:
+            answer = pack_measured(order, replica.measure(order))
+        except MODEL_ERRORS as error:
+            # A replica that cannot run its own sample is no replica.
+            del self._replicas[order.replica]
+            name = f"{replica.order.model} {replica.order.variant}"
+            message = (
+                f"{name} failed on its sample of {order.rows} rows of size {order.size}: {describe(error)}"
+            )
+            answer = pack_load_failed(order.replica, message)
+        self._send((answer,))

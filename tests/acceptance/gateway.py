@@ -1,0 +1,79 @@
+"""A real `penstock serve` for tests: the command itself, in a process of its own, on free ports."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "penstock.yaml"
+START_S = 60.0
+
+
+class GatewayProcess:
+    """Started by `start`; its addresses are those that it printed."""
+
+    def __init__(self, config: Path, log: Path) -> None:
+        self._log = log
+        command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
+        for option in ("--rest-port", "--grpc-port", "--metrics-port"):
+            command += [option, "0"]
+        with log.open("w") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
+        self.rest = self._await(r"REST +http://(\S+)")
+        self.grpc = self._await(r"gRPC +(\S+)")
+        self.metrics = self._await(r"metrics +(http://\S+)")
+
+    @classmethod
+    def start(cls, config: Path, log: Path) -> "GatewayProcess":
+        """A gateway that is ready."""
+        gateway = cls(config, log)
+        gateway._await(r"penstock is (ready)")
+        return gateway
+
+    @property
+    def output(self) -> str:
+        """All that it has printed."""
+        return self._log.read_text()
+
+    def _await(self, pattern: str) -> str:
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and self.process.poll() is None:
+            found = re.search(pattern, self.output)
+            if found:
+                return found.group(1)
+            time.sleep(0.05)
+        raise AssertionError(f"no {pattern!r} in the gateway's output:\n{self.output}")
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of a GET on the REST port."""
+        try:
+            with urllib.request.urlopen(f"http://{self.rest}{path}", timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+        """Status and body of a POST on the REST port."""
+        request = urllib.request.Request(f"http://{self.rest}{path}", body, headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def read_metrics(self) -> str:
+        """What a scraper would read."""
+        with urllib.request.urlopen(self.metrics, timeout=10) as answer:  # noqa: S310
+            return str(answer.read().decode())
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it and return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(40)

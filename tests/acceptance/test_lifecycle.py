@@ -1,0 +1,202 @@
+"""How `penstock serve` starts, is disturbed and ends, seen from outside."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException
+
+from tests.acceptance.gateway import ROOT, GatewayProcess
+
+pytestmark = pytest.mark.slow
+
+CONFIG = f"""
+slices: [{{name: a}}]
+models:
+  - path: {ROOT}/models/simple
+  - path: {ROOT}/models/identity
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "penstock.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def gateway(config: Path, tmp_path: Path) -> Iterator[GatewayProcess]:
+    started = GatewayProcess.start(config, tmp_path / "log")
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+def identity(delay_ms: int) -> bytes:
+    tensor = {"name": "INPUT0", "shape": [1, 2], "datatype": "INT32", "data": [4, 2]}
+    return json.dumps({"inputs": [tensor], "parameters": {"execute_delay_ms": delay_ms}}).encode()
+
+
+def simple() -> bytes:
+    numbers = list(range(16))
+    inputs = [
+        {"name": name, "shape": [1, 16], "datatype": "INT32", "data": numbers}
+        for name in ("INPUT0", "INPUT1")
+    ]
+    return json.dumps({"inputs": inputs}).encode()
+
+
+def penstock(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "router.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_ready_turns_false_accepted_requests_are_answered_exit_0(
+    gateway: GatewayProcess, number: signal.Signals
+) -> None:
+    answers: list[tuple[int, bytes]] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(gateway.post("/v2/models/identity/infer", identity(1500)))
+    )
+    asking.start()
+    while b'"open_requests":0' in gateway.get("/v2/status")[1]:
+        time.sleep(0.02)
+    gateway.process.send_signal(number)
+    time.sleep(0.2)  # within the grace: ready is false, requests are still taken
+    assert gateway.get("/v2/health/ready")[0] != 200
+    assert gateway.get("/v2/health/live")[0] == 200
+    assert gateway.process.wait(30) == 0
+    asking.join()
+    assert [status for status, _ in answers] == [200]
+    assert "penstock has ended\n" in gateway.output
+
+
+def test_no_worker_outlives_a_gateway_that_is_killed(gateway: GatewayProcess) -> None:
+    (worker,) = json.loads(gateway.get("/v2/status")[1])["slices"]
+    gateway.process.kill()
+    gateway.process.wait()
+    end = time.monotonic() + 10
+    while Path(f"/proc/{worker['pid']}").exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_taken_port_is_one_clear_line_and_exit_1(config: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for option in ("--rest-port", "--grpc-port", "--metrics-port"):
+            ports = {"--rest-port": "0", "--grpc-port": "0", "--metrics-port": "0"} | {option: port}
+            ended = penstock(
+                "serve", "--config", str(config), *(word for pair in ports.items() for word in pair)
+            )
+            assert ended.returncode == 1
+            assert f"127.0.0.1:{port}" in ended.stdout + ended.stderr
+            assert "Traceback" not in ended.stderr
+
+
+def test_a_bad_settings_file_is_refused_with_every_mistake_and_its_place(config: Path) -> None:
+    config.write_text(CONFIG.replace("models/simple", "models/simpel") + "limits: {queue_row: 5}\n")
+    for verb in (["serve", "--config"], ["check"]):
+        ended = penstock(*verb, str(config))
+        assert ended.returncode == 1
+        assert f"{config}:4:11: models[0].path" in ended.stderr
+        assert "did you mean" in ended.stderr
+        assert f"{config}:6:10: limits.queue_row" in ended.stderr
+
+
+def test_check_says_what_would_be_served(config: Path) -> None:
+    ended = penstock("check", str(config))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "simple" in ended.stdout
+
+
+def test_status_shows_models_and_slices_and_says_when_there_is_no_gateway(gateway: GatewayProcess) -> None:
+    gateway.post("/v2/models/simple/infer", simple())
+    ended = penstock("status", "--once", "--url", f"http://{gateway.rest}")
+    assert ended.returncode == 0
+    assert "simple" in ended.stdout
+    assert "ready" in ended.stdout
+    gateway.stop()
+    ended = penstock("status", "--once", "--url", f"http://{gateway.rest}")
+    assert ended.returncode == 1
+    assert "penstock serve" in ended.stderr
+
+
+def test_a_client_deadline_fires_on_time_while_the_model_runs(gateway: GatewayProcess) -> None:
+    start = time.monotonic()
+    status, body = gateway.post("/v2/models/identity/infer", identity(3000), {"x-request-timeout-ms": "100"})
+    assert (status, json.loads(body)["reason"]) == (504, "deadline_running")
+    assert 0.1 <= time.monotonic() - start < 1.5
+    with grpc_client.InferenceServerClient(gateway.grpc) as client:
+        tensor = grpc_client.InferInput("INPUT0", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        for how in ({"client_timeout": 0.2}, {"timeout": 200_000}):
+            with pytest.raises(InferenceServerException) as caught:
+                client.infer("identity", [tensor], parameters={"execute_delay_ms": 3000}, **how)
+            assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
+
+
+def test_metrics_count_what_happened(gateway: GatewayProcess) -> None:
+    for _ in range(3):
+        assert gateway.post("/v2/models/simple/infer", simple())[0] == 200
+    assert gateway.post("/v2/models/simple/infer", b"{}")[0] == 400
+    assert gateway.post("/v2/models/nobody/infer", b"{}")[0] == 404
+    text = gateway.read_metrics()
+    assert 'penstock_requests_total{model="simple",outcome="completed",reason="ok"} 3' in text
+    assert 'penstock_requests_total{model="simple",outcome="rejected",reason="bad_input"} 1' in text
+    assert 'penstock_requests_total{model="unknown",outcome="rejected",reason="unknown_model"} 1' in text
+    assert 'penstock_request_duration_seconds_count{model="simple"} 3' in text
+    assert 'penstock_batch_rows_sum{model="simple",variant="default"} 3' in text
+
+
+async def _flood(gateway: GatewayProcess, end: float) -> Counter[int]:
+    """Ask on one connection until `end`; how often each status came back, 0 for no answer."""
+    host, port = gateway.rest.split(":")
+    body, statuses = simple(), Counter[int]()
+    head = f"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    reader, writer = await asyncio.open_connection(host, int(port))
+    while time.monotonic() < end:
+        writer.write(head.encode() + body)
+        try:
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+            length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            statuses[int(answer.split()[1])] += 1
+        except (asyncio.IncompleteReadError, TimeoutError):
+            statuses[0] += 1
+            break
+        await asyncio.sleep(0.002)
+    writer.close()
+    return statuses
+
+
+async def test_kill_9_of_the_worker_under_load_every_request_gets_an_answer_and_it_comes_back(
+    gateway: GatewayProcess,
+) -> None:
+    (worker,) = json.loads(gateway.get("/v2/status")[1])["slices"]
+    end = time.monotonic() + 4
+    clients = [asyncio.create_task(_flood(gateway, end)) for _ in range(16)]
+    await asyncio.sleep(0.5)
+    os.kill(worker["pid"], signal.SIGKILL)
+    statuses = sum(await asyncio.gather(*clients), Counter[int]())
+    assert set(statuses) <= {200, 503}
+    assert statuses[200] > 0
+    (back,) = json.loads(gateway.get("/v2/status")[1])["slices"]
+    assert (back["state"], back["restarts"]) == ("ready", 1)
+    assert gateway.post("/v2/models/simple/infer", simple())[0] == 200

@@ -1,0 +1,194 @@
+"""What control promises: wanted replicas come up, come back, and are measured before they are used."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.control.commands import (
+    Command,
+    EndWorker,
+    KeepProfile,
+    LoadReplica,
+    Measure,
+    Route,
+    StartWorker,
+    Withdraw,
+)
+from serving.control.control import BACKOFF_MAX_US, HEALTHY_US, Control, backoff_us
+from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.profile.curve import Latency
+from serving.profile.sweep import REFINED_COUNT
+from serving.specs import Limits, ServedModel, SliceSpec
+from serving.vocabulary import NEVER_US
+from tests.builders import KIND, model_spec, profile, served
+
+LIMITS = Limits()
+C = TypeVar("C")
+
+
+def control_of(*models: ServedModel, known: bool = True, slices: tuple[str, ...] = ("s",)) -> Control:
+    profiles = {
+        (name, model.name, variant): profile(model.name, variant, count=REFINED_COUNT)
+        for model in models
+        for variant in model.variants
+        for name in slices
+    }
+    specs = [SliceSpec(name, ()) for name in slices]
+    return Control(specs, models, profiles if known else {}, LIMITS, lambda _: KIND)
+
+
+def only(commands: Sequence[Command], kind: type[C]) -> list[C]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def bring_up(control: Control, now: int = 0) -> list[Command]:
+    """Start, answer every load, and return all that was asked."""
+    asked = list(control.start(now))
+    for name in control.slices:
+        loads = control.worker_ready(name, now)
+        asked += loads
+        for load in only(loads, LoadReplica):
+            asked += control.replica_loaded(name, load.replica, (5, 7), now)
+    return asked
+
+
+def answer_measurements(
+    control: Control, commands: Sequence[Command], row_us: int, now: int = 0
+) -> list[Command]:
+    """Answer each Measure until there is none, as a device with `row_us` a row would."""
+    asked: list[Command] = []
+    queue = list(commands)
+    while queue:
+        command = queue.pop(0)
+        asked.append(command)
+        if isinstance(command, Measure):
+            wanted = command.measurement
+            latencies = [row_us * wanted.rows] * wanted.repeats
+            queue += control.measured(command.slice, (wanted.rows, wanted.size), latencies, now)
+    return asked
+
+
+def test_a_known_profile_is_routed_as_soon_as_its_replica_is_loaded() -> None:
+    control = control_of(served(model_spec(variants=("a", "b"))))
+    asked = bring_up(control)
+    assert [route.variant for route in only(asked, Route)] == ["a", "b"]
+    assert not only(asked, Measure)
+    assert control.model_ready("m")
+
+
+def test_the_answering_variant_is_loaded_first() -> None:
+    model = served(model_spec(variants=("slow", "fast")))
+    control = control_of(ServedModel(model.spec, 1000, ("slow", "fast"), ("s",), default_variant="fast"))
+    assert [load.variant for load in only(bring_up(control), LoadReplica)] == ["fast", "slow"]
+
+
+def test_an_unknown_replica_is_measured_before_it_is_routed_and_its_profile_is_kept() -> None:
+    control = control_of(served(), known=False)
+    asked = answer_measurements(control, bring_up(control), row_us=100)
+    kinds = [type(command) for command in asked]
+    assert kinds.index(Measure) < kinds.index(Route)
+    assert only(asked, KeepProfile)[0].profile.device_kind == KIND
+    assert [command.measurement.rows for command in only(asked, Measure)] == [1, 2, 4, 8]
+    assert Latency(only(asked, Route)[0].profile).predict_us(4) == 400
+
+
+def test_the_first_sweep_never_measures_a_batch_above_the_slo() -> None:
+    control = control_of(served(model_spec(slo_ms=50, batch_max=64)), known=False)
+    asked = answer_measurements(control, bring_up(control), row_us=11_000)
+    assert [command.measurement.rows for command in only(asked, Measure)] == [1, 2, 4]
+
+
+def test_only_one_measurement_runs_on_a_slice_at_a_time() -> None:
+    control = control_of(served(model_spec(variants=("a", "b", "c"))), known=False)
+    assert len(only(bring_up(control), Measure)) == 1
+
+
+def test_a_lost_worker_is_withdrawn_at_once_and_started_again_after_its_back_off() -> None:
+    control = control_of(served())
+    bring_up(control)
+    assert control.worker_lost("s", "was killed", 1000) == [Withdraw("s", "was killed")]
+    assert not control.model_ready("m")
+    assert control.wake_us == 1000 + backoff_us(1)
+    assert not only(control.tick(control.wake_us - 1, ()), StartWorker)
+    assert only(control.tick(1000 + backoff_us(1), ()), StartWorker) == [StartWorker("s")]
+    assert only(control.worker_ready("s", 200_000), LoadReplica)
+
+
+@given(st.lists(st.integers(0, 3_000_000), min_size=1, max_size=12))
+def test_back_off_doubles_while_a_worker_keeps_dying_and_is_bounded(pauses_us: list[int]) -> None:
+    control = control_of(served())
+    now = 0
+    control.start(now)
+    for failures, pause in enumerate(pauses_us, start=1):
+        now += pause
+        control.worker_lost("s", "died", now)
+        assert control.wake_us - now == min(100_000 << (failures - 1), BACKOFF_MAX_US)
+        now = control.wake_us
+        assert only(control.tick(now, ()), StartWorker)
+
+
+def test_a_worker_that_lived_long_starts_its_back_off_anew() -> None:
+    control = control_of(served())
+    now = 0
+    control.start(now)
+    for _ in range(5):
+        control.worker_lost("s", "died", now)
+        now = control.wake_us
+        control.tick(now, ())
+    control.worker_ready("s", now)
+    control.worker_lost("s", "died", now + HEALTHY_US)
+    assert control.wake_us == now + HEALTHY_US + backoff_us(1)
+
+
+def test_a_worker_that_never_says_hello_is_ended() -> None:
+    control = control_of(served())
+    control.start(0)
+    assert control.wake_us == LIMITS.startup_s * 1e6
+    assert only(control.tick(control.wake_us, ()), EndWorker)
+
+
+def test_a_failed_load_is_said_and_tried_again() -> None:
+    control = control_of(served())
+    control.start(0)
+    load = only(control.worker_ready("s", 0), LoadReplica)[0]
+    control.replica_failed("s", load.replica, "no such file", 10)
+    replica = control.slices["s"].replicas[load.replica]
+    assert (replica.status, replica.reason) == (ReplicaStatus.FAILED, "no such file")
+    assert not control.model_ready("m")
+    assert only(control.tick(10 + backoff_us(1), ()), LoadReplica) == [load]
+
+
+def test_profiles_are_refined_only_on_idle_slices_and_only_until_they_are_good() -> None:
+    control = control_of(served(), known=False)
+    answer_measurements(control, bring_up(control), row_us=100)
+    now, measured = 0, 0
+    while control.wake_us != NEVER_US:
+        now = control.wake_us
+        busy = control.tick(now, ())
+        assert not only(busy, Measure)
+        for _ in range(2):
+            commands = control.tick(now, ("s",))
+        assert len(only(commands, Measure)) == 1
+        answer_measurements(control, commands, row_us=100, now=now)
+        measured += 1
+        assert measured < 1000
+    points = next(iter(control.slices["s"].replicas.values())).sweep.points()
+    assert {point.rows for point in points} == {1, 2, 4, 8}
+    assert min(point.count for point in points) >= REFINED_COUNT
+
+
+def test_after_stop_nothing_is_started_again() -> None:
+    control = control_of(served())
+    bring_up(control)
+    control.stop()
+    assert control.worker_lost("s", "ended", 5) == ()
+    assert control.wake_us == NEVER_US
+    assert control.slices["s"].status is WorkerStatus.WAITING
+
+
+@pytest.mark.parametrize("failures", [1, 5, 64, 10_000])
+def test_back_off_is_never_longer_than_its_bound(failures: int) -> None:
+    assert 0 < backoff_us(failures) <= BACKOFF_MAX_US

@@ -1,0 +1,105 @@
+"""`penstock check`: errors, warnings, contradictions with what was measured, and the plan."""
+
+from pathlib import Path
+
+from router.check import Measured, Report, check
+from serving.specs import ServedModel, SliceSpec
+from tests.router.settings.samples import GATEWAY, write_accuracy, write_deployment, write_gateway
+
+
+def figures(**variants_us: float) -> Measured:
+    """One row costs the same on every slice; a variant that is not named is not measured."""
+
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float | None:
+        return variants_us.get(variant)
+
+    return measured
+
+
+FAST = figures(linear=100, cnn=300, fp32=35_120, int8=2_600)
+
+
+def report(home: Path, old: str = "", new: str = "", measured: Measured = FAST) -> Report:
+    write_deployment(home)
+    write_accuracy(home / "models" / "digits", {"linear": 0.964, "cnn": 0.9912})
+    return check(write_gateway(home, GATEWAY.replace(old, new, 1)), lambda _: measured)
+
+
+def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
+    found = report(tmp_path)
+    assert (found.errors, found.warnings, found.notes) == ((), (), ())
+    assert found.sound
+    assert found.plan == (
+        "digits: SLO 40 ms, batches of up to 32 rows, on cpu-a; variants cnn 0.991, linear* 0.964 (top-1)",
+        "minilm: SLO 250.5 ms, batches of up to 32 rows, on cpu-a, cpu-b; variants fp32*, int8",
+    )
+    assert str(found) == "\n".join(found.plan)
+
+
+def test_an_slo_below_the_measured_latency_is_an_error_with_both_figures(tmp_path: Path) -> None:
+    found = report(tmp_path, "- path: models/minilm", "- {path: models/minilm, slo_ms: 2.7}")
+    (error,) = found.errors
+    assert not found.sound
+    assert str(error).replace(f"{tmp_path}/", "") == (
+        "penstock.yaml:13:35: models[1].slo_ms: 2.7 ms is below minilm fp32's measured 35.1 ms for one row "
+        "on slice cpu-b; raise it above 35.1 ms or answer with a faster variant (int8: 2.6 ms)"
+    )
+
+
+def test_an_slo_that_the_model_brings_is_reported_at_the_entry(tmp_path: Path) -> None:
+    (error,) = report(tmp_path, measured=figures(linear=1, cnn=1, fp32=300_000)).errors
+    assert (error.line, error.column, error.where) == (13, 5, "models[1].slo_ms")
+    assert error.message.endswith("slice cpu-b; raise it above 300 ms")
+
+
+def test_the_most_accurate_variant_in_time_is_proposed(tmp_path: Path) -> None:
+    (error,) = report(
+        tmp_path, "default_variant: linear", "", figures(cnn=50_000, linear=10, fp32=1, int8=1)
+    ).errors
+    assert "digits cnn's measured 50 ms" in error.message
+    assert error.message.endswith("or answer with a faster variant (linear: 0.01 ms)")
+
+
+def test_a_late_variant_that_answers_only_when_pinned_is_a_warning(tmp_path: Path) -> None:
+    found = report(tmp_path, measured=figures(cnn=50_000, linear=10, fp32=1, int8=1))
+    assert found.errors == ()
+    (warning,) = found.warnings
+    assert (
+        "40 ms is below digits cnn's measured 50 ms for one row on slice cpu-a; a request" in warning.message
+    )
+
+
+def test_a_slice_that_is_too_slow_beside_one_in_time_is_a_warning(tmp_path: Path) -> None:
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float:
+        return 300_000 if (model.name, slice_spec.name, variant) == ("minilm", "cpu-a", "fp32") else 10
+
+    found = report(tmp_path, measured=measured)
+    assert found.errors == ()
+    assert "250.5 ms is below minilm fp32's measured 300 ms" in found.warnings[0].message
+    assert "slice cpu-a" in found.warnings[0].message
+
+
+def test_a_latency_that_equals_the_slo_is_in_time(tmp_path: Path) -> None:
+    assert report(tmp_path, measured=figures(linear=40_000, cnn=40_000, fp32=1, int8=1)).warnings == ()
+
+
+def test_what_was_never_measured_is_a_note(tmp_path: Path) -> None:
+    found = report(tmp_path, measured=figures(linear=10, cnn=10, fp32=10))
+    assert found.sound
+    assert found.notes == (
+        "minilm: not yet measured (int8 on cpu-a, int8 on cpu-b): will be swept at the first start",
+    )
+    assert "note: minilm: not yet measured (all variants):" in str(report(tmp_path, measured=figures()))
+
+
+def test_errors_and_warnings_of_the_file_are_reported_together(tmp_path: Path) -> None:
+    found = report(tmp_path, "cores: 1}", "cores: 1, threads: 3}\n  - {name: cpu-c, core: 1}")
+    assert [error.where for error in found.errors] == ["slices[1].core"]
+    assert [warning.where for warning in found.warnings] == ["slices[0].threads"]
+    assert found.plan == ()
+    assert [line.split(":")[0] for line in str(found).splitlines()] == ["error", "warning"]
+
+
+def test_a_missing_file_is_reported_like_any_other_error(tmp_path: Path) -> None:
+    found = check(tmp_path / "penstock.yaml", lambda _: FAST)
+    assert str(found) == f"error: {tmp_path}/penstock.yaml:1:1: no such file"

@@ -1,0 +1,82 @@
+"""What the alarm promises: never early, once, and always for the latest instant asked for."""
+
+import asyncio
+
+import pytest
+
+from serving.runtime.alarm import Alarm
+from serving.runtime.clock import now_us
+from serving.vocabulary import NEVER_US
+
+
+class Fires:
+    """Records the instants at which an alarm fired."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+        self._event = asyncio.Event()
+        self.alarm = Alarm(self._fire)
+
+    def _fire(self, now: int) -> None:
+        self.at.append(now)
+        self._event.set()
+
+    async def next(self) -> int:
+        await self._event.wait()
+        self._event.clear()
+        return self.at[-1]
+
+
+@pytest.mark.parametrize("ahead_us", [100, 900, 1_500, 2_500, 7_300])
+async def test_it_never_fires_early(ahead_us: int) -> None:
+    fires = Fires()
+    target = now_us() + ahead_us
+    fires.alarm.set(target, now_us())
+    assert await fires.next() >= target
+
+
+async def test_an_instant_that_has_come_fires_in_this_tick_and_once() -> None:
+    fires = Fires()
+    for _ in range(3):
+        fires.alarm.set(now_us(), now_us())
+    assert fires.at == []  # never from within `set`
+    await fires.next()
+    await asyncio.sleep(0)
+    assert len(fires.at) == 1
+
+
+async def test_an_earlier_instant_replaces_a_later_one() -> None:
+    fires = Fires()
+    start = now_us()
+    fires.alarm.set(start + 10_000_000, start)
+    fires.alarm.set(start + 2_000, start)
+    assert start + 2_000 <= await fires.next() < start + 10_000_000
+
+
+async def test_a_later_instant_replaces_an_earlier_one() -> None:
+    fires = Fires()
+    start = now_us()
+    fires.alarm.set(start + 1_500, start)
+    fires.alarm.set(start + 6_000, start)
+    assert await fires.next() >= start + 6_000
+    assert len(fires.at) == 1
+
+
+async def test_never_means_never_and_an_alarm_can_be_asked_again() -> None:
+    fires = Fires()
+    start = now_us()
+    fires.alarm.set(start + 1_500, start)
+    fires.alarm.set(NEVER_US, start)
+    fires.alarm.set(start + 5_000, start)
+    assert await fires.next() >= start + 5_000
+    assert len(fires.at) == 1
+
+
+async def test_a_closed_alarm_stays_silent() -> None:
+    fires, other = Fires(), Fires()
+    start = now_us()
+    fires.alarm.set(start + 1_000, start)
+    fires.alarm.close()
+    other.alarm.set(start + 4_000, start)
+    await other.next()
+    assert fires.at == []

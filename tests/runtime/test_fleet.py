@@ -1,0 +1,219 @@
+"""What gateway and fleet promise together, over real worker processes and the sample models."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from router.settings import load_model
+from serving.control.control import Control
+from serving.ports import Call, Reply
+from serving.profile.device import device_kind
+from serving.profile.store import ProfileStore
+from serving.runtime.fleet import Fleet
+from serving.runtime.gateway import Gateway
+from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
+from serving.tensor import Tensor
+from serving.vocabulary import (
+    CLIENT_GONE,
+    COMPLETED,
+    DEADLINE_RUNNING,
+    DRAINING,
+    NO_REPLICA,
+    WORKER_LOST,
+    Kind,
+    Outcome,
+)
+
+pytestmark = pytest.mark.slow
+
+MODELS = Path(__file__).parents[2] / "models"
+SLICE = SliceSpec("s", ())
+
+
+class Tally:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.late = 0
+        self.batches: list[int] = []
+
+    def request_done(
+        self, model: str, outcome: Outcome, rows: int, latency_us: int, within_slo: bool
+    ) -> None:
+        self.outcomes.append(outcome)
+        self.late += outcome is COMPLETED and not within_slo
+
+    def batch_done(self, model: str, variant: str, rows: int, compute_us: int) -> None:
+        self.batches.append(rows)
+
+
+class House:
+    """A gateway with its fleet, and what happened in it."""
+
+    def __init__(self, gateway: Gateway, fleet: Fleet, tally: Tally) -> None:
+        self.gateway = gateway
+        self.fleet = fleet
+        self.tally = tally
+        self._changed = asyncio.Event()
+        fleet.on_change = self._changed.set
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        while not true():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def submit(self, call: Call) -> tuple[int, "asyncio.Future[Reply]"]:
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        return self.gateway.submit(call, future.set_result), future
+
+    def add(self, rows: int, seed: int = 0) -> Call:
+        """A call of the model `simple`."""
+        call = Call(self.gateway.models["simple"], [], rows)
+        numbers = np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + seed
+        call.inputs = [Tensor(name, "INT32", (rows, 16), numbers.tobytes()) for name in ("INPUT0", "INPUT1")]
+        return call
+
+    def delay(self, delay_ms: int) -> Call:
+        """A call of `identity` that takes `delay_ms`."""
+        call = Call(self.gateway.models["identity"], [Tensor("INPUT0", "INT8", (1, 2), b"ab")], 1)
+        call.parameters = (("execute_delay_ms", delay_ms),)
+        return call
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, limits: Limits | None = None, batching: BatchingSpec | None = None
+) -> AsyncIterator[House]:
+    limits = limits or Limits(sweep_s=0.2)
+    specs = [load_model(MODELS / name) for name in ("simple", "identity")]
+    models = [
+        ServedModel(
+            spec, spec.slo_us, tuple(v.name for v in spec.variants), ("s",), batching or BatchingSpec()
+        )
+        for spec in specs
+    ]
+    tally = Tally()
+    gateway = Gateway(models, limits, tally)
+    control = Control([SLICE], models, {}, limits, device_kind)
+    fleet = Fleet(control, gateway, ProfileStore(folder))
+    here = House(gateway, fleet, tally)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(fleet.run())
+        try:
+            await here.until(lambda: gateway.ready)
+            yield here
+        finally:
+            fleet.stop()
+
+
+def sums(reply: Reply) -> np.ndarray:
+    tensor = reply.outputs[0]
+    return np.frombuffer(tensor.data, np.int32).reshape(tensor.shape)
+
+
+async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        sizes = [1 + number % 20 for number in range(100)]  # the maximum batch is 8: some are split
+        futures = [here.submit(here.add(rows, seed=1000 * n))[1] for n, rows in enumerate(sizes)]
+        replies = await asyncio.gather(*futures)
+        for number, (rows, reply) in enumerate(zip(sizes, replies, strict=True)):
+            assert reply.outcome is COMPLETED
+            expected = 2 * (np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + 1000 * number)
+            np.testing.assert_array_equal(sums(reply), expected)
+        assert max(here.tally.batches) == 8
+        assert sum(here.tally.batches) == sum(sizes)
+        assert here.gateway.open_requests == 0
+
+
+async def test_a_client_deadline_fires_while_the_model_runs(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        call = here.delay(400)
+        call.timeout_us = 60_000
+        start = here.gateway.now_us()
+        reply = await here.submit(call)[1]
+        assert reply.outcome is DEADLINE_RUNNING
+        assert 60_000 <= here.gateway.now_us() - start < 300_000
+
+
+async def test_an_answer_late_by_the_slo_alone_is_delivered_and_counted(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        reply = await here.submit(here.delay(150))[1]  # identity's SLO is 100 ms
+        assert reply.outcome is COMPLETED
+        assert bytes(reply.outputs[0].data) == b"ab"
+        assert here.tally.late == 1
+
+
+async def test_a_cancelled_request_is_answered_once_and_its_queued_work_is_never_run(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        running = here.submit(here.delay(150))[1]
+        await asyncio.sleep(0)  # the batch goes at the end of the tick
+        queued_id, queued = here.submit(here.add(3))
+        here.gateway.cancel(queued_id)
+        assert (await queued).outcome is CLIENT_GONE
+        here.gateway.cancel(queued_id)
+        assert (await running).outcome is COMPLETED
+        assert here.tally.batches == [1]
+
+
+async def test_a_killed_worker_costs_its_batch_and_comes_back(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        running = here.submit(here.delay(5_000))[1]
+        await asyncio.sleep(0)
+        waiting = here.submit(here.add(1))[1]
+        await asyncio.sleep(0.05)
+        pid = here.fleet.pid("s")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for reply in await asyncio.gather(running, waiting):
+            assert reply.outcome is WORKER_LOST
+            assert "SIGKILL" in reply.detail
+        assert (await here.submit(here.add(1))[1]).outcome is NO_REPLICA
+        await here.until(lambda: here.gateway.ready)
+        assert here.fleet.pid("s") != pid
+        assert (await here.submit(here.add(1))[1]).outcome is COMPLETED
+
+
+async def test_a_stopped_worker_is_replaced_after_the_stall_limit(tmp_path: Path) -> None:
+    async with house(tmp_path, replace(Limits(sweep_s=0.2), stall_us=300_000)) as here:
+        pid = here.fleet.pid("s")
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        reply = await here.submit(here.add(1))[1]
+        assert reply.outcome is WORKER_LOST
+        await here.until(lambda: here.gateway.ready)
+        assert (await here.submit(here.add(1))[1]).outcome is COMPLETED
+
+
+async def test_a_drain_answers_what_was_accepted_and_refuses_what_comes(tmp_path: Path) -> None:
+    async with house(tmp_path) as here:
+        accepted = [here.submit(here.delay(30))[1] for _ in range(3)]
+        here.gateway.drain()
+        assert not here.gateway.ready
+        assert (await here.submit(here.add(1))[1]).outcome is DRAINING
+        assert {reply.outcome for reply in await asyncio.gather(*accepted)} == {COMPLETED}
+
+
+async def test_a_second_start_measures_nothing_again(tmp_path: Path) -> None:
+    async with house(tmp_path):
+        pass
+    kind = device_kind(SLICE)
+    assert ProfileStore(tmp_path).read(kind, "simple", "default") is not None
+
+
+async def test_with_a_delay_requests_wait_for_company(tmp_path: Path) -> None:
+    async with house(tmp_path, batching=BatchingSpec(size=8, delay_us=30_000)) as here:
+        first = here.submit(here.add(1))[1]
+        await asyncio.sleep(0.005)
+        second = here.submit(here.add(1))[1]
+        replies = await asyncio.gather(first, second)
+        assert [reply.batch_rows for reply in replies] == [2, 2]
+        assert replies[0].queue_us >= 30_000
+        assert all(reply.outcome.kind is Kind.COMPLETED for reply in replies)
