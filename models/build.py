@@ -23,9 +23,7 @@ def _arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(_built_models()))
     if unknown:
-        parser.error(
-            f"no build.py in models/ for {', '.join(unknown)}; there is {', '.join(_built_models())}"
-        )
+        parser.error(f"nothing is built for {', '.join(unknown)}, only for {', '.join(_built_models())}")
     return arguments
 
 

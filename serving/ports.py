@@ -61,6 +61,15 @@ class Serving(Protocol):
         """True while new requests are welcome and every model has a replica."""
         ...
 
+    @property
+    def open_requests(self) -> int:
+        """Accepted calls without a reply."""
+        ...
+
+    def refused(self, model: str, outcome: Outcome) -> None:
+        """Count a request that an edge turned away before it became a call; `model` as the client named it."""
+        ...
+
     def model_ready(self, name: str) -> bool:
         """Whether a replica of the model can take a batch now or after the running one."""
         ...

@@ -87,7 +87,7 @@ def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
     FileNotFoundError where it was not built.
     """
     if artifact is None or not artifact.is_file():
-        raise FileNotFoundError(f"digits: {artifact} is not there; run `make setup`, which trains it")
+        raise FileNotFoundError(f"digits: {artifact} is not there; `python models/digits/build.py` trains it")
     members = networks(str(options["architecture"]))
     members.load_state_dict(load_file(artifact))
     return Model(members)

@@ -12,29 +12,31 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE / "build"
-SOURCES = BUILD / "sources.sha256"
+STATE = BUILD / "state.txt"
 
 
-def _digest() -> str:
-    """Of all that decides the outputs: the code here, the library that computes, the docstrings' Python."""
+def _state() -> str:
+    """A digest of what decides the outputs (the code here, the library that computes, the docstrings' Python)
+    and the outputs' names."""
     digest = hashlib.sha256(f"{version('torch')} {platform.python_version()}".encode())
-    for name in ("build.py", "model.py", "retrieval.py"):
+    for name in ("build.py", "model.py", "model.yaml", "retrieval.py"):
         digest.update((HERE / name).read_bytes())
-    return digest.hexdigest()
+    outputs = sorted(path.name for path in BUILD.glob("*") if path != STATE)
+    return "\n".join([digest.hexdigest(), *outputs, ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--force", action="store_true", help="measure again even where nothing changed")
-    if not parser.parse_args().force and SOURCES.is_file() and SOURCES.read_text() == _digest():
+    if not parser.parse_args().force and STATE.is_file() and STATE.read_text() == _state():
         print("minilm: up to date", flush=True)
         return
     from retrieval import measure_all  # heavy (torch): only where there is work to do
 
     BUILD.mkdir(exist_ok=True)
-    SOURCES.unlink(missing_ok=True)  # written last: an interrupted build is not taken for a finished one
+    STATE.unlink(missing_ok=True)  # written last: an interrupted build is not taken for a finished one
     measure_all(BUILD)
-    SOURCES.write_text(_digest())
+    STATE.write_text(_state())
 
 
 if __name__ == "__main__":

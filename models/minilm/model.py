@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002  (the signatures are those of every model)
+# ruff: noqa: ARG001, ARG002  (the signatures are those of every model)
 """all-MiniLM-L6-v2 in plain torch: a text to a unit vector of 384 numbers, in three precisions.
 
 The encoder is BERT (https://arxiv.org/abs/1810.04805) with 6 layers; the embedding is the mean over the
@@ -112,9 +112,8 @@ class _Layer:
                 torch.cat([held[f"{prefix}{name}.bias"] for name in names]),
             )
 
-        self._query_key_value = linear(
-            *both(*(f"attention.self.{part}" for part in ("query", "key", "value")))
-        )
+        query_key_value = (f"attention.self.{part}" for part in ("query", "key", "value"))
+        self._query_key_value = linear(*both(*query_key_value))
         self._attended = linear(*both("attention.output.dense"))
         self._attended_norm = _norm(held, f"{prefix}attention.output.LayerNorm")
         self._up = linear(*both("intermediate.dense"))

@@ -14,27 +14,11 @@ from pathlib import Path
 import model
 import numpy as np
 import torch
+import yaml
 
 PAIRS = 300  # a standard error of 2.9 points where half are found
 SUMMARY_BYTES_MIN, BODY_BYTES_MIN, BODY_BYTES_MAX = 30, 150, 2000
-LEFT_OUT = {
-    "test",
-    "tests",
-    "idlelib",
-    "lib2to3",
-    "site-packages",
-    "dist-packages",
-    "ensurepip",
-    "__pycache__",
-}
-VARIANTS = {
-    "int8-16": ("int8", 16),
-    "bf16-32": ("bf16", 32),
-    "bf16-64": ("bf16", 64),
-    "bf16-128": ("bf16", 128),
-    "fp32-128": ("fp32", 128),
-}
-"""Precision and tokens, as in model.yaml."""
+LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "ensurepip"}
 
 
 def collect_pairs() -> list[tuple[str, str]]:
@@ -80,9 +64,10 @@ def measure_all(build: Path) -> None:
     pairs = collect_pairs()
     (build / "pairs.json").write_text(json.dumps(pairs, indent=0) + "\n")
     accuracy = {}
-    for name, (precision, tokens) in VARIANTS.items():
-        started = time.perf_counter()
-        accuracy[name] = recall_at_1(model.load(None, {"precision": precision, "tokens": tokens}), pairs)
+    definition = yaml.safe_load(Path(__file__).with_name("model.yaml").read_text(encoding="utf-8"))
+    for variant in definition["variants"]:
+        name, started = variant["name"], time.perf_counter()
+        accuracy[name] = recall_at_1(model.load(None, variant["options"]), pairs)
         seconds = time.perf_counter() - started
         print(f"minilm: {name} recall@1 {accuracy[name]:.4f} of {len(pairs)}, {seconds:.1f} s", flush=True)
     (build / "accuracy.json").write_text(json.dumps(accuracy, indent=2) + "\n")

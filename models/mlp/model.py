@@ -5,6 +5,7 @@ The weights are random but always the same, so two replicas, and two runs, agree
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,7 @@ class Model:
 
     def __init__(self) -> None:
         numbers = np.random.default_rng(SEED)
-        self._layers = [
-            _layer(numbers, inputs, outputs) for inputs, outputs in zip(WIDTHS, WIDTHS[1:], strict=False)
-        ]
+        self._layers = [_layer(numbers, inputs, outputs) for inputs, outputs in pairwise(WIDTHS)]
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
         """INPUT FP32 `[rows, 1024]` to OUTPUT FP32 `[rows, 10]`."""

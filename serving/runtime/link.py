@@ -123,6 +123,7 @@ class Link(asyncio.BufferedProtocol):
         self._request_area_user = self._answer_area_user = -1  # batch ids; an area holds one batch at a time
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
+        self._outgoing: asyncio.Transport | None = None  # the same, until `close`
         self._fault = ""
         self._connection_ended = False
         self._exit: str | None = None if process else "its connection was closed"
@@ -136,7 +137,7 @@ class Link(asyncio.BufferedProtocol):
             Kind.MEASURED: self._on_measured,
         }
 
-    # ---- orders; after the worker's end they do nothing: `worker_lost` says it all
+    # ---- orders; after `close` or the worker's end they do nothing: `worker_lost` says it all
 
     def load(self, replica: int, model: ModelSpec, variant: str) -> None:
         """Load and warm up; `replica_loaded` or `replica_failed` follows. KeyError: no such variant."""
@@ -161,7 +162,7 @@ class Link(asyncio.BufferedProtocol):
         The buffers must stay unchanged until then: they are sent as they are, without a copy.
         """
         outputs = self._replicas[replica]
-        transport = self._transport
+        transport = self._outgoing
         if transport is None:
             return
         byte_counts = [gather_bytes(entry.buffers) for entry in inputs]
@@ -186,8 +187,9 @@ class Link(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Ask the worker to finish what it was sent and exit; `worker_lost` follows."""
-        if self._transport is not None and self._transport.can_write_eof():
-            self._transport.write_eof()
+        if self._outgoing is not None:
+            self._outgoing.write_eof()
+            self._outgoing = None
 
     def kill(self) -> None:
         """End the worker now; `worker_lost` follows."""
@@ -201,7 +203,7 @@ class Link(asyncio.BufferedProtocol):
     # ---- what the transport and the supervisor tell
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = self._outgoing = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the frame knows better
         return self._frames.space()
@@ -220,7 +222,7 @@ class Link(asyncio.BufferedProtocol):
             self._condemn(f"sent garbage: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the exit says more
-        self._transport = None
+        self._transport = self._outgoing = None
         self._connection_ended = True
         self._settle()
 
@@ -237,8 +239,8 @@ class Link(asyncio.BufferedProtocol):
     # ---- inside
 
     def _send(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(frame)
+        if self._outgoing is not None:
+            self._outgoing.write(frame)
 
     def _share(self, area: SharedArea, batch_id: int, inputs: Sequence[BatchInput], total: int) -> bool:
         if self._request_area_user >= 0 or total > SHARED_BYTES_MAX:

@@ -4,7 +4,7 @@ The scheduler knows pieces (rows of a request); here they meet their bytes. Noth
 to the worker: a batch's input is the list of its requests' buffers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from serving.ports import Call, Reply
 from serving.runtime.link import BatchInput, BatchOutput
@@ -71,7 +71,7 @@ def scatter(
     ]
 
 
-def join(parts: dict[int, Sequence[Tensor]]) -> Sequence[Tensor]:
+def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
     """The outputs of a request from those of its pieces, in the order of their rows.
 
     ValueError where pieces differ in shape or datatype, as they may for a model with free output shapes.

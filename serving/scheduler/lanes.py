@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Iterable
+from itertools import takewhile
 
 from serving.policy.admission import Backlog
 from serving.scheduler.requests import Piece
@@ -43,8 +44,9 @@ class Lane:
             keys.insert(place, key)
             self.pieces.insert(place, piece)
         piece.lane = self
-        if piece.lost:  # it comes back, with an arrival of long ago
-            self._arrivals.appendleft(piece)
+        if piece.request.lost:  # it comes back, to its place among those that arrived earlier
+            earlier = takewhile(lambda other: other.arrived_us <= piece.arrived_us, self._arrivals)
+            self._arrivals.insert(sum(1 for _ in earlier), piece)
         else:
             self._arrivals.append(piece)
         self.rows += piece.rows
@@ -96,8 +98,9 @@ class Queue:
         lane = self._lanes.get(request.lane_key)
         if lane is None:
             lane = self._lanes[request.lane_key] = Lane(request.lane_key, request.variants, request.size)
-        self._sequence += 1
-        piece.sequence = self._sequence
+        if not piece.sequence:
+            self._sequence += 1
+            piece.sequence = self._sequence
         lane.insert(piece)
         self.backlog.rows += piece.rows
 

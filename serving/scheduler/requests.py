@@ -18,7 +18,7 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_us", "deadline_us", "expires_us", "id", "lane_key",
+        "arrived_us", "deadline_us", "expires_us", "id", "lane_key", "lost",
         "model", "open_pieces", "pieces", "rows", "size", "started_us", "variants", "waiting",
     )  # fmt: skip
 
@@ -35,13 +35,14 @@ class Request:
         self.pieces: list[Piece] = []
         self.open_pieces = 0  # not yet computed
         self.waiting = 0  # not yet dispatched
+        self.lost = 0  # batches that died with their worker while it was in them
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits
 
 
 class Piece:
     """`rows` rows of a request from `first_row` on; `lane` is where it waits, None once it is dispatched."""
 
-    __slots__ = ("arrived_us", "deadline_us", "first_row", "lane", "lost", "request", "rows", "sequence")
+    __slots__ = ("arrived_us", "deadline_us", "first_row", "lane", "request", "rows", "sequence")
 
     def __init__(self, request: Request, first_row: int, rows: int) -> None:
         self.request = request
@@ -50,5 +51,4 @@ class Piece:
         self.deadline_us = request.deadline_us
         self.arrived_us = request.arrived_us
         self.lane: Lane | None = None
-        self.sequence = 0
-        self.lost = 0  # batches that died with their worker while it was in them
+        self.sequence = 0  # its place among equal deadlines; kept when it comes back

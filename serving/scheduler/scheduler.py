@@ -32,7 +32,8 @@ from serving.vocabulary import (
 )  # fmt: skip
 
 RETRIES = 1
-"""Batches that a piece may lose with their worker and still be dispatched again."""
+"""Batches that a request may lose with their worker and still be dispatched again: a request that kills
+workers takes at most two of them."""
 
 
 class Model:
@@ -105,8 +106,7 @@ class Scheduler:
         backlog.requests += 1
         model.policy.on_arrival(request.rows, request.lane_key, now_us)
         if request.expires_us != NEVER_US:
-            heappush(self._expiries, (request.expires_us, request.id))
-            self.wake_us = min(self.wake_us, request.expires_us)
+            self._watch(request)
         for live in model.slices:
             if live.free:
                 self.wake_us = now_us  # plan once for all arrivals of this instant
@@ -192,8 +192,10 @@ class Scheduler:
         if live is None:
             return ()
         lost = [piece for batch in live.running.values() for piece in batch.pieces]
-        for batch_id in live.running:
+        for batch_id, batch in live.running.items():
             del self._running[batch_id]
+            for request in {piece.request for piece in batch.pieces}:
+                request.lost += 1
         for name, here in live.queues.items():
             self._models[name].slices.remove(live)
             for variant in here.replicas:
@@ -315,6 +317,14 @@ class Scheduler:
 
     # endings
 
+    def _watch(self, request: Request) -> None:
+        """Answer the request when its own deadline passes; forget the watches of many that ended before."""
+        if len(self._expiries) > 2 * len(self._requests) + 64:
+            self._expiries = [entry for entry in self._expiries if entry[1] in self._requests]
+            heapify(self._expiries)
+        heappush(self._expiries, (request.expires_us, request.id))
+        self.wake_us = min(self.wake_us, request.expires_us)
+
     def _end(self, request: Request, outcome: Outcome, detail: str = "") -> Answer:
         """Take a request out of everything and answer it."""
         del self._requests[request.id]
@@ -325,9 +335,6 @@ class Scheduler:
         if request.waiting:
             request.waiting = 0
             queue.backlog.requests -= 1
-        if len(self._expiries) > 2 * len(self._requests) + 64:
-            self._expiries = [entry for entry in self._expiries if entry[1] in self._requests]
-            heapify(self._expiries)
         return Answer(request, outcome, None, detail)
 
     def _expire(self, now_us: int) -> list[Command]:
@@ -347,8 +354,7 @@ class Scheduler:
             if request.id not in self._requests:
                 continue
             model = self._models[request.model]
-            piece.lost += 1
-            if piece.lost > RETRIES or not model.can_answer(request):
+            if request.lost > RETRIES or not model.can_answer(request):
                 answers.append(self._end(request, WORKER_LOST, detail))
                 continue
             if request.waiting == 0:

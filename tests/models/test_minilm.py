@@ -1,0 +1,138 @@
+"""MiniLM: truncation, padding, precision and the retrieval figures."""
+
+import json
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tests.models.samples import SampleModel, SizedModel, built, code, loaded, measured, variants
+
+pytestmark = pytest.mark.slow  # each loads 90 MB of weights
+
+Vectors = np.ndarray[Any, Any]
+LONG = (
+    b"Return a new array of given shape and type, filled with ones; the order of memory may be C or Fortran. "
+    * 12
+)
+TEXTS = [
+    b"",
+    b"pump",
+    b"A short sentence about water.",
+    "Größe, 日本語, naïve".encode(),
+    b"\xff\xfe\x00broken \xc3",
+    b"def f(x: int) -> int: return x + 1",
+    LONG,
+]
+
+
+def _embed(model: SampleModel, *texts: bytes) -> Vectors:
+    rows = np.empty((len(texts), 1), object)
+    rows[:, 0] = texts
+    return model.predict({"TEXT": rows}, {})["EMBEDDING"]
+
+
+def _one_by_one(model: SampleModel, texts: list[bytes]) -> Vectors:
+    return np.concatenate([_embed(model, text) for text in texts])
+
+
+def _of(precision: str, tokens: int) -> SampleModel:
+    return cast(SampleModel, code("minilm").load(None, {"precision": precision, "tokens": tokens}))
+
+
+def _docstrings(count: int) -> list[bytes]:
+    pairs = json.loads(built("minilm", "build/pairs.json").read_text())
+    return [text.encode() for pair in pairs[: count // 2] for text in pair]
+
+
+def test_fp32_gives_the_cosine_of_the_models_own_documentation() -> None:
+    """0.8939: the value that the sentence-transformers documentation prints for this pair."""
+    first, second = _embed(
+        loaded("minilm", "fp32-128"), b"The new movie is awesome", b"The new movie is so great"
+    )
+    assert float(first @ second) == pytest.approx(0.8939, abs=1e-4)
+
+
+@pytest.mark.parametrize("variant", variants("minilm"))
+def test_embeddings_have_unit_length_for_every_kind_of_text(variant: str) -> None:
+    lengths = np.linalg.norm(_embed(loaded("minilm", variant), *TEXTS), axis=1)
+    assert lengths == pytest.approx(np.ones(len(TEXTS)), abs=1e-5)
+
+
+# bf16 has 8 bits of mantissa: another batch adds in another order and rounds apart.
+@pytest.mark.parametrize(
+    ("variant", "difference"), [("fp32-128", 1e-5), ("int8-16", 1e-5), ("bf16-32", 1e-2)]
+)
+def test_a_text_does_not_depend_on_what_is_in_its_batch(variant: str, difference: float) -> None:
+    model = loaded("minilm", variant)
+    assert np.abs(_embed(model, *TEXTS) - _one_by_one(model, TEXTS)).max() <= difference
+
+
+def test_bf16_in_a_batch_stays_within_the_cosine_of_its_precision() -> None:
+    model = loaded("minilm", "bf16-128")
+    assert (_embed(model, *TEXTS) * _one_by_one(model, TEXTS)).sum(1).min() >= 0.9998
+
+
+@pytest.mark.parametrize(("precision", "floor"), [("bf16", 0.9998), ("int8", 0.98)])
+@pytest.mark.parametrize("tokens", [16, 128])
+def test_a_cheaper_precision_points_where_fp32_points(precision: str, floor: float, tokens: int) -> None:
+    texts = _docstrings(24)
+    cosines = (_one_by_one(_of(precision, tokens), texts) * _one_by_one(_of("fp32", tokens), texts)).sum(1)
+    assert cosines.min() >= floor
+
+
+def test_a_text_is_cut_after_the_tokens_of_its_variant() -> None:
+    words = [b"water"] * 200
+    kept, one_less = (b" ".join(words[:count]) for count in (30, 29))  # and two marks: 32 tokens
+    model = loaded("minilm", "bf16-32")
+    assert np.array_equal(_embed(model, kept), _embed(model, b" ".join(words)))
+    assert not np.array_equal(_embed(model, kept), _embed(model, one_less))
+
+
+def test_the_padded_size_is_that_of_the_longest_row() -> None:
+    model = cast(SizedModel, loaded("minilm", "bf16-64"))
+    _embed(model, b"water", b"water water water")
+    assert model.padded_size == 5
+    _embed(model, b"")
+    assert model.padded_size == 2
+    _embed(model, b"water", LONG)
+    assert model.padded_size == 64
+
+
+def test_a_text_of_megabytes_costs_no_more_than_what_is_kept_of_it() -> None:
+    model = loaded("minilm", "bf16-32")
+    assert np.array_equal(_embed(model, LONG * 5000), _embed(model, LONG))
+
+
+@pytest.mark.parametrize("size", [0, 1, 64, 512])
+def test_a_sample_has_the_size_that_was_asked_for(size: int) -> None:
+    texts = loaded("minilm", "fp32-128").sample(2, size)["TEXT"]
+    assert [len(text) for text in texts.ravel()] == [size, size]
+
+
+@pytest.mark.parametrize("variant", ["int8-16", "bf16-32"])  # the others take half a minute
+def test_retrieval_accuracy_equals_the_stated_one_exactly(variant: str) -> None:
+    texts = _docstrings(600)
+    vectors = _one_by_one(loaded("minilm", variant), texts)
+    nearest = (vectors[0::2] @ vectors[1::2].T).argmax(1)
+    assert float((nearest == np.arange(len(nearest))).mean()) == measured("minilm")[variant]
+
+
+def test_more_tokens_find_more() -> None:
+    accuracies = measured("minilm")
+    by_tokens = [accuracies[name] for name in ("int8-16", "bf16-32", "bf16-64", "bf16-128")]
+    assert by_tokens == sorted(by_tokens)
+    assert accuracies["bf16-128"] == pytest.approx(accuracies["fp32-128"], abs=0.02)
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code("minilm"), "PACKAGE", "gt_no_such_package")
+    with pytest.raises(ModuleNotFoundError, match="gt_no_such_package is not installed; run `make setup`"):
+        _of("fp32", 16)
+
+
+def test_weights_that_are_not_the_expected_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code("minilm"), "WEIGHTS_SHA256", "0" * 64)
+    monkeypatch.setattr(code("minilm"), "_encoders", {})
+    with pytest.raises(ValueError, match=r"SHA-256 53aa5117.*expected 0000"):
+        _of("fp32", 16)

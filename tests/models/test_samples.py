@@ -1,0 +1,59 @@
+"""Promises that each sample model keeps."""
+
+import numpy as np
+import pytest
+
+from tests.models.samples import MODELS, definition, load, loaded, measured, variants
+
+NAMES = ("digits", "identity", "minilm", "mlp", "simple")
+DTYPES = {"FP32": np.float32, "INT32": np.int32, "BYTES": np.object_}
+VARIANTS = [(model, variant) for model in NAMES for variant in variants(model)]
+
+
+def test_these_are_all_the_models() -> None:
+    assert sorted(path.parent.name for path in MODELS.glob("*/model.yaml")) == sorted(NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "variant"), VARIANTS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_sample_has_the_declared_inputs_and_its_answer_the_declared_outputs(
+    model: str, variant: str, rows: int
+) -> None:
+    inputs = loaded(model, variant).sample(rows, 40)
+    outputs = loaded(model, variant).predict(inputs, {})
+    for declared, arrays in (("inputs", inputs), ("outputs", outputs)):
+        specs = definition(model)[declared]
+        assert set(arrays) == {spec["name"] for spec in specs}
+        for spec in specs:
+            array = arrays[spec["name"]]
+            assert array.shape[0] == rows
+            assert array.ndim == len(spec["shape"])
+            assert all(want in (-1, got) for want, got in zip(spec["shape"], array.shape, strict=True))
+            assert spec["datatype"] == "ANY" or array.dtype == DTYPES[spec["datatype"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "variant"), VARIANTS)
+def test_a_reloaded_variant_answers_the_same_to_the_bit(model: str, variant: str) -> None:
+    inputs = loaded(model, variant).sample(2, 60)
+    first, again = loaded(model, variant).predict(inputs, {}), load(model, variant).predict(inputs, {})
+    for name, array in first.items():
+        assert np.array_equal(array, again[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["digits", "mlp"])
+def test_read_only_inputs_are_taken_without_a_warning(model: str) -> None:
+    variant = loaded(model, definition(model)["default_variant"])
+    inputs = variant.sample(2, 0)
+    free = variant.predict(inputs, {})
+    for array in inputs.values():
+        array.flags.writeable = False
+    locked = variant.predict(inputs, {})
+    assert all(np.array_equal(array, locked[name]) for name, array in free.items())
+
+
+@pytest.mark.parametrize("model", ["digits", "minilm"])
+def test_the_build_measured_each_variant_and_no_other(model: str) -> None:
+    assert list(measured(model)) == variants(model)

@@ -1,0 +1,178 @@
+"""Promises of the gateway's end of a worker, against a peer that says whatever a test wants."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from serving.runtime.link import BatchInput, Link
+from serving.specs import ModelSpec
+from serving.worker.batches import EncodedOutput, pack_failed, pack_result
+from serving.worker.orders import MeasureOrder, pack_hello, pack_load_failed, pack_loaded, pack_measured
+from serving.worker.wire import PAYLOAD_BYTES_MAX, Kind, pack_frame
+from tests.runtime.recorder import Recorder, model_spec
+
+HELLO = pack_hello(False, {})
+ROW = BatchInput("FP32", (1,), [bytes(4)])
+
+
+class Peer:
+    """A link without a process, and the socket on which a test plays its worker."""
+
+    def __init__(self, heard: Recorder, link: Link, sock: socket.socket) -> None:
+        self.heard = heard
+        self.link = link
+        self.sock = sock
+
+    async def say(self, *frames: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.sock, b"".join(frames))
+
+    async def lost(self, *frames: bytes) -> str:
+        """Why the link gives the worker up after it has said this."""
+        await self.say(*frames)
+        return await self.heard.hear_lost()
+
+    async def run_batch(self, model: ModelSpec, rows: int = 1) -> None:
+        """Say hello and be given batch 5 of replica 1."""
+        await self.say(HELLO)
+        await self.heard.hear("ready")
+        self.link.load(1, model, "only")
+        self.link.run(5, 1, rows, [BatchInput("FP32", (1,), [bytes(4)] * rows)], ())
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    ours.setblocking(False)
+    heard = Recorder()
+    link = Link("s", heard)
+    await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
+    yield Peer(heard, link, theirs)
+    theirs.close()
+    await asyncio.wait_for(link.ended.wait(), 5)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelSpec:
+    return model_spec(tmp_path, {"X": "FP32"}, {"Y": "FP32"})
+
+
+def answer(batch_id: int = 5, rows: int = 1, datatype: str = "FP32", dims: tuple[int, ...] = (1,)) -> bytes:
+    data = bytes(4 * rows)
+    return pack_result((batch_id, 1, 0, rows, 0), [EncodedOutput(datatype, dims, data)], len(data)) + data
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([b"HTTP/1.1 400 Bad Request\r\n"], "a frame starts with b'HT'"),
+        ([HELLO, b"Pk\x09" + bytes(20)], "speaks wire version 9"),
+        ([pack_loaded(1, 1, 1)], "first frame is LOADED, expected HELLO"),
+        ([HELLO, HELLO], "a second HELLO"),
+        ([HELLO, pack_frame(Kind.RUN, b"")], "a worker sends no RUN frames"),
+        ([HELLO, pack_frame(Kind.LOADED, b"[1,2]")], "no JSON object"),
+        ([HELLO, pack_frame(Kind.RESULT, b"short")], "RESULT frame cannot be read"),
+        ([HELLO, answer(77)], "batch 77, which it does not have"),
+        ([HELLO, pack_failed(77, "x")], "batch 77, which it does not have"),
+        ([pack_frame(Kind.HELLO, orjson.dumps({"pid": "x"}))], "'versions'"),
+    ],
+)
+async def test_a_worker_that_talks_garbage_is_given_up_once_with_the_reason(
+    peer: Peer, frames: list[bytes], reason: str
+) -> None:
+    await peer.say(*frames)
+    if len(frames) > 1:
+        await peer.heard.hear("ready")
+    assert reason in await peer.heard.hear_lost()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (answer(rows=2), "has 2 rows of 1 outputs, expected 1 of 1"),
+        (pack_result((5, 1, 0, 1, 0), [], 0), "has 1 rows of 0 outputs"),
+        (answer(datatype="INT32"), "output 'Y' is INT32 [1] a row, expected FP32 [-1]"),
+        (answer(dims=(1, 1)), "output 'Y' is FP32 [1, 1] a row, expected FP32 [-1]"),
+    ],
+)
+async def test_an_answer_that_breaks_the_spec_is_garbage(
+    peer: Peer, model: ModelSpec, said: bytes, reason: str
+) -> None:
+    await peer.run_batch(model)
+    assert reason in await peer.lost(said)
+
+
+async def test_answers_reach_their_events_in_order(peer: Peer, model: ModelSpec) -> None:
+    await peer.run_batch(model, rows=2)
+    peer.link.run(6, 1, 1, [ROW], ())
+    await peer.say(
+        pack_loaded(1, 20, 30), pack_measured(MeasureOrder(1, 2, 3, 1, 1), [4]), answer(rows=2),
+        pack_failed(6, "no"), pack_load_failed(1, "gone"),
+    )  # fmt: skip
+    assert await peer.heard.hear("loaded") == (1, 20, 30)
+    assert await peer.heard.hear("measured") == (1, 2, 3, [4])
+    result = await peer.heard.hear_result()
+    assert (result.batch_id, result.outputs[0].rows(1, 1)) == (5, bytes(4))
+    assert await peer.heard.hear("failed") == (6, "no")
+    assert await peer.heard.hear("replica_failed") == (1, "gone")
+
+
+async def test_late_answers_of_an_unloaded_replica_are_dropped(peer: Peer, model: ModelSpec) -> None:
+    await peer.run_batch(model)
+    peer.link.unload(1)
+    late = [pack_loaded(1, 1, 1), pack_load_failed(1, "x"), pack_measured(MeasureOrder(1, 1, 1, 1, 1), [1])]
+    await peer.say(*late, answer())
+    assert (await peer.heard.hear_result()).batch_id == 5
+
+
+async def test_the_end_of_the_connection_is_told_once_and_orders_after_it_do_nothing(
+    peer: Peer, model: ModelSpec
+) -> None:
+    await peer.run_batch(model)
+    peer.sock.close()
+    assert await peer.heard.hear_lost() == "its connection was closed"
+    peer.link.run(6, 1, 1, [ROW], ())
+    peer.link.load(2, model, "only")
+    peer.link.close()
+    peer.link.kill()
+    await asyncio.sleep(0)
+    assert peer.heard.events.empty()
+
+
+async def test_a_closed_link_still_hears_answers_but_sends_nothing(peer: Peer, model: ModelSpec) -> None:
+    await peer.run_batch(model)
+    peer.link.close()
+    peer.link.run(6, 1, 1, [ROW], ())
+    peer.link.close()
+    await peer.say(answer())
+    assert (await peer.heard.hear_result()).batch_id == 5
+    peer.sock.close()
+    assert await peer.heard.hear_lost() == "its connection was closed"
+
+
+async def test_a_batch_too_large_for_a_frame_fails_alone_and_later(peer: Peer, model: ModelSpec) -> None:
+    await peer.run_batch(model)
+    block = bytes(PAYLOAD_BYTES_MAX // 4)
+    peer.link.run(6, 1, 5, [BatchInput("FP32", (1,), [block] * 5)], ())
+    assert peer.heard.events.empty()  # never from within the call
+    batch_id, message = await peer.heard.hear("failed")
+    assert batch_id == 6
+    assert "at most 1073741824 fit" in str(message)
+    await peer.say(answer())
+    assert (await peer.heard.hear_result()).batch_id == 5
+
+
+async def test_a_worker_that_does_not_read_costs_the_loop_nothing(peer: Peer, model: ModelSpec) -> None:
+    await peer.run_batch(model)
+    block = bytes(64 << 20)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    peer.link.run(6, 1, 1, [BatchInput("FP32", (len(block) // 4,), [block])], ())
+    await asyncio.sleep(0)
+    assert loop.time() - started < 1
+    peer.link.kill()
+    assert await peer.heard.hear_lost() == "its connection was closed"

@@ -1,0 +1,88 @@
+"""Promises of the rare frames: what is said arrives; what is malformed is an error with its field."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.specs import ModelSpec, SizeHint, TensorSpec, VariantSpec
+from serving.worker.orders import (
+    LoadOrder,
+    MeasureOrder,
+    pack_load,
+    pack_load_failed,
+    pack_loaded,
+    pack_measure,
+    pack_measured,
+    unpack_hello,
+    unpack_load,
+    unpack_load_failed,
+    unpack_loaded,
+    unpack_measure,
+    unpack_measured,
+    unpack_unload,
+)
+from serving.worker.wire import HEADER, Frame, Kind, ProtocolError
+
+UNPACKERS: list[Callable[[Frame], object]] = [
+    unpack_hello, unpack_load, unpack_load_failed, unpack_loaded, unpack_measure, unpack_measured,
+    unpack_unload,
+]  # fmt: skip
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = ["pid", "shared", "versions", "replica", "model", "folder", "variant", "artifact", "options",
+          "inputs", "outputs", "sizes", "rows", "size", "repeats", "budget_us", "latencies_us",
+          "message"]  # fmt: skip
+
+
+def frame(packed: bytes) -> Frame:
+    return Frame(Kind.LOAD, memoryview(packed)[HEADER.size :], memoryview(b""))
+
+
+def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
+    model = ModelSpec(
+        "text", tmp_path, (TensorSpec("T", "BYTES", (-1, 1)),), (TensorSpec("E", "FP32", (-1, 384)),),
+        (VariantSpec("a", None), VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")))),
+        "a", 1, 8, size_hint=SizeHint("T", (64, 256, 1024)),
+    )  # fmt: skip
+    order = LoadOrder.of(3, model, "b")
+    assert (order.sizes, order.artifact) == ((64, 1024), tmp_path.resolve() / "w.bin")
+    assert unpack_load(frame(pack_load(order))) == order
+    with pytest.raises(KeyError):
+        LoadOrder.of(3, model, "c")
+
+
+def test_answers_arrive_as_they_were_given() -> None:
+    order = MeasureOrder(1, 2, 3, 4, 5)
+    assert unpack_measure(frame(pack_measure(order))) == order
+    assert unpack_measured(frame(pack_measured(order, [7, 8]))) == (1, 2, 3, [7, 8])
+    assert unpack_loaded(frame(pack_loaded(1, 2, 3))) == (1, 2, 3)
+    assert unpack_load_failed(frame(pack_load_failed(1, "no \ud800 file"))) == (1, "no ? file")
+
+
+@pytest.mark.parametrize("order", [MeasureOrder(1, 0, 0, 1, 1), MeasureOrder(1, 1, 0, 0, 1)])
+def test_a_measurement_of_nothing_is_an_error(order: MeasureOrder) -> None:
+    with pytest.raises(ProtocolError, match="asks for"):
+        unpack_measure(frame(pack_measure(order)))
+
+
+@given(st.sampled_from(UNPACKERS), st.binary(max_size=60))
+def test_bytes_that_are_no_json_are_an_error(unpack: Callable[[Frame], object], garbage: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        unpack(Frame(Kind.LOAD, memoryview(b"\xff" + garbage), memoryview(b"")))
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(UNPACKERS), st.dictionaries(st.sampled_from(FIELDS), json_values) | json_values)
+def test_json_of_the_wrong_shape_is_an_error_or_fits_but_never_a_crash(
+    unpack: Callable[[Frame], object], content: object
+) -> None:
+    with suppress(ProtocolError):
+        unpack(Frame(Kind.LOAD, memoryview(orjson.dumps(content)), memoryview(b"")))

@@ -1,0 +1,46 @@
+"""Promises of shared memory: grows on demand, keeps old views, never pulls memory from under a reader."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from serving.worker.shared import SharedArea
+from serving.worker.wire import ProtocolError
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[SharedArea, SharedArea]]:
+    writer = SharedArea.create("penstock-test")
+    reader = SharedArea(os.dup(writer.fd))
+    yield writer, reader
+    writer.close()
+    reader.close()
+
+
+def test_what_one_end_writes_the_other_reads_across_growth(ends: tuple[SharedArea, SharedArea]) -> None:
+    writer, reader = ends
+    writer.write([b"abc", b"", memoryview(b"defg")], 7)
+    first = reader.read(7)
+    assert bytes(first) == b"abcdefg"
+    large = os.urandom(5 << 20)
+    writer.write([large[: 1 << 20], large[1 << 20 :]], len(large))
+    assert reader.read(len(large)) == large
+    assert first == large[:7]  # the old view is still memory, of the same area
+
+
+def test_more_buffers_than_one_system_call_takes_are_written(ends: tuple[SharedArea, SharedArea]) -> None:
+    writer, reader = ends
+    buffers = [bytes([number % 251]) * 3 for number in range(5000)]
+    writer.write(buffers, 15_000)
+    assert reader.read(15_000) == b"".join(buffers)
+
+
+def test_a_reference_past_the_end_is_an_error(ends: tuple[SharedArea, SharedArea]) -> None:
+    with pytest.raises(ProtocolError, match="refers to 99999999 bytes"):
+        ends[1].read(99_999_999)
+
+
+def test_the_area_cannot_be_shrunk_under_its_reader(ends: tuple[SharedArea, SharedArea]) -> None:
+    with pytest.raises(PermissionError):
+        os.ftruncate(ends[0].fd, 0)
