@@ -40,11 +40,10 @@ class Deployment:
         self._telemetry.read_gauges(self._queue_rows, self._replica_counts)
         self._started_us = self.gateway.now_us()
         release = version("penstock")
-        refused = self.gateway.refused
         app = create_app(self.gateway, name=server.name, version=release, limits=limits)
         self._add_status(app)
         self._rest = create_server(self.gateway, app, server.host, server.rest_port, limits)
-        self._rpc = RpcServer(self.gateway, server.name, release, limits, server.host, refused)
+        self._rpc = RpcServer(self.gateway, server.name, release, limits, server.host)
         self._metrics = MetricsServer(self._telemetry)
         self.rest_url = self.grpc_address = self.metrics_url = ""
 

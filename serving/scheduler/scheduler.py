@@ -380,5 +380,7 @@ def _explain(outcome: Outcome, request: Request, model: Model) -> str:
         return f"no replica of {request.model} {' or '.join(request.variants)} is ready"
     if outcome is QUEUE_FULL:
         backlog = model.queue.backlog
-        return f"the queue of {request.model} is full: {backlog.requests} requests of {backlog.rows} rows wait"
+        return (
+            f"the queue of {request.model} is full: {backlog.requests} requests of {backlog.rows} rows wait"
+        )
     return ""

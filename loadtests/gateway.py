@@ -1,0 +1,105 @@
+"""A gateway for a measurement: started on free ports with a configuration of its own, ended afterwards."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from loadtests.processes import children, command_line
+
+ROOT = Path(__file__).resolve().parents[1]
+READY_S = 180.0  # the first start on a machine measures every variant
+DRAIN_S = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway that answers; `pid` is 0 where it is not ours and its process cannot be watched."""
+
+    host: str
+    rest_port: int
+    pid: int
+
+    def workers(self) -> list[int]:
+        """The processes of its slices."""
+        return [pid for pid in children(self.pid) if "serving.worker" in command_line(pid)]
+
+
+def model_entry(name: str, **served: object) -> dict[str, object]:
+    """An entry of `models:` for one of the samples."""
+    return {"path": str(ROOT / "models" / name), "slices": ["measured"], **served}
+
+
+@contextlib.contextmanager
+def started(models: Sequence[dict[str, object]], cores: Sequence[int] = ()) -> Iterator[Gateway]:
+    """A ready gateway with those models on one slice, named `measured`, on the cores given.
+
+    RuntimeError, with what it printed, where it ends or is not ready in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        config = Path(folder, "penstock.yaml")
+        config.write_text(json.dumps(_settings(models, cores)))  # YAML holds JSON
+        ports = free_ports(3)
+        command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
+        for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
+            command += [f"--{name}-port", str(port)]
+        with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready") as pid:
+            yield Gateway("127.0.0.1", ports[0], pid)
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], ready_url: str, **environment: str) -> Iterator[int]:
+    """The process id of a server, once `ready_url` answers 200; ended by SIGTERM."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+        )
+        try:
+            if not _comes_up(process, ready_url):
+                log.seek(0)
+                raise RuntimeError(f"{' '.join(command)} did not become ready:\n{log.read()}")
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(DRAIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(listener.getsockname()[1]) for listener in sockets]
+
+
+def _settings(models: Sequence[dict[str, object]], cores: Sequence[int]) -> dict[str, object]:
+    measured = {"name": "measured"} | ({"cores": list(cores)} if cores else {})
+    return {
+        "server": {"host": "127.0.0.1"},
+        "slices": [measured],
+        "models": list(models),
+        "profiles": str(ROOT / "profiles"),
+    }
+
+
+def _comes_up(process: subprocess.Popen[bytes], url: str) -> bool:
+    deadline = time.monotonic() + READY_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(URLError, OSError), urlopen(url, timeout=5) as answer:  # noqa: S310 (ours, http)
+            if answer.status == 200:
+                return True
+        time.sleep(0.1)
+    return False

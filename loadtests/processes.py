@@ -1,0 +1,48 @@
+"""What Linux tells of a running process: its CPU time, memory, children, and the cores it may use."""
+
+import contextlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_us(pid: int) -> float:
+    """User and system time of the process, all its threads, in microseconds (a tick is 10 ms)."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S * 1e6  # utime and stime, proc(5)
+
+
+def resident_bytes(pid: int) -> int:
+    """Anonymous and file-backed memory that the process has in RAM."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of the process, in order of their ids."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if int(_stat(int(folder.name))[1]) == pid:
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def pin(pid: int, cores: Collection[int]) -> None:
+    """Keep every thread that the process has now on the cores; its children stay where they are."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), cores)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the command's name, which may hold spaces: state, parent, ..."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,163 @@
+"""What the OpenAPI document says about inference, and a page that shows the document offline."""
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+_TENSOR_NAMING = {
+    "name": {"type": "string"},
+    "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+    "datatype": {
+        "type": "string",
+        "description": "BOOL, UINT8..UINT64, INT8..INT64, FP16, BF16, FP32, FP64 or BYTES",
+    },
+}
+
+_REQUEST_BODY = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string", "description": "Returned with the answer."},
+        "inputs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "shape", "datatype"],
+                "properties": {
+                    **_TENSOR_NAMING,
+                    "data": {"type": "array", "items": {}, "description": "Flat or nested, row-major."},
+                    "parameters": {
+                        "type": "object",
+                        "properties": {"binary_data_size": {"type": "integer"}},
+                    },
+                },
+            },
+        },
+        "outputs": {
+            "type": "array",
+            "description": "The outputs wanted; all of them where this is missing.",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "parameters": {"type": "object", "properties": {"binary_data": {"type": "boolean"}}},
+                },
+            },
+        },
+        "parameters": {
+            "type": "object",
+            "description": "`timeout` (microseconds), `variant`, `binary_data_output`, and the model's own.",
+        },
+    },
+}
+
+_ANSWER_BODY = {
+    "type": "object",
+    "properties": {
+        "model_name": {"type": "string"},
+        "model_version": {"type": "string"},
+        "id": {"type": "string"},
+        "outputs": {
+            "type": "array",
+            "items": {"type": "object", "properties": {**_TENSOR_NAMING, "data": {"type": "array"}}},
+        },
+    },
+}
+
+_ERROR_BODY = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
+}
+
+
+def _error(description: str) -> dict[str, object]:
+    return {"description": description, "content": {"application/json": {"schema": _ERROR_BODY}}}
+
+
+def _header(name: str, kind: str, description: str) -> dict[str, object]:
+    schema = {"type": kind}
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
+    "parameters": [
+        _header("Inference-Header-Content-Length", "integer", "Bytes of JSON before the binary tensors."),
+        _header("X-Request-Timeout-Ms", "number", "Answer within this time or give up with 504."),
+        _header("X-Request-Id", "string", "Returned with the answer."),
+        _header("Content-Encoding", "string", "gzip or deflate, over the whole body."),
+        _header("Accept-Encoding", "string", "gzip or deflate compresses longer answers."),
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": _REQUEST_BODY},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+    "responses": {
+        "200": {
+            "description": "The outputs; octet-stream where binary ones were asked for.",
+            "content": {
+                "application/json": {"schema": _ANSWER_BODY},
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            },
+        },
+        "400": _error("The request does not fit the protocol or the model."),
+        "404": _error("No such model or version."),
+        "413": _error("Over a limit of size."),
+        "415": _error("Unknown Content-Encoding."),
+        "500": _error("The model or the gateway failed."),
+        "503": _error("The queue is full, no replica is ready, or the gateway is shutting down."),
+        "504": _error("The request's deadline passed."),
+    },
+}
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem }}
+code, summary b {{ font-family: ui-monospace, monospace }} summary {{ cursor: pointer }}
+details {{ border-bottom: 1px solid #ddd; padding: .4rem 0 }}
+td {{ padding-right: 1rem; vertical-align: top }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #111; color: #ddd }} a {{ color: #8bf }} }}
+</style></head><body><h1>{title} <small>{version}</small></h1>
+<p>{summary} The machine-readable form is <a href="/openapi.json">openapi.json</a>.</p>
+{operations}
+</body></html>
+"""
+
+
+def render_docs(document: Mapping[str, Any]) -> str:
+    """An HTML page of an OpenAPI document; no script, nothing loaded from elsewhere."""
+    operations = [
+        _operation(path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    about = document["info"]
+    return _PAGE.format(
+        title=escape(about["title"]),
+        version=escape(about["version"]),
+        summary=escape(about.get("summary", "")),
+        operations="\n".join(operations),
+    )
+
+
+def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
+    rows = "".join(_rows(operation))
+    title = f"<b>{method.upper()} {escape(path)}</b> {escape(operation.get('description', ''))}"
+    return f"<details><summary>{title}</summary><table>{rows}</table></details>"
+
+
+def _rows(operation: Mapping[str, Any]) -> Iterator[str]:
+    for parameter in operation.get("parameters", ()):
+        yield _row(f"{parameter['name']} ({parameter['in']})", parameter.get("description", ""))
+    for content_type, content in operation.get("requestBody", {}).get("content", {}).items():
+        members = content["schema"].get("properties", {})
+        yield _row(f"body: {content_type}", ", ".join(members))
+    for status, response in operation.get("responses", {}).items():
+        yield _row(status, response.get("description", ""))
+
+
+def _row(term: str, description: str) -> str:
+    return f"<tr><td><code>{escape(str(term))}</code></td><td>{escape(str(description))}</td></tr>"

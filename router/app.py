@@ -1,0 +1,204 @@
+"""The FastAPI application: everything over REST that is not on the fast path.
+
+Health, metadata, documentation; and inference itself once more (`router/infer.py`), so that it is in
+the OpenAPI document and works under any ASGI server.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated
+
+from fastapi import FastAPI, Path, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from router.apidocs import INFER_OPERATION, render_docs
+from router.infer import InferRoute, find_model
+from router.rest import plain_error, render_error
+from router.tensors.errors import RequestError
+from router.tensors.rest import MODEL_VERSION
+from serving.ports import Serving
+from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
+
+logger = logging.getLogger(__name__)
+
+PLATFORM = "penstock_torch"
+
+EXTENSIONS = ("binary_tensor_data", "parameters")
+"""Of the protocol's extensions, those that are served whole."""
+
+Json = dict[str, object]
+Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
+Version = Annotated[str, Path(description="Always `1`: models have variants here, not versions.")]
+
+
+def create_app(serving: Serving, *, name: str, version: str, limits: Limits) -> FastAPI:
+    """The application over `serving`; `name` and `version` are what server metadata states."""
+    app = FastAPI(
+        title=name,
+        version=version,
+        summary="Model inference by the Open Inference Protocol, version 2.",
+        docs_url=None,  # FastAPI's own page loads its script from a CDN; `render_docs` works offline
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestError, _on_refused)
+    app.add_exception_handler(Exception, _on_bug)
+    _add_health(app, serving)
+    _add_server(app, serving, name, version)
+    _add_models(app, serving)
+    _add_inference(app, InferRoute(serving, limits))
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(render_docs(app.openapi()))
+
+    return app
+
+
+def _add_health(app: FastAPI, serving: Serving) -> None:
+    async def live() -> JSONResponse:
+        """The process answers: 200."""
+        return JSONResponse({"live": True})
+
+    async def ready() -> JSONResponse:
+        """New requests are welcome and every model has a replica: 200; otherwise 400."""
+        if serving.ready:
+            return JSONResponse({"ready": True})
+        waiting = [model for model in serving.models if not serving.model_ready(model)]
+        why = f"no replica is ready for {', '.join(waiting)}" if waiting else "the gateway is shutting down"
+        return JSONResponse({"ready": False, "error": why}, 400)
+
+    for path in ("/v2/health/live", "/livez", "/healthz"):
+        _add_probe(app, path, live)
+    for path in ("/v2/health/ready", "/readyz"):
+        _add_probe(app, path, ready)
+
+
+def _add_probe(app: FastAPI, path: str, answer: Callable[[], Awaitable[JSONResponse]]) -> None:
+    """GET for people and clients; HEAD too, which load balancers use."""
+    name = path.strip("/").replace("/", "_")
+    app.add_api_route(path, answer, methods=["GET"], tags=["health"], name=name)
+    app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False, name=f"{name}_head")
+
+
+def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None:
+    @app.get("/v2", tags=["metadata"])
+    async def server_metadata() -> Json:
+        """What this server is, and which extensions of the protocol it serves."""
+        return {"name": name, "version": version, "extensions": list(EXTENSIONS)}
+
+    @app.get("/v2/models", tags=["metadata"])
+    async def models() -> Json:
+        """The names of the models that are served."""
+        return {"models": list(serving.models)}
+
+
+def _add_models(app: FastAPI, serving: Serving) -> None:
+    def readiness(model: str) -> JSONResponse:
+        if serving.model_ready(model):
+            return JSONResponse({"name": model, "ready": True})
+        why = f"model '{model}' has no replica that is ready"
+        return JSONResponse({"name": model, "ready": False, "error": why}, 400)
+
+    @app.get("/v2/models/{model}", tags=["metadata"])
+    async def model_metadata(model: Name) -> Json:
+        """Inputs, outputs and variants of a model; -1 is a free dimension, the first is the batch."""
+        return describe(find_model(serving, model, MODEL_VERSION))
+
+    @app.get("/v2/models/{model}/versions/{model_version}", tags=["metadata"])
+    async def model_version_metadata(model: Name, model_version: Version) -> Json:
+        """The same, with the version said."""
+        return describe(find_model(serving, model, model_version))
+
+    @app.get("/v2/models/{model}/ready", tags=["health"])
+    async def model_ready(model: Name) -> JSONResponse:
+        """A replica of the model can take requests: 200; otherwise 400."""
+        return readiness(find_model(serving, model, MODEL_VERSION).name)
+
+    @app.get("/v2/models/{model}/versions/{model_version}/ready", tags=["health"])
+    async def model_version_ready(model: Name, model_version: Version) -> JSONResponse:
+        """The same, with the version said."""
+        return readiness(find_model(serving, model, model_version).name)
+
+
+def _add_inference(app: FastAPI, route: InferRoute) -> None:
+    @app.post("/v2/models/{model}/infer", tags=["inference"], openapi_extra=INFER_OPERATION)
+    async def infer(model: Name, request: Request) -> Response:
+        """Run the model on a batch of rows, as JSON or with binary tensors."""
+        return await route.answer(request, model, MODEL_VERSION)
+
+    @app.post(
+        "/v2/models/{model}/versions/{model_version}/infer",
+        tags=["inference"],
+        openapi_extra=INFER_OPERATION,
+    )
+    async def infer_version(model: Name, model_version: Version, request: Request) -> Response:
+        """The same, with the version said."""
+        return await route.answer(request, model, model_version)
+
+
+def describe(model: ServedModel) -> Json:
+    """Model metadata in the protocol's shape; what the protocol has no word for is under `parameters`."""
+    spec = model.spec
+    return {
+        "name": spec.name,
+        "versions": [MODEL_VERSION],
+        "platform": PLATFORM,
+        "inputs": [_describe_tensor(tensor) for tensor in spec.inputs],
+        "outputs": [_describe_tensor(tensor) for tensor in spec.outputs],
+        "parameters": {
+            "description": spec.description,
+            "slo_ms": model.slo_us / 1000,
+            "batch_max": spec.batch_max,
+            "default_variant": model.answering_variant,
+            "accuracy_metric": spec.accuracy_metric,
+            "variants": _describe_variants(spec, model.variants),
+            "request_parameters": [
+                {"name": p.name, "type": p.type, "default": p.default} for p in spec.parameters
+            ],
+        },
+    }
+
+
+def _describe_tensor(tensor: TensorSpec) -> Json:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+
+
+def _describe_variants(spec: ModelSpec, served: tuple[str, ...]) -> list[Json]:
+    return [
+        {
+            "name": variant.name,
+            "accuracy": variant.accuracy,
+            "deterministic": variant.deterministic,
+            "served": variant.name in served,
+        }
+        for variant in spec.variants
+    ]
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    """What the router itself says no to: an unknown path, a wrong method."""
+    assert isinstance(error, HTTPException)  # noqa: S101  # registered for this class
+    if error.status_code == 404:
+        message = f"Not Found: no such path: {request.url.path}"
+    elif error.status_code == 405:
+        message = f"Method Not Allowed: {request.method} {request.url.path}"
+    else:
+        message = str(error.detail)
+    return _json(error.status_code, plain_error(message), error.headers)
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
+    assert isinstance(error, RequestError)  # noqa: S101  # registered for this class
+    status, body, _, _ = render_error(error)
+    return _json(status, body)
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:  # noqa: ARG001  # uvicorn logs the error
+    return _json(500, plain_error("internal error of the gateway; its log has the cause"))
+
+
+def _json(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(body, status, headers, "application/json")

@@ -1,0 +1,226 @@
+"""A connection: turns, half-close, refusals and time limits, for answers from either way.
+
+uvicorn's protocol keeps the answers of a connection in order through its `pipeline`; this adds what
+it leaves out: a client that has finished sending still gets its answer, one that has left is noticed,
+an error of HTTP itself is JSON and waits for its turn, reading pauses until a slow reader has caught up.
+"""
+
+import asyncio
+from collections import deque
+from typing import cast
+
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from router.fastpath.edge import Edge
+from router.fastpath.exchange import Exchange, Refusal
+from router.fastpath.hangups import PROBE
+from router.fastpath.sweep import Waiting
+
+Cycle = Exchange | RequestResponseCycle
+
+BETWEEN, HEAD, BODY = range(3)
+"""What the parser is in the middle of: nothing, a request's head, its body."""
+
+_SURPLUS_CONNECTIONS = 64
+"""Connections over the limit that are told so; those beyond are dropped without a word."""
+
+
+class _Flow(FlowControl):
+    """Reads on only while no pipelined request waits and the client takes its answers."""
+
+    def __init__(
+        self, transport: asyncio.Transport, backlog: "deque[tuple[object, ASGI3Application]]"
+    ) -> None:
+        super().__init__(transport)
+        self._backlog = backlog
+
+    def resume_reading(self) -> None:
+        if self.read_paused and not (self._backlog or self.write_paused or self._transport.is_closing()):
+            super().resume_reading()
+
+
+class Connection(HttpToolsProtocol):
+    """`cycle` is its newest request (uvicorn's name), `active` the one whose turn it is to be answered."""
+
+    def __init__(self, config: Config, edge: Edge) -> None:
+        super().__init__(config, edge.state, {})
+        self.edge = edge
+        self.active: Cycle | None = None
+        self.parsing = BETWEEN
+        self.answers = 0
+        self.swept = (-1, Waiting.REQUEST, 0.0)
+        self.refused = False
+        self.stopped = False  # nothing more is parsed
+        self.lingering = False
+        self.advancing = False
+        self.ended = False  # the client sends no more
+        self.watched_fd = -1
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.edge.limits.write_buffer_bytes)
+        self.flow = _Flow(transport, self.pipeline)  # type: ignore[arg-type]  # only its length is read
+        self.edge.closed.clear()
+        self.edge.sweep.start()
+        if self.edge.draining:
+            transport.close()
+            return
+        surplus = len(self.connections) - self.edge.limits.connection_count
+        if surplus > _SURPLUS_CONNECTIONS:
+            transport.abort()
+        elif surplus > 0:
+            limit = self.edge.limits.connection_count
+            self.refuse(
+                503, f"the server holds its limit of {limit} connections (connection_count); try again later"
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        active = self.active
+        if active is not None and not active.response_complete:
+            active.disconnected = True
+            active.message_event.set()  # uvicorn tells only the newest cycle
+            if isinstance(active, Exchange):
+                active.leave()
+        self.pipeline.clear()
+        if self.watched_fd >= 0:
+            self.edge.hangups.forget(self.watched_fd, self._reset)
+        super().connection_lost(exc)
+        if not self.connections:
+            self.edge.closed.set()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's always closes
+        """The client has finished sending: True keeps the connection until its requests are answered."""
+        self.ended = True
+        if self.parsing and not self.refused:
+            self.refuse(400, "the connection ended in the middle of a request")
+        newest: Cycle | None = self.cycle
+        active = self.active
+        if self.lingering or newest is None or newest.response_complete or active is None:
+            return False
+        newest.keep_alive = False
+        if not active.response_started and self.parser.get_http_version() == "1.1":
+            self.transport.write(PROBE)
+        self.watched_fd = self.transport.get_extra_info("socket").fileno()
+        self.edge.hangups.watch(self.watched_fd, self._reset)
+        return True
+
+    def _reset(self) -> None:
+        self.watched_fd = -1
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._advance()
+
+    def on_response_complete(self) -> None:
+        """The active request is answered, on either way."""
+        self.server_state.total_requests += 1
+        self.answers += 1
+        if self.pipeline or self.flow.read_paused:
+            self._advance()
+
+    def _enqueue(self, exchange: Exchange) -> None:
+        self.cycle = cast(RequestResponseCycle, exchange)
+        if self._turn_is_free():
+            self.active = exchange
+            exchange.start()
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _turn_is_free(self) -> bool:
+        active = self.active
+        return (active is None or active.response_complete) and not (self.pipeline or self.flow.write_paused)
+
+    def _advance(self) -> None:
+        if self.advancing:  # an answer given at once, within the loop below
+            return
+        self.advancing = True
+        try:
+            while self.pipeline and not self.flow.write_paused and not self.transport.is_closing():
+                active = self.active
+                if active is not None and not active.response_complete:
+                    break
+                cycle: object
+                cycle, app = self.pipeline.pop()
+                if isinstance(cycle, Exchange):
+                    self.active = cycle
+                    cycle.start()
+                else:
+                    self._start_asgi_task(cycle, app)
+        finally:
+            self.advancing = False
+        self.flow.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def refuse(self, status: int, message: str) -> None:
+        """Answer with an error, in turn, and close; nothing more is read from the connection.
+
+        A request that is being received is the one refused; if it is answered already (an early 404),
+        there is nothing left to say.
+        """
+        if self.refused:
+            return
+        self.refused = True
+        parsing, self.parsing = self.parsing, BETWEEN
+        if parsing != BODY or self._withdraw_newest():
+            self._enqueue(Refusal(self, status, message))
+        elif self.cycle.response_complete:
+            self.linger()
+        else:
+            self.transport.close()
+
+    def _withdraw_newest(self) -> bool:
+        newest: Cycle = self.cycle
+        if newest.response_started or newest.response_complete:
+            return False
+        newest.disconnected = True
+        if self.pipeline and self.pipeline[0][0] is newest:
+            self.pipeline.popleft()
+        else:
+            newest.response_complete = True
+            newest.message_event.set()
+        return True
+
+    def linger(self) -> None:
+        """Finish sending, and discard what the client still sends: a close now could reset the
+        connection before the client has read why."""
+        self.answers += 1
+        if self.ended:
+            self.transport.close()
+            return
+        self.lingering = True
+        self.transport.write_eof()
+        self.flow.resume_reading()
+
+    def waiting(self) -> tuple[int, Waiting]:
+        """See `router.fastpath.sweep.Sweepable`."""
+        if self.lingering:
+            return self.answers, Waiting.GOODBYE
+        if self.transport.get_write_buffer_size():
+            return self.answers, Waiting.READER
+        if self.parsing and not self.flow.read_paused:
+            return self.answers, Waiting.UPLOAD
+        if self.active is not None and not self.active.response_complete:
+            return self.answers, Waiting.ANSWER
+        return self.answers, Waiting.REQUEST
+
+    def expire(self, waiting: Waiting) -> None:
+        """See `router.fastpath.sweep.Sweepable`."""
+        if waiting is Waiting.UPLOAD:
+            limit_s = self.edge.limits.slow_client_s
+            self.refuse(408, f"the request did not arrive whole within {limit_s:g} s (slow_client_s)")
+        elif waiting is Waiting.REQUEST:
+            self.transport.close()
+        else:
+            self.transport.abort()

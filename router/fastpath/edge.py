@@ -1,0 +1,47 @@
+"""What all connections of one REST server share: the core, limits, paths, answer heads, the sweep."""
+
+import asyncio
+from email.utils import formatdate
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
+
+from router.fastpath.hangups import HangupWatch
+from router.fastpath.paths import InferPaths
+from router.fastpath.sweep import Sweep
+from serving.ports import Serving
+from serving.specs import Limits
+
+
+class Edge:
+    """One per server. `closed` is set while it has no connection; `direct` False leaves every request
+    to the ASGI application (the contract tests compare both ways)."""
+
+    def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
+        self.serving = serving
+        self.limits = limits
+        self.state = state
+        self.paths = InferPaths(serving.models if direct else {})
+        self.draining = False  # connections still in the kernel's queue are closed as they come
+        self.closed = asyncio.Event()
+        self.closed.set()
+        self.hangups = HangupWatch()
+        self.sweep = Sweep(state.connections, limits, self.refresh_heads)
+        self.refresh_heads()
+
+    def refresh_heads(self) -> None:
+        """Render the constant part of the answers again: RFC 9110 wants a Date, good to the second."""
+        date = formatdate(usegmt=True).encode()
+        self.state.default_headers = [(b"date", date)]  # what uvicorn puts before an ASGI answer
+        self._dated = b"date: " + date + b"\r\n"
+        self.json_head = self.head(200, b"application/json") + b"content-length: "
+        self.binary_head = self.head(200, b"application/octet-stream") + b"inference-header-content-length: "
+
+    def head(self, status: int, content_type: bytes) -> bytes:
+        """Status line and the fields that every answer has; the rest and the empty line are the caller's."""
+        return STATUS_LINE[status] + self._dated + b"content-type: " + content_type + b"\r\n"
+
+    def close(self) -> None:
+        """Release the watch and the timer, once the last connection is gone."""
+        self.sweep.stop()
+        self.hangups.close()

@@ -1,0 +1,193 @@
+"""uvicorn's HTTP protocol with a short cut: inference requests are answered by direct callbacks.
+
+Everything else takes uvicorn's own way into the ASGI application; the ASGI scope is built only for
+requests that go there. The limits on heads and bodies hold for both and are checked as data arrives.
+"""
+
+import logging
+
+import httptools
+from uvicorn.config import Config
+
+from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
+from router.fastpath.edge import Edge
+from router.fastpath.exchange import Inference
+from serving.vocabulary import TOO_LARGE
+
+logger = logging.getLogger(__name__)
+
+
+class _Stop(Exception):  # noqa: N818  # a signal to the parser, never seen outside
+    """Raised in a parser callback where nothing that follows on the connection is to be parsed."""
+
+
+class FastProtocol(Connection):
+    """One connection: what its parser reports, within the limits, on to one of the two ways."""
+
+    def __init__(self, config: Config, edge: Edge) -> None:
+        super().__init__(config, edge)
+        self.body_max_bytes = edge.limits.body_bytes
+        self.header_max_bytes = edge.limits.header_bytes
+        self.header_max_count = edge.limits.header_count
+        self.fed_bytes = 0  # of the read that is being parsed
+        self.body_bytes = 0  # of the request that is being received
+        self.counted_body_bytes = 0
+        self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
+
+    def data_received(self, data: bytes) -> None:
+        if self.refused or self.stopped:
+            return
+        self.fed_bytes = len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            self._parser_failed(error)
+        if self.parsing:
+            self._count_silence()
+
+    def on_message_begin(self) -> None:
+        newest: Cycle | None = self.cycle
+        if newest is not None and not newest.keep_alive:
+            raise _Stop  # nothing after a request that closes (RFC 9112, 9.6)
+        self.url = b""
+        self.headers = []
+        self.parsing = HEAD
+        self.silent_bytes = -1
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        parser = self.parser
+        if parser.should_upgrade():
+            return  # parsing stays HEAD: see _ignore_upgrade
+        headers = self.headers
+        if (
+            self.silent_bytes >= 0
+            or self.fed_bytes > self.header_max_bytes
+            or len(headers) > self.header_max_count
+        ):
+            self._check_head()
+        fields = dict(headers)
+        length = fields.get(b"content-length")
+        if length is not None and int(length) > self.body_max_bytes:
+            self._refuse_body()
+        self.silent_bytes = 0
+        self.body_bytes = 0
+        self.counted_body_bytes = 0
+        model = self.edge.paths.find(self.url) if parser.get_method() == b"POST" else None
+        if model is None:
+            self._to_application()
+        else:
+            keep_alive = parser.should_keep_alive()
+            if keep_alive and b"connection" in fields:  # 1.0 with keep-alive: uvicorn closes these too
+                keep_alive = parser.get_http_version() != "1.0"
+            self._enqueue(Inference(self, model, fields, keep_alive))
+        self.parsing = BODY
+
+    def on_body(self, body: bytes) -> None:
+        self.body_bytes += len(body)
+        if self.body_bytes > self.body_max_bytes:
+            self._refuse_body()
+        cycle: object = self.cycle
+        if type(cycle) is Inference:
+            cycle.add(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parsing == HEAD:
+            return  # an upgrade, to be replayed
+        self.parsing = BETWEEN
+        cycle: object = self.cycle
+        if type(cycle) is Inference:
+            cycle.more_body = False
+            if cycle is self.active:
+                cycle.submit()
+        else:
+            super().on_message_complete()
+
+    def _to_application(self) -> None:
+        """Hand the request whose head is complete to uvicorn, which now builds what it needs for it."""
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url = url
+        self.headers += headers  # the list that the scope holds
+        self.expect_100_continue = dict(headers).get(b"expect", b"").lower() == b"100-continue"
+        super().on_headers_complete()
+        self.headers = []  # trailers are dropped
+
+    def _refuse_body(self) -> None:
+        model = self.edge.paths.find(self.url)
+        if model is not None:
+            self.edge.serving.refused(model.name, TOO_LARGE)
+        self.refuse(413, f"the request body is over the limit of {self.body_max_bytes} bytes (body_bytes)")
+        raise _Stop
+
+    def _check_head(self) -> None:
+        """The whole head is known: is it within the limits? (RFC 6585, 5)"""
+        head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if head_bytes > self.header_max_bytes:
+            self._refuse_head()
+            raise _Stop
+        count = len(self.headers)
+        if count > self.header_max_count:
+            limit = self.header_max_count
+            self.refuse(
+                431, f"the request has {count} header fields, over the limit of {limit} (header_count)"
+            )
+            raise _Stop
+
+    def _refuse_head(self) -> None:
+        limit = self.header_max_bytes
+        self.refuse(431, f"the request head is over the limit of {limit} bytes (header_bytes)")
+
+    def _count_silence(self) -> None:
+        """Bound what the parser collects without a callback: one long field, in the head or a trailer."""
+        if self.silent_bytes < 0:  # the head began in this read, whose size is bounded
+            self.silent_bytes = 0
+        elif self.body_bytes != self.counted_body_bytes:
+            self.counted_body_bytes = self.body_bytes
+            self.silent_bytes = 0
+        else:
+            self.silent_bytes += self.fed_bytes
+            if self.silent_bytes > self.header_max_bytes:
+                self._refuse_head()
+
+    def _parser_failed(self, error: httptools.HttpParserError) -> None:
+        if isinstance(error.__context__, _Stop):
+            self.stopped = True
+            return
+        if isinstance(error, httptools.HttpParserCallbackError):
+            cause = error.__context__
+            if isinstance(cause, httptools.HttpParserInvalidURLError):
+                self.refuse(400, "malformed HTTP request: invalid request target")
+                return
+            logger.error("a request failed in the gateway's HTTP protocol", exc_info=cause)
+            self.refuse(500, "internal error of the gateway; its log has the cause")
+            return
+        self.refuse(400, f"malformed HTTP request: {error}")
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Serve a request that offers another protocol (h2c, WebSocket) as if it had not (RFC 9110, 7.8).
+
+        The parser skips the body of such a request, so its head is fed again without the offer.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.parsing = HEAD
+            self.refuse(405, "CONNECT is not served here")
+            return
+        head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b"close" if b"close" in value.lower() else b"keep-alive"
+            if name != b"upgrade":
+                head += (name, b": ", value, b"\r\n")
+        head.append(b"\r\n")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.data_received(b"".join(head) + rest)

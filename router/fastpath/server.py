@@ -1,0 +1,113 @@
+"""The REST server: listens, stops listening, drains. Signals are its owner's (`router/serve.py`).
+
+uvicorn's own Server is not used: it captures signals and raises them again after its shutdown.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from router.fastpath.edge import Edge
+from router.fastpath.protocol import FastProtocol
+from serving.ports import Serving
+from serving.specs import Limits
+
+logger = logging.getLogger(__name__)
+
+Application = Callable[..., Awaitable[None]]
+"""An ASGI application."""
+
+
+class RestServer:
+    """Serves one address; made by `create_server`, started and drained once, on one event loop."""
+
+    def __init__(self, config: Config, edge: Edge) -> None:
+        self._config = config
+        self._edge = edge
+        self._listener: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Listen; returns the port (the one chosen by the system where 0 was asked for).
+
+        Raises OSError, naming the address, where it cannot be had.
+        """
+        self._config.load()
+        loop = asyncio.get_running_loop()
+        host, port = self._config.host, self._config.port
+        try:
+            self._listener = await loop.create_server(
+                lambda: FastProtocol(self._config, self._edge), host, port, backlog=self._config.backlog
+            )
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise OSError(error.errno, f"the REST server cannot listen on {host}:{port}: {reason}") from error
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    def stop_listening(self) -> None:
+        """Refuse new connections; the open ones are still served."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Answer what was asked, close each connection after its last answer, idle ones at once.
+
+        True where all of it was done within `timeout_s`; what remains then is cut off. Both ways
+        count: requests of the fast path and of the ASGI application.
+        """
+        self.stop_listening()
+        self._edge.draining = True
+        state = self._edge.state
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._edge.closed.wait()
+                if state.tasks:
+                    await asyncio.wait(tuple(state.tasks))
+        except TimeoutError:
+            logger.warning(
+                "%d connections were still busy after %g s and are cut off", len(state.connections), timeout_s
+            )
+            await self._cut_off(state)
+            return False
+        finally:
+            self._edge.close()
+        return True
+
+    async def _cut_off(self, state: ServerState) -> None:
+        tasks = tuple(state.tasks)
+        for task in tasks:
+            task.cancel()
+        for connection in tuple(state.connections):
+            transport: Any = connection.transport
+            transport.abort()
+        await self._edge.closed.wait()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def create_server(
+    serving: Serving, app: Application, host: str, port: int, limits: Limits, *, direct: bool = True
+) -> RestServer:
+    """A REST server on `host`:`port` (0: any free port), not yet listening.
+
+    `direct` False sends inference requests to `app` too; answers and limits are the same.
+    """
+    config = Config(
+        app,
+        host=host,
+        port=port,
+        interface="asgi3",
+        ws="none",  # an offer to upgrade is ignored
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+    )
+    return RestServer(config, Edge(serving, limits, ServerState(), direct=direct))

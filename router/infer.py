@@ -1,0 +1,104 @@
+"""Inference as an ASGI route: the same three calls as the fast path, for any ASGI server."""
+
+import asyncio
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
+
+from router.outcomes import unknown_model
+from router.rest import Fields, Rendered, decode_request, encode_reply, render_error
+from router.tensors.decoded import Decoded
+from router.tensors.errors import RequestError, too_large
+from router.tensors.rest import MODEL_VERSION
+from serving.ports import Reply, Serving
+from serving.specs import Limits, ServedModel
+from serving.vocabulary import CLIENT_GONE, UNKNOWN_MODEL
+
+_NOBODY = Response(status_code=499)
+"""The answer to a client that has left: nginx's status, never sent."""
+
+
+def find_model(serving: Serving, name: str, version: str) -> ServedModel:
+    """The model of that name and version; RequestError (UNKNOWN_MODEL) where there is none."""
+    model = serving.models.get(name)
+    if model is None:
+        raise RequestError(UNKNOWN_MODEL, unknown_model(name, serving.models))
+    if version != MODEL_VERSION:
+        sentence = f"Request for unknown model: '{name}' version {version} is not found"
+        raise RequestError(UNKNOWN_MODEL, f"{sentence}; the only version is {MODEL_VERSION}")
+    return model
+
+
+class InferRoute:
+    """Answers `POST .../infer` for one server."""
+
+    def __init__(self, serving: Serving, limits: Limits) -> None:
+        self._serving = serving
+        self._limits = limits
+
+    async def answer(self, request: Request, name: str, version: str) -> Response:
+        """The answer to one request, errors included."""
+        serving = self._serving
+        fields: Fields = dict(request.scope["headers"])
+        try:
+            model = find_model(serving, name, version)
+            body = await self._read(request)
+            arrived_us = serving.now_us()
+            decoded = decode_request(body, fields, model, self._limits)
+            decoded.call.arrived_us = arrived_us
+        except ClientDisconnect:
+            return _NOBODY
+        except RequestError as error:
+            serving.refused(name, error.outcome)
+            return _response(render_error(error), fields)
+        reply = await self._submit(request, decoded)
+        if reply.outcome == CLIENT_GONE:
+            return _NOBODY
+        try:
+            return _response(encode_reply(decoded, reply, fields), fields)
+        except RequestError as error:  # what was asked for cannot be written as it was asked
+            return _response(render_error(error), fields)
+
+    async def _read(self, request: Request) -> bytearray:
+        body = bytearray()
+        limit = self._limits.body_bytes
+        async for piece in request.stream():
+            body += piece
+            if len(body) > limit:
+                raise too_large(f"the request body is over the limit of {limit} bytes (body_bytes)")
+        return body
+
+    async def _submit(self, request: Request, decoded: Decoded) -> Reply:
+        """The core's reply; a client that leaves first is cancelled there, so that it is CLIENT_GONE."""
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def deliver(reply: Reply) -> None:
+            if not answered.done():  # done: this task was cancelled
+                answered.set_result(reply)
+
+        request_id = self._serving.submit(decoded.call, deliver)
+        if answered.done():
+            return answered.result()
+        leaving = asyncio.ensure_future(request.receive())  # the body is read: only a departure can come
+        try:
+            await asyncio.wait((answered, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not answered.done():
+                self._serving.cancel(request_id)
+        return await answered
+
+
+def _response(rendered: Rendered, fields: Fields) -> Response:
+    status, body, json_length, coding = rendered
+    headers = {}
+    if json_length is not None:
+        headers["inference-header-content-length"] = str(json_length)
+    if coding:
+        headers["content-encoding"] = coding.decode()
+    request_id = fields.get(b"x-request-id")
+    if request_id is not None:
+        headers["x-request-id"] = request_id.decode("latin-1")
+    media_type = "application/json" if json_length is None else "application/octet-stream"
+    return Response(body, status, headers, media_type)

@@ -1,0 +1,71 @@
+"""The one table from how a request ended to what its client is told, over REST and over gRPC."""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import grpc
+import orjson
+
+from router.tensors.wording import listed, quoted, suggestion
+from serving.vocabulary import (
+    BAD_INPUT,
+    CLIENT_GONE,
+    COMPLETED,
+    DEADLINE_QUEUED,
+    DEADLINE_RUNNING,
+    DRAINING,
+    MODEL_ERROR,
+    NO_REPLICA,
+    QUEUE_FULL,
+    TOO_LARGE,
+    UNKNOWN_MODEL,
+    WORKER_LOST,
+    Outcome,
+)
+
+
+class Answer(NamedTuple):
+    """What a client is told: HTTP status, gRPC code, and the sentence where there is no better one."""
+
+    http_status: int
+    grpc_code: grpc.StatusCode
+    sentence: str
+
+
+_Code = grpc.StatusCode
+
+ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
+    {
+        COMPLETED: Answer(200, _Code.OK, ""),
+        BAD_INPUT: Answer(400, _Code.INVALID_ARGUMENT, "the request is not valid for this model"),
+        TOO_LARGE: Answer(413, _Code.RESOURCE_EXHAUSTED, "the request exceeds a limit of this gateway"),
+        UNKNOWN_MODEL: Answer(404, _Code.NOT_FOUND, "Request for unknown model"),
+        # RESOURCE_EXHAUSTED, not UNAVAILABLE: clients retry the latter by themselves, into a full queue.
+        QUEUE_FULL: Answer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size"),
+        NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready"),
+        DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
+        DEADLINE_QUEUED: Answer(504, _Code.DEADLINE_EXCEEDED, "Request timeout expired in the queue"),
+        DEADLINE_RUNNING: Answer(
+            504, _Code.DEADLINE_EXCEEDED, "Request timeout expired while the model was running"
+        ),
+        WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
+        MODEL_ERROR: Answer(500, _Code.INTERNAL, "the model failed on this request"),
+        CLIENT_GONE: Answer(499, _Code.CANCELLED, "the client left before the answer"),
+    }
+)
+"""Every outcome of `serving.vocabulary.ALL_OUTCOMES`; 499 (nginx) only shows in logs. Some sentences
+begin as Triton's do, because its clients and tests look for them."""
+
+
+def error_body(outcome: Outcome, detail: str = "") -> bytes:
+    """The JSON of a REST error: {"error": sentence, "reason": ...}; `detail` is the better sentence."""
+    return orjson.dumps({"error": detail or ANSWERS[outcome].sentence, "reason": outcome.reason})
+
+
+def unknown_model(name: str, served: Collection[str]) -> str:
+    """The sentence for a model that is not served, with the served name that was probably meant."""
+    message = f"Request for unknown model: '{quoted(name)[1:-1]}' is not found"
+    if not served:
+        return message + "; no models are served"
+    return message + (suggestion(name, served) or f"; served are {listed(sorted(served))}")

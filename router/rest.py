@@ -1,0 +1,152 @@
+"""OIP over REST: what one inference request needs, decode and encode, free of any server framework.
+
+Both REST paths make the same three calls: `decode_request`, `Serving.submit`, `encode_reply`. The
+direct one is `router/fastpath`, the other the route in `router/app.py`.
+"""
+
+import math
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+
+import orjson
+
+from router.outcomes import ANSWERS, error_body
+from router.tensors.decoded import Decoded
+from router.tensors.errors import RequestError, bad_input, too_large
+from router.tensors.rest import decode, encode
+from serving.ports import Reply
+from serving.specs import Limits, ServedModel
+from serving.tensor import Buffer
+from serving.vocabulary import BAD_INPUT, COMPLETED, NEVER_US, Outcome
+
+Fields = Mapping[bytes, bytes]
+"""A request's header fields: lower-case names, undecoded values; of a repeated field the last."""
+
+Rendered = tuple[int, bytes, int | None, bytes]
+"""HTTP status, body, Inference-Header-Content-Length (None: no binary outputs), Content-Encoding or b""."""
+
+COMPRESS_MIN_BYTES = 1024
+"""Shorter answers are sent as they are: many clients name gzip in every request, and below one
+packet it saves nothing. Compression runs inline, at zlib's fastest level."""
+
+TIMEOUT_FIELD = b"x-request-timeout-ms"
+
+_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
+_CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
+
+
+class HttpError(RequestError):
+    """A request that HTTP itself cannot accept, with a status of its own that the table does not know."""
+
+    def __init__(self, status: int, outcome: Outcome, message: str) -> None:
+        super().__init__(outcome, message)
+        self.status = status
+
+
+def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits) -> Decoded:
+    """The call in `body`, with the tightest of the client's timeouts.
+
+    Raises RequestError for what cannot be served as it stands.
+    """
+    coding = fields.get(b"content-encoding")
+    if coding is not None:
+        body = decompress(body, coding, limits.body_bytes)
+    stated = fields.get(b"inference-header-content-length")
+    json_length = None if stated is None else _header_length(stated)
+    decoded = decode(body, json_length, model, limits)
+    stated = fields.get(TIMEOUT_FIELD)
+    if stated is not None:
+        timeout_us = _timeout_us(stated)
+        if decoded.call.timeout_us is None or timeout_us < decoded.call.timeout_us:
+            decoded.call.timeout_us = timeout_us
+    return decoded
+
+
+def encode_reply(decoded: Decoded, reply: Reply, fields: Fields) -> Rendered:
+    """The answer to a decoded call, compressed where the request's Accept-Encoding names a coding."""
+    if reply.outcome != COMPLETED:
+        return ANSWERS[reply.outcome].http_status, error_body(reply.outcome, reply.detail), None, b""
+    body, json_length = encode(decoded, reply)
+    accepted = fields.get(b"accept-encoding")
+    if accepted is not None and len(body) >= COMPRESS_MIN_BYTES:
+        coding = _preferred_coding(accepted)
+        if coding:
+            packer = zlib.compressobj(1, zlib.DEFLATED, _CODINGS[coding])
+            return 200, packer.compress(body) + packer.flush(), json_length, coding
+    return 200, body, json_length, b""
+
+
+def render_error(error: RequestError) -> Rendered:
+    """The answer to a request that never became a call."""
+    status = error.status if isinstance(error, HttpError) else ANSWERS[error.outcome].http_status
+    return status, error_body(error.outcome, error.message), None, b""
+
+
+def plain_error(message: str) -> bytes:
+    """The error body of what ended before it had an outcome: `{"error": message}`."""
+    return orjson.dumps({"error": message})
+
+
+def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
+    """`body` without its Content-Encoding; stops as soon as the output passes `limit_bytes`.
+
+    Runs inline: inflating costs about as much per output byte as parsing it.
+    """
+    name = coding.strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    window = _CODINGS.get(name)
+    if window is None:
+        shown = coding.decode("latin-1")
+        raise HttpError(415, BAD_INPUT, f"Content-Encoding must be gzip, deflate or identity, got '{shown}'")
+    if window == _ZLIB and not _has_zlib_header(body):
+        window = _RAW  # some clients send "deflate" without zlib's frame
+    output = bytearray()
+    rest: Buffer = body
+    while True:  # gzip allows several members in a row
+        unpacker = zlib.decompressobj(window)
+        try:
+            output += unpacker.decompress(rest, limit_bytes - len(output) + 1)
+        except zlib.error as error:
+            raise bad_input(f"the {name.decode()} request body is damaged: {error}") from None
+        if len(output) > limit_bytes:
+            raise too_large(f"the request body is over the limit of {limit_bytes} bytes once decompressed")
+        if not unpacker.eof:
+            raise bad_input(f"the {name.decode()} request body ends too early")
+        rest = unpacker.unused_data
+        if not rest:
+            return output
+
+
+def _has_zlib_header(body: Buffer) -> bool:
+    return len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0  # RFC 1950, 2.2
+
+
+def _header_length(stated: bytes) -> int:
+    if not stated.isdigit() or len(stated) > 18:
+        shown = stated.decode("latin-1")
+        raise bad_input(f"Inference-Header-Content-Length must be the bytes of the JSON part, got '{shown}'")
+    return int(stated)
+
+
+def _timeout_us(stated: bytes) -> int:
+    try:
+        timeout_ms = float(stated)
+    except ValueError:
+        timeout_ms = math.nan
+    if not (0 < timeout_ms < math.inf):  # also false for NaN
+        shown = stated.decode("latin-1")
+        raise bad_input(f"x-request-timeout-ms must be a positive number of milliseconds, got '{shown}'")
+    return min(math.ceil(timeout_ms * 1000), NEVER_US)
+
+
+@lru_cache(maxsize=64)
+def _preferred_coding(accepted: bytes) -> bytes:
+    """gzip or deflate, whichever Accept-Encoding names first without refusing it by `q=0`; else b""."""
+    for entry in accepted.lower().split(b","):
+        name, _, weight = entry.replace(b" ", b"").partition(b";q=")
+        refused = weight != b"" and not weight.strip(b"0.")
+        if name in _CODINGS and not refused:
+            return b"gzip" if name == b"x-gzip" else name
+    return b""

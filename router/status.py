@@ -1,0 +1,260 @@
+"""`penstock status`: what `GET /v2/status` says of a running gateway, as a live table.
+
+The gateway only counts; rates and percentiles are differences of two readings, taken here.
+"""
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypedDict, cast
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from serving.ports import Serving
+
+if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
+    from router.telemetry import Counters
+
+FETCH_S_MAX: Final = 5.0
+PATH: Final = "/v2/status"
+PIPE_WIDTH: Final = 120  # where there is no terminal to ask
+
+
+class Replica(TypedDict):
+    """A variant on a slice; `state` is the control plane's word ("ready", "loading", ...)."""
+
+    model: str
+    variant: str
+    slice: str
+    state: str
+
+
+class SliceStatus(TypedDict):
+    """A slice and its worker process; `pid` is None while there is none."""
+
+    name: str
+    state: str
+    pid: int | None
+    restarts: int
+
+
+class ModelStatus(TypedDict):
+    """A served model: what answers, where, and what happened to its requests since the start."""
+
+    name: str
+    ready: bool
+    slo_us: int
+    variants: list[str]
+    answering_variant: str
+    replicas: list[Replica]
+    queue_rows: int
+    counters: "Counters"
+
+
+class Status(TypedDict):
+    """The body of `GET /v2/status`."""
+
+    ready: bool
+    uptime_s: float
+    open_requests: int  # accepted, not yet answered
+    models: list[ModelStatus]
+    slices: list[SliceStatus]
+
+
+class UnreachableError(Exception):
+    """No status from that address; the text is one sentence for the operator."""
+
+
+def describe(
+    serving: Serving,
+    counters: "Mapping[str, Counters]",
+    queue_rows: Mapping[str, int],
+    replicas: Sequence[Replica],
+    slices: Sequence[SliceStatus],
+    uptime_s: float,
+) -> Status:
+    """The status of this moment. `counters` is `Telemetry.snapshot()`; each model has an entry in it."""
+    models: list[ModelStatus] = [
+        {
+            "name": name,
+            "ready": serving.model_ready(name),
+            "slo_us": model.slo_us,
+            "variants": list(model.variants),
+            "answering_variant": model.answering_variant,
+            "replicas": [replica for replica in replicas if replica["model"] == name],
+            "queue_rows": queue_rows.get(name, 0),
+            "counters": counters[name],
+        }
+        for name, model in serving.models.items()
+    ]
+    return {
+        "ready": serving.ready,
+        "uptime_s": uptime_s,
+        "open_requests": serving.open_requests,
+        "models": models,
+        "slices": list(slices),
+    }
+
+
+def percentile_us(bounds_us: Sequence[int], counts: Sequence[int], share: float) -> float | None:
+    """The value below which that share (0..1) of a histogram lies, linear inside a bucket.
+
+    `counts` has one more entry than `bounds_us`, for what is above all bounds: such a percentile is
+    given as the last bound. None where nothing was counted.
+    """
+    rank = share * sum(counts)
+    if not rank:
+        return None
+    below, lower = 0, 0
+    for bound, here in zip(bounds_us, counts, strict=False):
+        if here and below + here >= rank:
+            return lower + (bound - lower) * (rank - below) / here
+        below += here
+        lower = bound
+    return float(lower)
+
+
+def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
+    """The tables of what happened in the `elapsed_s` between two readings (without a previous one,
+    or where the gateway was restarted in between: since its start)."""
+    if previous is None or previous["uptime_s"] > current["uptime_s"]:
+        before, elapsed_s, span = {}, current["uptime_s"], "since the start"
+    else:
+        before = {model["name"]: model["counters"] for model in previous["models"]}
+        span = f"of the last {elapsed_s:.1f} s"
+    head = Text.assemble(
+        ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
+        f", up {_duration(current['uptime_s'])}, rates {span}",
+    )
+    models = Table("model", "state", "variant", "replicas", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for title in ("queued", "req/s", "rows/s", "done %", "missed %", "batch", "p50 ms", "p99 ms", "SLO ms"):
+        models.add_column(title, justify="right")
+    for model in current["models"]:
+        models.add_row(*_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9)))
+    slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for title in ("pid", "restarts"):
+        slices.add_column(title, justify="right")
+    for one in current["slices"]:
+        slices.add_row(one["name"], one["state"], str(one["pid"] or "-"), str(one["restarts"]))
+    return Group(head, models, slices)
+
+
+def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) -> list[str]:
+    now = model["counters"]
+    was = before or _zero(now)
+    requests = now["requests"] - was["requests"]
+    completed = now["completed"] - was["completed"]
+    batches = now["batches"] - was["batches"]
+    counts = [a - b for a, b in zip(now["latency_counts"], was["latency_counts"], strict=True)]
+    bounds_us = now["latency_bounds_us"]
+    accepted = completed + sum(
+        sum(now[kind].values()) - sum(was[kind].values()) for kind in ("shed", "failed")
+    )
+    ready = sum(replica["state"] == "ready" for replica in model["replicas"])
+    return [
+        escape(model["name"]),
+        "[green]ready[/]" if model["ready"] else "[red]not ready[/]",
+        escape(model["answering_variant"]),
+        f"{ready}/{len(model['replicas'])}",
+        str(model["queue_rows"]),
+        f"{requests / elapsed_s:.1f}",
+        f"{(now['rows'] - was['rows']) / elapsed_s:.1f}",
+        _percent(completed, requests),
+        _percent(now["violations"] - was["violations"], accepted),
+        f"{(now['batch_rows'] - was['batch_rows']) / batches:.1f}" if batches else "-",
+        _milliseconds(percentile_us(bounds_us, counts, 0.50)),
+        _milliseconds(percentile_us(bounds_us, counts, 0.99)),
+        _milliseconds(model["slo_us"]),
+    ]
+
+
+def _zero(like: "Counters") -> "Counters":
+    return {
+        "requests": 0, "completed": 0, "rejected": {}, "shed": {}, "failed": {}, "cancelled": 0,
+        "violations": 0, "rows": 0, "goodput_rows": 0, "batches": 0, "batch_rows": 0, "compute_us": 0,
+        "latency_bounds_us": like["latency_bounds_us"],
+        "latency_counts": [0] * len(like["latency_counts"]),
+    }  # fmt: skip
+
+
+def _percent(part: int, whole: int) -> str:
+    """Cut, not rounded: 100.0 means all of them."""
+    return f"{part * 1000 // whole / 10:.1f}" if whole else "-"
+
+
+def _milliseconds(us: float | None) -> str:
+    return "-" if us is None else f"{us / 1000:.3g}" if us < 1_000_000 else f"{us / 1000:.0f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours} h {m:02} min" if hours else f"{m} min {s:02} s" if m else f"{s} s"
+
+
+def fetch(url: str) -> Status:
+    """The status of the gateway whose REST port is at `url`; UnreachableError where there is none."""
+    if not url.startswith(("http://", "https://")):
+        raise UnreachableError(
+            f"'{url}' is no gateway address; expected something like http://127.0.0.1:8000."
+        )
+    address = url.rstrip("/") + PATH
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # an operator's own host: no proxy
+    try:
+        with opener.open(address, timeout=FETCH_S_MAX) as answer:
+            status = json.load(answer)
+        if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
+            raise ValueError("its answer is no status of a gateway")
+    except urllib.error.HTTPError as error:
+        with error:
+            raise UnreachableError(
+                f"{address} answered {error.code}: is this the REST port of a gateway?"
+            ) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UnreachableError(f"No gateway at {url} ({reason}); start one with 'penstock serve'.") from error
+    return cast(Status, status)
+
+
+def watch(url: str, interval_s: float, once: bool, as_json: bool = False) -> int:
+    """Show the status, again every `interval_s` until Ctrl-C; returns the exit code.
+
+    `once`, or a standard output that is no terminal: one table, rates since the start. `as_json`: the
+    status itself, once. A gateway that cannot be reached: one line on standard error, exit code 1.
+    """
+    try:
+        current = fetch(url)
+        if as_json:
+            sys.stdout.write(json.dumps(current, indent=2) + "\n")
+            return 0
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=PIPE_WIDTH)
+        if once or not console.is_terminal:
+            console.print(render(None, current, 0.0))
+            return 0
+        _follow(url, interval_s, console, current)
+    except UnreachableError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _follow(url: str, interval_s: float, console: Console, current: Status) -> None:
+    read_s = time.monotonic()
+    with Live(render(None, current, 0.0), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval_s)
+            previous, previous_s = current, read_s
+            current, read_s = fetch(url), time.monotonic()
+            live.update(render(previous, current, read_s - previous_s), refresh=True)

@@ -1,0 +1,159 @@
+"""What every transport asks of a request's tensors before it touches their data.
+
+Nothing is allocated from a client's figures: sizes are Python integers until they have passed.
+"""
+
+from collections.abc import Collection, Sequence
+from math import prod
+
+from router.tensors.errors import RequestError, bad_input, too_large
+from router.tensors.wording import listed, quoted, suggestion, written
+from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
+from serving.tensor import ANY, DATATYPES, ITEM_BYTES
+
+
+class Claim:
+    """What a client says that an input is."""
+
+    __slots__ = ("datatype", "name", "shape")
+
+    def __init__(self, name: str, datatype: str, shape: tuple[int, ...]) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.shape = shape
+
+    @property
+    def data_bytes(self) -> int:
+        """Exact bytes of the data; for BYTES the least that its elements' lengths take."""
+        return prod(self.shape) * (ITEM_BYTES[self.datatype] or 4)
+
+
+def arrange(model: ServedModel, claims: Sequence[Claim], limits: Limits) -> list[int]:
+    """Where each input of the spec stands in `claims`; RequestError unless they fit the spec and limits."""
+    spec = model.spec
+    places: dict[str, int] = {}
+    for place, claim in enumerate(claims):
+        if claim.name in places:
+            raise bad_input(f"input {quoted(claim.name)} is given twice")
+        places[claim.name] = place
+    known = [tensor.name for tensor in spec.inputs]
+    for name in places:
+        if name not in known:
+            missing = [tensor for tensor in known if tensor not in places]
+            raise _unknown("input", name, missing, known, spec)
+    for tensor in spec.inputs:
+        if tensor.name not in places:
+            raise bad_input(
+                f"input '{tensor.name}' of model '{spec.name}' is missing: "
+                f"expected {tensor.datatype} {written(tensor.shape)}"
+            )
+    order = [places[name] for name in known]
+    for tensor, place in zip(spec.inputs, order, strict=True):
+        _fits(claims[place], tensor, spec)
+    _rows([claims[place] for place in order], limits)
+    for claim in claims:
+        _bounded(claim, claim.data_bytes, limits)
+    return order
+
+
+def outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
+    """Indices of the outputs that a client asks for by name; RequestError for unknown or repeated ones."""
+    known = [tensor.name for tensor in model.spec.outputs]
+    indices: list[int] = []
+    for name in names:
+        if name not in known:
+            raise _unknown("output", name, known, known, model.spec)
+        index = known.index(name)
+        if index in indices:
+            raise bad_input(f"output '{name}' is asked for twice")
+        indices.append(index)
+    return indices
+
+
+def data_size(claim: Claim, size: int, limits: Limits) -> None:
+    """Whether raw data of `size` bytes can be what the claim says (BYTES: not yet its elements)."""
+    _bounded(claim, size, limits)
+    if claim.datatype != "BYTES" and size != claim.data_bytes:
+        raise bad_input(
+            f"input '{claim.name}': {claim.datatype} {written(claim.shape)} takes "
+            f"{claim.data_bytes} bytes, got {size}"
+        )
+
+
+def no_extensions(what: str, parameters: Collection[str]) -> None:
+    """RequestError where a tensor's parameters ask for what would change the answer and is not offered."""
+    for name in ("shared_memory_region", "classification"):
+        if name in parameters:
+            raise bad_input(f"{what} asks for '{name}', an extension that this gateway does not offer")
+
+
+def count(what: str, number: int, limits: Limits) -> None:
+    """TOO_LARGE for more tensors of a kind than `limits.tensor_count`; asked before any is looked at."""
+    if number > limits.tensor_count:
+        raise too_large(
+            f"the request names {number} {what}; at most {limits.tensor_count} "
+            "are accepted (limits.tensor_count)"
+        )
+
+
+def _fits(claim: Claim, tensor: TensorSpec, spec: ModelSpec) -> None:
+    expected = DATATYPES if tensor.datatype == ANY else (tensor.datatype,)
+    if claim.datatype not in expected:
+        hint = suggestion(claim.datatype, DATATYPES) if claim.datatype not in DATATYPES else ""
+        raise bad_input(
+            f"input '{claim.name}': expected datatype {' or '.join(expected)}, "
+            f"got {quoted(claim.datatype)}{hint}"
+        )
+    shape = claim.shape
+    if min(shape, default=0) < 0:
+        raise bad_input(
+            f"input '{claim.name}': shape {written(shape[:16])} has a negative dimension; "
+            "a request says how many there are"
+        )
+    if len(shape) == len(tensor.shape) and all(
+        wanted in (-1, dim) for dim, wanted in zip(shape, tensor.shape, strict=True)
+    ):
+        return
+    # The beginning is Triton's own sentence, which its clients and tests look for.
+    message = (
+        f"unexpected shape for input '{claim.name}' for model '{spec.name}': "
+        f"expected {written(tensor.shape)}, got {written(shape[:16])}"
+    )
+    if len(shape) == len(tensor.shape) - 1:
+        message += f"; the batch dimension comes first: one row is {written((1, *shape))}"
+    raise bad_input(message)
+
+
+def _rows(claims: Sequence[Claim], limits: Limits) -> None:
+    first = claims[0]
+    rows = first.shape[0]
+    for claim in claims:
+        if claim.shape[0] == 0:
+            raise bad_input(
+                f"input '{claim.name}': shape {written(claim.shape)} has no rows; send at least one"
+            )
+        if claim.shape[0] != rows:
+            raise bad_input(
+                f"inputs differ in their rows: '{first.name}' has {rows}, "
+                f"'{claim.name}' has {claim.shape[0]}; the first dimension must be the same"
+            )
+    if rows > limits.rows_per_request:
+        raise too_large(
+            f"the request has {rows} rows; at most {limits.rows_per_request} "
+            "are accepted (limits.rows_per_request)"
+        )
+
+
+def _bounded(claim: Claim, size: int, limits: Limits) -> None:
+    if size > limits.tensor_bytes:
+        raise too_large(
+            f"input '{claim.name}': {claim.datatype} {written(claim.shape)} of {size} bytes; "
+            f"at most {limits.tensor_bytes} are accepted (limits.tensor_bytes)"
+        )
+
+
+def _unknown(
+    kind: str, name: str, likely: Sequence[str], known: Sequence[str], spec: ModelSpec
+) -> RequestError:
+    hint = suggestion(name, likely) or f"; its {kind}s are {listed(known)}"
+    return bad_input(f"model '{spec.name}' has no {kind} {quoted(name)}{hint}")

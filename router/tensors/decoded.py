@@ -1,0 +1,33 @@
+"""What a decoder hands to an edge: the call for the core, and what its answer has to look like."""
+
+from serving.ports import Call
+
+MODEL_VERSION = "1"
+"""The version that every answer names: models have variants here, not versions."""
+
+
+class Wanted:
+    """One output that the client asked for: `index` into the spec's outputs, binary or as JSON."""
+
+    __slots__ = ("binary", "index")
+
+    def __init__(self, index: int, binary: bool) -> None:
+        self.index = index
+        self.binary = binary
+
+    def __repr__(self) -> str:
+        return f"Wanted({self.index}, binary={self.binary})"
+
+
+class Decoded:
+    """A checked request: the call, the client's `id` ("" where it gave none) and the outputs it wants.
+
+    `wanted` is in the order in which the client asked, or all outputs in the order of the spec.
+    """
+
+    __slots__ = ("call", "id", "wanted")
+
+    def __init__(self, call: Call, id: str, wanted: tuple[Wanted, ...]) -> None:  # noqa: A002
+        self.call = call
+        self.id = id
+        self.wanted = wanted

@@ -1,0 +1,139 @@
+"""The fields of a REST request's JSON: read with their types checked, before the spec has a say."""
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from router.tensors.check import Claim, count, no_extensions, outputs
+from router.tensors.decoded import Wanted
+from router.tensors.errors import bad_input
+from router.tensors.nesting import too_deep
+from router.tensors.wording import quoted
+from serving.specs import Limits, ServedModel
+
+Object = Mapping[str, object]
+
+_NOTHING: Object = {}
+
+
+class Input:
+    """One entry of `inputs`: what it claims, and its data in JSON or its size after the JSON."""
+
+    __slots__ = ("binary_bytes", "claim", "data")
+
+    def __init__(self, claim: Claim, data: object, binary_bytes: int | None) -> None:
+        self.claim = claim
+        self.data = data
+        self.binary_bytes = binary_bytes
+
+
+def parse(text: bytes, limits: Limits) -> Object:
+    """The request's JSON object; RequestError for everything else."""
+    if too_deep(text, limits.json_depth):
+        raise bad_input(f"the JSON is nested deeper than {limits.json_depth} levels (limits.json_depth)")
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as fault:
+        hint = ""
+        if fault.doc.startswith(("NaN", "Infinity", "-Infinity", "inf", "-inf", "nan"), fault.pos):
+            hint = "; JSON has no NaN or infinity, send them as binary data"
+        raise bad_input(f"the request is not valid JSON: {fault}{hint}") from None
+    if not isinstance(document, dict):
+        raise bad_input(f"the request must be a JSON object with 'inputs', got {quoted(document)}")
+    return document
+
+
+def inputs(document: Object, limits: Limits) -> list[Input]:
+    """The entries of `inputs` in the client's order."""
+    entries = _entries(document, "inputs", limits)
+    return [_input(entry, f"inputs[{index}]") for index, entry in enumerate(entries)]
+
+
+def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Wanted, ...]:
+    """The outputs that the client asks for, or all of them where it names none."""
+    default = _flag(parameters(document, "the request"), "binary_data_output", False, "the request")
+    entries = _entries(document, "outputs", limits) if document.get("outputs") is not None else []
+    if not entries:
+        return tuple(Wanted(index, default) for index in range(len(model.spec.outputs)))
+    names: list[str] = []
+    binary: list[bool] = []
+    for index, entry in enumerate(entries):
+        name = _text(entry, "name", f"outputs[{index}]")
+        what = f"output {quoted(name)}"
+        asked = parameters(entry, what)
+        no_extensions(what, asked)
+        names.append(name)
+        binary.append(_flag(asked, "binary_data", default, what))
+    return tuple(map(Wanted, outputs(model, names), binary))
+
+
+def request_id(document: Object) -> str:
+    """The client's `id`, "" where it gave none."""
+    return _text(document, "id", "the request") if document.get("id") is not None else ""
+
+
+def parameters(entry: Object, what: str) -> Object:
+    """The `parameters` of the request or of a tensor; empty where there are none."""
+    found = entry.get("parameters")
+    if found is None:
+        return _NOTHING
+    if not isinstance(found, dict):
+        raise bad_input(f"'parameters' of {what} must be an object, got {quoted(found)}")
+    return found
+
+
+def _input(entry: Object, where: str) -> Input:
+    name = _text(entry, "name", where)
+    what = f"input {quoted(name)}"
+    claim = Claim(name, _text(entry, "datatype", what), _shape(entry, what))
+    asked = parameters(entry, what)
+    no_extensions(what, asked)
+    size = asked.get("binary_data_size")
+    if size is None:
+        if "data" not in entry:
+            raise bad_input(f"{what} has neither 'data' nor 'parameters.binary_data_size'")
+        return Input(claim, entry["data"], None)
+    if type(size) is not int or size < 0:
+        raise bad_input(f"binary_data_size of {what} must be a whole number of bytes, got {quoted(size)}")
+    if "data" in entry:
+        raise bad_input(f"{what} has both 'data' and 'parameters.binary_data_size'; send one of them")
+    return Input(claim, None, size)
+
+
+def _shape(entry: Object, what: str) -> tuple[int, ...]:
+    dims = entry.get("shape")
+    if not isinstance(dims, list):
+        raise bad_input(f"'shape' of {what} must be a list of whole numbers, got {_found(entry, 'shape')}")
+    for dim in dims:
+        if type(dim) is not int:
+            raise bad_input(f"'shape' of {what} must hold whole numbers, got {quoted(dim)}")
+    return tuple(dims)
+
+
+def _entries(document: Object, key: str, limits: Limits) -> Sequence[Object]:
+    entries = document.get(key)
+    if not isinstance(entries, list):
+        raise bad_input(f"'{key}' of the request must be a list of objects, got {_found(document, key)}")
+    count(key, len(entries), limits)
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            raise bad_input(f"{key}[{index}] must be an object, got {quoted(entry)}")
+    return entries
+
+
+def _text(entry: Object, key: str, what: str) -> str:
+    text = entry.get(key)
+    if not isinstance(text, str):
+        raise bad_input(f"'{key}' of {what} must be a string, got {_found(entry, key)}")
+    return text
+
+
+def _flag(entry: Object, key: str, default: bool, what: str) -> bool:
+    flag = entry.get(key, default)
+    if not isinstance(flag, bool):
+        raise bad_input(f"'{key}' of {what} must be true or false, got {quoted(flag)}")
+    return flag
+
+
+def _found(entry: Object, key: str) -> str:
+    return quoted(entry[key]) if key in entry else "none"

@@ -1,0 +1,51 @@
+"""What a request says besides its data, and the request that it makes with it."""
+
+from collections.abc import Sequence
+
+from router.tensors.check import Claim
+from router.tensors.decoded import Decoded, Wanted
+from router.tensors.elements import longest_element
+from router.tensors.parameters import Asked
+from serving.ports import Call
+from serving.specs import ServedModel
+from serving.tensor import Tensor
+
+
+class Heading:
+    """All of a request but its data, checked; requests that say the same may share one."""
+
+    __slots__ = (
+        "_asked", "_hinted", "_id", "_model", "_rows", "_size", "_texts", "_wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        model: ServedModel,
+        claims: Sequence[Claim],
+        request_id: str,
+        wanted: tuple[Wanted, ...],
+        asked: Asked,
+    ) -> None:
+        """`claims`: in the order of the spec, as `check.arrange` left them."""
+        self._model = model
+        self._rows = claims[0].shape[0]
+        self._id = request_id
+        self._wanted = wanted
+        self._asked = asked
+        self._texts = tuple(i for i, claim in enumerate(claims) if claim.datatype == "BYTES")
+        hint = model.spec.size_hint
+        names = [claim.name for claim in claims]
+        self._hinted = names.index(hint.input) if hint is not None else -1
+        fixed = self._hinted >= 0 and self._hinted not in self._texts
+        self._size = claims[self._hinted].data_bytes // self._rows if fixed else 0
+
+    def complete(self, tensors: Sequence[Tensor]) -> Decoded:
+        """The request with its data (in the order of the spec); RequestError for malformed BYTES."""
+        call = Call(self._model, tensors, self._rows)
+        call.timeout_us, call.variant, call.parameters = self._asked
+        call.size = self._size
+        for index in self._texts:  # their bytes differ from request to request under one heading
+            longest = longest_element(tensors[index])
+            if index == self._hinted:
+                call.size = longest
+        return Decoded(call, self._id, self._wanted)

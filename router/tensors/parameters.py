@@ -1,0 +1,85 @@
+"""Request parameters: the client's timeout, a pinned variant, and those that the model declares.
+
+All others are ignored, as Triton does: its clients send several that concern nobody here.
+"""
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import NamedTuple
+
+from router.tensors.errors import bad_input
+from router.tensors.wording import listed, quoted, suggestion
+from serving.specs import Parameters, ParameterSpec, ParameterValue, ServedModel
+from serving.vocabulary import NEVER_US
+
+LONGEST_US = NEVER_US >> 1
+"""Longer timeouts (clients say UINT64_MAX for "none") are cut to this, so that an instant plus one
+still lies before NEVER_US."""
+
+_DIGITS_MAX = 20  # of 2^64
+
+
+class Asked(NamedTuple):
+    """What the parameters amount to, in the words of `serving.ports.Call`."""
+
+    timeout_us: int | None
+    variant: str
+    parameters: Parameters
+
+
+def read(values: Mapping[str, object], model: ServedModel) -> Asked:
+    """Checked values, with the defaults of what the client left out; RequestError for what is not valid."""
+    timeout_us = _timeout_us(values["timeout"]) if "timeout" in values else None
+    variant = _variant(values["variant"], model) if "variant" in values else ""
+    declared = sorted(model.spec.parameters, key=lambda spec: spec.name)
+    parameters = tuple(
+        (spec.name, _value(values[spec.name], spec) if spec.name in values else spec.default)
+        for spec in declared
+    )
+    return Asked(timeout_us, variant, parameters)
+
+
+def _timeout_us(value: object) -> int:
+    spelled = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX
+    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+    number = int(value) if spelled or whole else 0  # type: ignore[call-overload]  # one of the three
+    if number <= 0:
+        raise bad_input(
+            f"parameter 'timeout' must be a positive whole number of microseconds, got {quoted(value)}"
+        )
+    return min(number, LONGEST_US)
+
+
+def _variant(value: object, model: ServedModel) -> str:
+    if isinstance(value, str) and value in model.variants:
+        return value
+    hint = suggestion(value, model.variants) if isinstance(value, str) else ""
+    hint = hint or f"; its variants are {listed(model.variants)}"
+    raise bad_input(f"model '{model.name}' serves no variant {quoted(value)}{hint}")
+
+
+def _value(value: object, spec: ParameterSpec) -> ParameterValue:
+    typed = _typed(value, spec.type)
+    if typed is None:
+        raise bad_input(f"parameter '{spec.name}' must be of type {spec.type}, got {quoted(value)}")
+    if isinstance(typed, int | float) and not isinstance(typed, bool):
+        low = spec.minimum is not None and typed < spec.minimum
+        high = spec.maximum is not None and typed > spec.maximum
+        if low or high:
+            bound = f"at least {spec.minimum:g}" if low else f"at most {spec.maximum:g}"
+            raise bad_input(f"parameter '{spec.name}' must be {bound}, got {quoted(value)}")
+    return typed
+
+
+def _typed(value: object, kind: str) -> ParameterValue | None:
+    """The value as what the parameter declares, or None where it is something else."""
+    if kind == "float" and type(value) in (int, float):
+        number = float(value)  # type: ignore[arg-type]  # the line above
+        return number if isfinite(number) else None
+    if kind == "bool" and isinstance(value, bool):
+        return value
+    if kind == "int" and type(value) is int:
+        return value
+    if kind == "string" and isinstance(value, str):
+        return value
+    return None

@@ -1,0 +1,153 @@
+"""Open Inference Protocol over gRPC: `ModelInferRequest` in, `ModelInferResponse` out.
+
+Inputs come raw (`raw_input_contents`) or typed (`contents`); outputs always leave raw, because that
+is what Triton's clients read.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any  # the generated protobuf classes carry no types
+
+from tritonclient.grpc import service_pb2
+
+from router.tensors.check import Claim, arrange, count, data_size, no_extensions, outputs
+from router.tensors.decoded import MODEL_VERSION as MODEL_VERSION
+from router.tensors.decoded import Decoded, Wanted
+from router.tensors.elements import pack_elements
+from router.tensors.errors import bad_input
+from router.tensors.heading import Heading
+from router.tensors.parameters import read
+from router.tensors.wording import written
+from serving.ports import Reply
+from serving.specs import Limits, ServedModel
+from serving.tensor import Tensor
+
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}  # fmt: skip
+"""The field of InferTensorContents for each datatype; FP16 and BF16 have none."""
+
+_PACKED = {
+    datatype: service_pb2.InferTensorContents.DESCRIPTOR.fields_by_name[_CONTENTS[datatype]].number << 3 | 2
+    for datatype in ("BOOL", "FP32", "FP64")
+}
+"""Tags of the fields whose packed wire form is the tensor's raw form, byte by byte."""
+
+
+def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
+    """The request; RequestError for everything that cannot be served as it stands."""
+    inputs = request.inputs
+    count("inputs", len(inputs), limits)
+    claims = [Claim(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    order = arrange(model, claims, limits)
+    for entry in inputs:
+        if entry.parameters:
+            no_extensions(f"input '{entry.name}'", entry.parameters)
+    raw = request.raw_input_contents
+    if raw:
+        _only_raw(inputs, raw)
+    tensors: list[Tensor] = []
+    for place in order:
+        claim = claims[place]
+        data = raw[place] if raw else _typed(claim, inputs[place].contents)
+        data_size(claim, len(data), limits)
+        tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
+    heading = Heading(
+        model,
+        [claims[place] for place in order],
+        request.id,
+        _wanted(request, model, limits),
+        read(_values(request.parameters), model),
+    )
+    return heading.complete(tensors)
+
+
+def encode(decoded: Decoded, reply: Reply) -> Any:
+    """The ModelInferResponse of a COMPLETED request."""
+    response = service_pb2.ModelInferResponse(
+        model_name=decoded.call.model.spec.name, model_version=MODEL_VERSION, id=decoded.id
+    )
+    for wanted in decoded.wanted:
+        tensor = reply.outputs[wanted.index]
+        response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        response.raw_output_contents.append(bytes(tensor.data))
+    return response
+
+
+def _only_raw(inputs: Any, raw: Any) -> None:
+    if len(raw) != len(inputs):
+        raise bad_input(
+            f"the request has {len(inputs)} inputs, but {len(raw)} entries in raw_input_contents; "
+            "expected one for each input"
+        )
+    for entry in inputs:
+        if entry.HasField("contents") and entry.contents.ByteSize():
+            raise bad_input(
+                f"input '{entry.name}' has contents although raw_input_contents is in use; send one of them"
+            )
+
+
+def _typed(claim: Claim, contents: Any) -> bytes:
+    """The raw form of typed contents, whose number of elements has to be that of the shape."""
+    datatype = claim.datatype
+    elements = prod(claim.shape)
+    tag = _PACKED.get(datatype)
+    if tag is not None and elements:
+        # Serialising hands back the packed field in one piece, 20 times cheaper than a list of numbers.
+        wire: bytes = contents.SerializeToString()
+        head = _head(tag, claim.data_bytes)
+        if len(wire) == len(head) + claim.data_bytes and wire.startswith(head):
+            return wire[len(head) :]
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        raise bad_input(
+            f"input '{claim.name}': {datatype} has no typed contents in this protocol; "
+            "send it in raw_input_contents"
+        )
+    for descriptor, _ in contents.ListFields():
+        if descriptor.name != field:
+            raise bad_input(
+                f"input '{claim.name}': {datatype} belongs into contents.{field}, got {descriptor.name}"
+            )
+    values = list(getattr(contents, field))
+    if len(values) != elements:
+        raise bad_input(
+            f"input '{claim.name}': shape {written(claim.shape)} takes {elements} elements, got {len(values)}"
+        )
+    return pack_elements(claim.name, datatype, claim.shape, values, booleans=False)
+
+
+def _head(tag: int, size: int) -> bytes:
+    """Tag and length (a varint) of a packed field."""
+    head = [tag]
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    return bytes(head)
+
+
+def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[Wanted, ...]:
+    asked = request.outputs
+    if not asked:
+        return tuple(Wanted(index, True) for index in range(len(model.spec.outputs)))
+    count("outputs", len(asked), limits)
+    for entry in asked:
+        if entry.parameters:
+            no_extensions(f"output '{entry.name}'", entry.parameters)
+    return tuple(Wanted(index, True) for index in outputs(model, [entry.name for entry in asked]))
+
+
+def _values(parameters: Any) -> Mapping[str, object]:
+    """Request parameters as plain values; one without a value reads None."""
+    values: dict[str, object] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        values[name] = getattr(parameter, kind) if kind else None
+    return values

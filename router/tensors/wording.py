@@ -1,0 +1,50 @@
+"""How values and names appear in the sentences for clients: short, quoted, with a suggestion."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+QUOTED_CHARS = 64
+"""Of a client's string that a sentence repeats; also the longest name worth comparing with others."""
+
+
+def quoted(value: object) -> str:
+    """A value as its sender would write it in JSON, bounded in length."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= QUOTED_CHARS else value[:QUOTED_CHARS] + "…")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "an object"
+    return repr(value)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in quotes, separated by commas."""
+    return ", ".join(quoted(name) for name in names)
+
+
+def written(shape: Sequence[int]) -> str:
+    """A shape as Triton writes it: [1,64]."""
+    return f"[{','.join(map(str, shape))}]"
+
+
+def position(index: int, shape: Sequence[int]) -> str:
+    """Where the element with this row-major index lies in a tensor of that shape, as [row,...]."""
+    places: list[int] = []
+    for dim in reversed(shape):
+        index, place = divmod(index, dim)
+        places.append(place)
+    return written(places[::-1])
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean '...'?" where a known name resembles the given one, else ""."""
+    if len(name) > QUOTED_CHARS:
+        return ""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    close = get_close_matches(name.casefold(), by_folded, n=1)
+    return f"; did you mean '{by_folded[close[0]]}'?" if close else ""

@@ -1,0 +1,71 @@
+"""The import contracts of pyproject.toml hold, and each of them can be broken."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_rules import ROOT
+
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+
+# contract -> a file that is given a line, and the line that breaks the contract there
+BREACHES = {
+    "the edge and the load tests are above the core": ("serving/ports.py", "import router.settings"),
+    "imports flow down only": ("serving/vocabulary.py", "import serving.specs"),
+    "no cycles": ("serving/policy/admission.py", "import serving.policy.arbitration"),
+    "decisions read no clock, await nothing and touch no file": ("serving/scheduler/lanes.py", "import time"),
+    "web and rpc frameworks stay at the edge": ("serving/runtime/gateway.py", "import fastapi"),
+    "torch stays beside the device": ("router/example.py", "import torch"),
+    "metrics live in one place": ("router/example.py", "import prometheus_client"),
+    "files are parsed in one place": ("router/example.py", "import yaml"),
+}
+OTHER_HALF_OF_THE_CYCLE = ("serving/policy/arbitration.py", "import serving.policy.admission")
+
+
+def _lint(tree: Path) -> str:
+    """What import-linter says of the packages in `tree`; a process of its own, as packages load once."""
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as run; run()",
+        "--no-cache",
+    ]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=60).stdout
+
+
+def _verdicts(report: str) -> dict[str, str]:
+    names = "|".join(re.escape(contract["name"]) for contract in CONTRACTS)
+    return dict(re.findall(rf"^({names}) (KEPT|BROKEN)", report, re.MULTILINE))
+
+
+@pytest.fixture
+def breached(tmp_path: Path) -> Path:
+    """The tree with every contract broken once."""
+    for package in ("router", "serving", "loadtests"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for path, line in (*BREACHES.values(), OTHER_HALF_OF_THE_CYCLE):
+        with (tmp_path / path).open("a") as file:
+            file.write(line + "\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_tree_keeps_every_contract() -> None:
+    report = _lint(ROOT)
+    assert _verdicts(report) == {contract["name"]: "KEPT" for contract in CONTRACTS}, report
+
+
+@pytest.mark.slow
+def test_every_contract_can_be_broken(breached: Path) -> None:
+    report = _lint(breached)
+    assert _verdicts(report) == dict.fromkeys(BREACHES, "BROKEN"), report
+
+
+def test_every_contract_has_its_breach() -> None:
+    assert set(BREACHES) == {contract["name"] for contract in CONTRACTS}

@@ -1,0 +1,83 @@
+"""The seam's views as plain frozen values: a policy that changed what it is shown would raise."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from serving.policy.batching.seam import LaneView
+
+VARIANTS = ("a", "b")
+NOW_US = 20
+
+
+@dataclass(frozen=True)
+class PieceSeen:
+    rows: int
+    deadline_us: int = 0
+    arrived_us: int = 0
+
+
+@dataclass(frozen=True)
+class LaneSeen:
+    pieces: tuple[PieceSeen, ...]
+    variants: tuple[str, ...] = ("a",)
+    size: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(piece.rows for piece in self.pieces)
+
+    @property
+    def oldest_us(self) -> int:
+        return min(piece.arrived_us for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class ReplicaSeen:
+    """Batches of up to `limits[size]` rows; a row takes `row_us` of any size."""
+
+    limits: Mapping[int, int]
+    row_us: float = 1.0
+
+    def rows_max(self, size: int) -> int:
+        return self.limits[size]
+
+    def predict_us(self, rows: int, size: int) -> float:
+        return self.row_us * rows
+
+
+@dataclass(frozen=True)
+class QueueSeen:
+    lanes: tuple[LaneView, ...]
+    replicas: Mapping[str, ReplicaSeen] = field(default_factory=lambda: {"a": ReplicaSeen({0: 8})})
+
+    def replica(self, variant: str) -> ReplicaSeen | None:
+        return self.replicas.get(variant)
+
+
+pieces = st.builds(
+    PieceSeen,
+    rows=st.integers(1, 5),
+    deadline_us=st.integers(NOW_US - 5, NOW_US + 20),
+    arrived_us=st.integers(NOW_US - 8, NOW_US),
+)
+waiting = st.lists(pieces, min_size=1, max_size=7).map(
+    lambda several: tuple(sorted(several, key=lambda piece: (piece.deadline_us, piece.arrived_us)))
+)
+lanes = st.builds(
+    LaneSeen,
+    pieces=waiting,
+    variants=st.sampled_from([("a",), ("b",), ("a", "b"), ("b", "a")]),
+    size=st.sampled_from([0, 1]),
+)
+replicas = st.builds(
+    ReplicaSeen,
+    limits=st.fixed_dictionaries({0: st.integers(1, 8), 1: st.integers(1, 8)}),
+    row_us=st.sampled_from([0.3, 1.0, 2.5]),
+)
+queues = st.builds(
+    QueueSeen,
+    lanes=st.lists(lanes, max_size=4).map(tuple),
+    replicas=st.dictionaries(st.sampled_from(VARIANTS), replicas, max_size=2),
+)

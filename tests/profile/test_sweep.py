@@ -1,0 +1,165 @@
+"""What a sweep promises: it ends, keeps to its budget, never harms the SLO, and is complete when idle."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.profile.curve import Point, Profile
+from serving.profile.sweep import COARSE_REPEATS, REFINED_COUNT, Measurement, Sweep
+
+
+@dataclass(frozen=True)
+class Device:
+    """Batches take `fixed_us` and `row_us` a row, and `size` more a row; every run as long as the last."""
+
+    fixed_us: int
+    row_us: int
+
+    def latency_us(self, rows: int, size: int) -> int:
+        return self.fixed_us + rows * (self.row_us + size)
+
+    def run(self, measurement: Measurement) -> list[int]:
+        """As a worker does: `repeats` runs, none begun when the budget is spent."""
+        spent: list[int] = []
+        while len(spent) < measurement.repeats and (not spent or sum(spent) < measurement.budget_us):
+            spent.append(self.latency_us(measurement.rows, measurement.size))
+        return spent
+
+
+devices = st.builds(Device, fixed_us=st.integers(0, 30), row_us=st.integers(1, 10))
+batches_max = st.integers(1, 20)
+slos_us = st.integers(1, 200)
+size_sets = st.sampled_from([(0,), (1, 4), (2, 5, 9)])
+budgets_us = st.integers(0, 1500)
+
+
+def grid(batch_max: int) -> list[int]:
+    rows = [1]
+    while rows[-1] * 2 < batch_max:
+        rows.append(rows[-1] * 2)
+    return [*rows, batch_max] if batch_max > 1 else rows
+
+
+def run_coarse(sweep: Sweep, device: Device) -> list[Measurement]:
+    done: list[Measurement] = []
+    while (measurement := sweep.next_coarse()) is not None:
+        assert sweep.next_coarse() == measurement, "asking changes nothing"
+        assert len(done) <= len(sweep.sizes) * len(grid(sweep.batch_max)), "it must end"
+        done.append(measurement)
+        sweep.take(measurement.rows, measurement.size, device.run(measurement))
+    return done
+
+
+@given(batches_max, slos_us, size_sets, budgets_us, devices)
+def test_a_coarse_sweep_measures_each_batch_once_one_row_of_every_size_first(
+    batch_max: int, slo_us: int, sizes: tuple[int, ...], budget_us: int, device: Device
+) -> None:
+    done = run_coarse(Sweep(batch_max, slo_us, sizes, budget_us), device)
+    batches = [(m.rows, m.size) for m in done]
+    assert len(set(batches)) == len(batches)
+    assert batches[: len(sizes)] == [(1, size) for size in reversed(sizes)]
+    assert all(rows in grid(batch_max) for rows, _ in batches)
+    assert batches == sorted(batches, key=lambda batch: (batch[0], -batch[1]))
+    assert {m.repeats for m in done} == {COARSE_REPEATS}
+
+
+@given(batches_max, slos_us, size_sets, budgets_us, devices)
+def test_no_batch_is_proposed_that_is_expected_above_the_slo_or_the_budget(
+    batch_max: int, slo_us: int, sizes: tuple[int, ...], budget_us: int, device: Device
+) -> None:
+    left_us = budget_us
+    done = run_coarse(Sweep(batch_max, slo_us, sizes, budget_us), device)
+    for index, measurement in enumerate(done):
+        rows, size = measurement.rows, measurement.size
+        assert measurement.budget_us == max(left_us, 1)
+        if rows > 1:
+            below = max(m.rows for m in done[:index] if m.size == size and m.rows < rows)
+            expected_us = device.latency_us(below, size) * rows / below
+            assert expected_us <= slo_us
+            assert expected_us <= left_us
+        left_us -= sum(device.run(measurement))
+
+
+@given(batches_max, slos_us, size_sets, devices)
+def test_with_time_enough_all_batches_within_the_slo_are_known(
+    batch_max: int, slo_us: int, sizes: tuple[int, ...], device: Device
+) -> None:
+    sweep = Sweep(batch_max, slo_us, sizes, 1e9)
+    run_coarse(sweep, device)
+    known = {(point.rows, point.size): point for point in sweep.points()}
+    for size in sizes:
+        for below, rows in zip(grid(batch_max), grid(batch_max)[1:], strict=False):
+            reachable = (below, size) in known and device.latency_us(below, size) * rows / below <= slo_us
+            assert ((rows, size) in known) == reachable
+    for (rows, size), point in known.items():
+        assert (point.p50_us, point.p95_us) == (device.latency_us(rows, size),) * 2
+        assert point.count == COARSE_REPEATS
+
+
+@given(batches_max, slos_us, size_sets, budgets_us, devices, st.integers(1, 300))
+def test_refinement_fills_the_least_known_first_and_stops_when_all_are_known_well(
+    batch_max: int, slo_us: int, sizes: tuple[int, ...], budget_us: int, device: Device, idle_us: int
+) -> None:
+    sweep = Sweep(batch_max, slo_us, sizes, budget_us)
+    run_coarse(sweep, device)
+    limit_us = min(slo_us, idle_us)
+    steps_max = len(sizes) * len(grid(batch_max)) * REFINED_COUNT
+    for _ in range(steps_max):
+        counts = {(point.rows, point.size): point.count for point in sweep.points()}
+        measurement = sweep.next_refinement(idle_us)
+        if measurement is None:
+            break
+        batch = (measurement.rows, measurement.size)
+        assert measurement.budget_us == idle_us
+        assert batch[0] in grid(batch_max)
+        safe = [count for known, count in counts.items() if device.latency_us(*known) <= limit_us]
+        assert counts.get(batch, 0) <= min(safe)
+        assert batch not in counts or device.latency_us(*batch) <= limit_us
+        sweep.take(*batch, device.run(measurement))
+    assert sweep.next_refinement(idle_us) is None
+    for point in sweep.points():
+        assert point.count >= REFINED_COUNT or device.latency_us(point.rows, point.size) > limit_us
+
+
+@given(batches_max, st.integers(1, 60), devices, st.integers(1, 60))
+def test_refinement_never_proposes_what_is_expected_above_the_slo_or_the_idle_time(
+    batch_max: int, slo_us: int, device: Device, idle_us: int
+) -> None:
+    sweep = Sweep(batch_max, slo_us, (0,), 0)
+    sweep.take(1, 0, [device.latency_us(1, 0)])
+    measurement = sweep.next_refinement(idle_us)
+    one_us = device.latency_us(1, 0)
+    if measurement is not None:
+        assert one_us * measurement.rows <= min(slo_us, idle_us)
+    else:
+        assert one_us > min(slo_us, idle_us)
+
+
+def test_nothing_is_refined_before_one_row_was_measured() -> None:
+    assert Sweep(8, 1000, (0,), 1000).next_refinement(1000) is None
+
+
+def quantile(share: float) -> Callable[[list[int]], int]:
+    return lambda seen: sorted(seen)[min(int(share * len(seen)), len(seen) - 1)]
+
+
+@given(st.integers(1, 45).flatmap(lambda count: st.lists(st.integers(1, 50), min_size=count, max_size=count)))
+def test_points_are_the_median_and_the_p95_of_what_was_seen_and_survive_a_restart(seen: list[int]) -> None:
+    sweep = Sweep(8, 1000, (0,), 1000)
+    sweep.take(1, 0, seen[:1])
+    sweep.take(1, 0, seen[1:])
+    assert sweep.budget_us == 1000 - sum(seen)
+    p50_us, p95_us = quantile(0.5)(seen), quantile(0.95)(seen)
+    assert sweep.points() == (Point(0, 1, p50_us, p95_us, len(seen)),)
+    again = Sweep(8, 1000, (0,), 1000)
+    again.resume(Profile("m", "a", "kind", sweep.points()))
+    assert again.points() == sweep.points()
+
+
+@pytest.mark.parametrize("batch_max", [1, 2, 3, 8, 12])
+def test_the_largest_batch_is_always_in_the_grid(batch_max: int) -> None:
+    done = run_coarse(Sweep(batch_max, 10_000, (0,), 1e9), Device(1, 1))
+    assert [m.rows for m in done] == grid(batch_max)

@@ -1,0 +1,207 @@
+"""What a request says in its header fields, and how each outcome is told; the same on both ways."""
+
+import gzip
+import json
+import zlib
+
+import pytest
+
+from router.outcomes import ANSWERS
+from serving.vocabulary import (
+    ALL_OUTCOMES,
+    BAD_INPUT,
+    CLIENT_GONE,
+    COMPLETED,
+    QUEUE_FULL,
+    TOO_LARGE,
+    UNKNOWN_MODEL,
+    Outcome,
+)
+from tests.router.fakes import SIMPLE
+from tests.router.fastpath.wire import LIMITS, Running, body_of, infer, request, total
+
+
+def raw_deflate(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(body) + packer.flush()
+
+
+PACKED = {
+    "gzip": gzip.compress(body_of(8)),
+    "x-gzip": gzip.compress(body_of(8)),
+    "GZip ": gzip.compress(body_of(8)[:40]) + gzip.compress(body_of(8)[40:]),
+    "deflate": zlib.compress(body_of(8)),
+    "Deflate": raw_deflate(body_of(8)),
+    "identity": body_of(8),
+}
+
+
+@pytest.mark.parametrize("coding", PACKED)
+def test_a_compressed_body_is_read(running: Running, coding: str) -> None:
+    assert total(running.ask(request(body=PACKED[coding], content_encoding=coding))) == 9
+
+
+def test_the_length_of_the_json_part_is_that_before_compression(running: Running) -> None:
+    body = body_of(8)
+    fields = {"content_encoding": "gzip", "inference_header_content_length": str(len(body))}
+    assert total(running.ask(request(body=gzip.compress(body), **fields))) == 9
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.parametrize("damage", ["cut", "swapped", "garbage", "empty", "garbage after it"])
+def test_a_damaged_compressed_body_is_400(running: Running, coding: str, damage: str) -> None:
+    whole = PACKED[coding]
+    other = PACKED["deflate" if coding == "gzip" else "gzip"]
+    body = {
+        "cut": whole[:-6],
+        "swapped": other,
+        "garbage": b"garbage" * 5,
+        "empty": b"",
+        "garbage after it": whole + b"garbage",
+    }[damage]
+    answer = running.ask(request(body=body, content_encoding=coding))
+    assert answer.status == 400
+    assert f"the {coding} request body" in answer.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_compression_bomb_stops_at_the_limit(running: Running, coding: str) -> None:
+    bomb = bytes(100 << 20)
+    packed = gzip.compress(bomb, 1) if coding == "gzip" else zlib.compress(bomb, 1)
+    packed = packed[: LIMITS.body_bytes]
+    answer = running.ask(request(body=packed, content_encoding=coding))
+    assert answer.status == 413
+    assert "once decompressed" in answer.error
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, deflate"])
+def test_an_unknown_coding_is_415(running: Running, coding: str) -> None:
+    answer = running.ask(request(body=body_of(1), content_encoding=coding))
+    assert answer.status == 415
+    assert f"'{coding}'" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("br, deflate;q=0.5, gzip", "deflate"),
+        ("gzip;q=0, deflate", "deflate"),
+        ("gzip; q=0.0", None),
+        ("br, *", None),
+        ("", None),
+    ],
+)
+def test_a_long_answer_is_compressed_where_the_client_names_a_coding(
+    running: Running, accepted: str, coding: str | None
+) -> None:
+    tensor = {"name": "IN", "shape": [1, 2000], "datatype": "INT8", "data": [1] * 2000}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    answer = running.ask(request("/v2/models/identity/infer", body, accept_encoding=accepted))
+    assert answer.fields.get("content-encoding") == coding
+    body = answer.body
+    if coding is not None:
+        body = zlib.decompress(body, wbits=47)  # 47: either framing
+    assert json.loads(body)["outputs"][0]["data"] == [1] * 2000
+
+
+def test_a_short_answer_is_not_compressed(running: Running) -> None:
+    assert "content-encoding" not in running.ask(infer(1, accept_encoding="gzip")).fields
+
+
+@pytest.mark.parametrize(
+    ("header", "parameter", "timeout_us"),
+    [
+        (None, None, None),
+        ("20", None, 20_000),
+        ("0.5", None, 500),
+        ("0.0001", None, 1),
+        ("20", 5_000, 5_000),
+        ("5", 20_000, 5_000),
+        (None, 7_000, 7_000),
+    ],
+)
+def test_the_tightest_timeout_counts(
+    running: Running, header: str | None, parameter: int | None, timeout_us: int | None
+) -> None:
+    more = {} if parameter is None else {"parameters": {"timeout": parameter}}
+    before_us = running.serving.now_us()
+    total(running.ask(request(body=body_of(1, **more), x_request_timeout_ms=header)))
+    call = running.serving.calls[0]
+    assert call.timeout_us == timeout_us
+    assert before_us <= call.arrived_us <= running.serving.now_us()
+
+
+@pytest.mark.parametrize("header", ["0", "-1", "abc", "", "nan", "inf", "1e999"])
+def test_a_timeout_that_is_none_is_400_and_names_the_header(running: Running, header: str) -> None:
+    answer = running.ask(infer(1, x_request_timeout_ms=header))
+    assert answer.status == 400
+    assert "x-request-timeout-ms must be a positive number of milliseconds" in answer.error
+
+
+@pytest.mark.parametrize("body", [body_of(1), b"{"])
+def test_the_request_id_comes_back(running: Running, body: bytes) -> None:
+    answer = running.ask(request(body=body, x_request_id="a/b c\xe9"))
+    assert answer.fields["x-request-id"] == "a/b c\xe9"
+
+
+@pytest.mark.parametrize(
+    "outcome", [o for o in ALL_OUTCOMES if o not in (COMPLETED, CLIENT_GONE)], ids=lambda o: o.reason
+)
+def test_each_outcome_is_told_as_the_table_says(running: Running, outcome: Outcome) -> None:
+    running.serving.outcome = outcome
+    answer = running.ask(infer(1, x_request_id="7"))
+    assert answer.status == ANSWERS[outcome].http_status
+    assert answer.error == ANSWERS[outcome].sentence
+    assert json.loads(answer.body)["reason"] == outcome.reason
+    assert answer.fields["x-request-id"] == "7"
+
+
+def test_the_cores_own_sentence_is_told(running: Running) -> None:
+    running.serving.outcome, running.serving.detail = QUEUE_FULL, "Exceeds maximum queue size of 3"
+    assert running.ask(infer(1)).error == "Exceeds maximum queue size of 3"
+
+
+def test_an_output_that_cannot_be_written_as_asked_is_400(running: Running) -> None:
+    inputs = [{"name": "IN", "shape": [1, 1], "datatype": "BYTES", "parameters": {"binary_data_size": 5}}]
+    head = json.dumps({"inputs": inputs}).encode()
+    data = head + b"\1\0\0\0\xff"  # not UTF-8, and asked for as JSON
+    answer = running.ask(
+        request("/v2/models/identity/infer", data, inference_header_content_length=str(len(head)))
+    )
+    assert answer.status == 400
+    assert "OUT" in answer.error
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_bug_in_the_core_is_500_without_its_text(running: Running) -> None:
+    tensor = {"name": "IN", "shape": [1, 1], "datatype": "FP32", "data": [1]}
+    answer = running.ask(request("/v2/models/crash/infer", json.dumps({"inputs": [tensor]}).encode()))
+    assert answer.status == 500
+    assert answer.error == "internal error of the gateway; its log has the cause"
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "outcome"),
+    [
+        (request(body=b"{"), "simple", BAD_INPUT),
+        (request(body=b"{", content_encoding="br"), "simple", BAD_INPUT),
+        (request(body=b"x", content_encoding="gzip"), "simple", BAD_INPUT),
+        (request(body=gzip.compress(bytes(2 << 20)), content_encoding="gzip"), "simple", TOO_LARGE),
+        (infer(1, "/v2/models/nobody/infer"), "nobody", UNKNOWN_MODEL),
+        (infer(1, "/v2/models/simple/versions/2/infer"), "simple", UNKNOWN_MODEL),
+    ],
+)
+def test_a_request_that_never_became_a_call_is_counted(
+    running: Running, data: bytes, model: str, outcome: Outcome
+) -> None:
+    assert running.ask(data).status >= 400
+    assert running.serving.turned_away == [(model, outcome)]
+    assert not running.serving.calls
+
+
+def test_the_model_that_the_call_names_is_the_one_served(running: Running) -> None:
+    running.ask(infer(1))
+    assert running.serving.calls[0].model is SIMPLE

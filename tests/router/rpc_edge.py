@@ -1,0 +1,109 @@
+"""A gRPC edge to test with: a real RpcServer on a free port, and a core that does what a test says."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any  # grpc's clients and messages carry no types
+
+import grpc
+from tritonclient.grpc import service_pb2
+
+from router.rpc import SERVICE, RpcServer
+from serving.ports import Call, Reply
+from serving.specs import Limits, ServedModel
+from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
+from tests.router.fakes import IDENTITY, SIMPLE, compute
+
+INFER = f"/{SERVICE}/ModelInfer"
+
+
+def completed(call: Call) -> Reply:
+    """The right answer of the fakes' models."""
+    reply = Reply(COMPLETED)
+    reply.outputs = compute(call)
+    return reply
+
+
+class Core:
+    """A `Serving` that answers by `answer` at once, or keeps the call open where that returns None."""
+
+    def __init__(self, answer: Callable[[Call], Reply | None] = completed) -> None:
+        self.models: Mapping[str, ServedModel] = {model.name: model for model in (SIMPLE, IDENTITY)}
+        self.ready = True
+        self.down: set[str] = set()
+        self.answer = answer
+        self.calls: list[Call] = []
+        self.open: dict[int, Callable[[Reply], None]] = {}
+        self.cancelled: list[int] = []
+        self.turned_away: list[tuple[str, Outcome]] = []
+        self.changed = asyncio.Event()  # a call came, or one was cancelled
+        self.clock_us = 5_000_000
+
+    @property
+    def open_requests(self) -> int:
+        return len(self.open)
+
+    def refused(self, model: str, outcome: Outcome) -> None:
+        self.turned_away.append((model, outcome))
+
+    def model_ready(self, name: str) -> bool:
+        return name not in self.down
+
+    def now_us(self) -> int:
+        return self.clock_us
+
+    def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
+        self.calls.append(call)
+        self.changed.set()
+        reply = self.answer(call)
+        if reply is not None:
+            deliver(reply)
+            return 0
+        self.open[len(self.calls)] = deliver
+        return len(self.calls)
+
+    def cancel(self, request_id: int) -> None:
+        self.cancelled.append(request_id)
+        self.changed.set()
+        self.open.pop(request_id)(Reply(CLIENT_GONE))
+
+    async def change(self) -> None:
+        async with asyncio.timeout(5):
+            await self.changed.wait()
+        self.changed.clear()
+
+
+class Edge:
+    """A running RpcServer with its core."""
+
+    def __init__(self, core: Core, limits: Limits) -> None:
+        self.core = core
+        self.server = RpcServer(core, "penstock", "1.2.3", limits, "127.0.0.1")
+        self.address = ""
+
+    async def infer(self, request: Any, **options: Any) -> Any:
+        async with grpc.aio.insecure_channel(self.address) as channel:
+            return await raw_infer(channel)(request.SerializeToString(), **options)
+
+
+def raw_infer(channel: Any) -> Any:
+    """The method with requests as bytes, which lets a test send damaged ones."""
+    return channel.unary_unary(INFER, None, service_pb2.ModelInferResponse.FromString)
+
+
+@contextlib.asynccontextmanager
+async def serve(core: Core | None = None, limits: Limits | None = None) -> AsyncIterator[Edge]:
+    edge = Edge(core or Core(), limits or Limits())
+    edge.address = f"127.0.0.1:{await edge.server.start(0)}"
+    try:
+        yield edge
+    finally:
+        await edge.server.stop(0)
+
+
+def simple_request(**fields: Any) -> Any:
+    request = service_pb2.ModelInferRequest(**{"model_name": "simple", **fields})
+    for name in ("INPUT0", "INPUT1"):
+        request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+        request.raw_input_contents.append(bytes(64))
+    return request

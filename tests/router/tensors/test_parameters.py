@@ -1,0 +1,141 @@
+from collections.abc import Mapping
+
+import pytest
+
+from router.tensors import proto, rest
+from router.tensors.parameters import LONGEST_US, Asked, read
+from serving.specs import ParameterSpec, SizeHint, TensorSpec
+from serving.vocabulary import BAD_INPUT, NEVER_US
+from tests.router.tensors.requests import (
+    LIMITS,
+    SIMPLE,
+    TEXT,
+    body,
+    entry,
+    message,
+    model,
+    parameter,
+    refusal,
+    simple_body,
+    simple_message,
+)
+
+TUNED = model(
+    TensorSpec("X", "FP32", (-1, 1)),
+    parameters=(
+        ParameterSpec("top_k", "int", 5, 1, 10),
+        ParameterSpec("execute_delay_ms", "float", 0.0, 0, 100),
+        ParameterSpec("prompt", "string", ""),
+        ParameterSpec("exact", "bool", False),
+    ),
+)
+DEFAULTS = (("exact", False), ("execute_delay_ms", 0.0), ("prompt", ""), ("top_k", 5))
+
+
+@pytest.mark.parametrize(
+    ("stated", "timeout_us"),
+    [(1, 1), (5000, 5000), ("5000", 5000), (5e3, 5000), (2**64 - 1, LONGEST_US), ("9" * 20, LONGEST_US)],
+)
+def test_a_timeout_is_microseconds_as_number_or_digits(stated: object, timeout_us: int) -> None:
+    assert read({"timeout": stated}, TUNED).timeout_us == timeout_us
+    assert timeout_us < NEVER_US
+
+
+@pytest.mark.parametrize(
+    "stated", [0, -1, "0", "-5", "5ms", "", "٣", "9" * 5000, 0.5, float("inf"), True, None, [5]]
+)
+def test_a_timeout_that_is_none_is_refused(stated: object) -> None:
+    sentence = refusal(lambda: read({"timeout": stated}, TUNED), BAD_INPUT)
+    assert sentence.startswith("parameter 'timeout' must be a positive whole number of microseconds, got ")
+
+
+def test_a_variant_must_be_one_that_is_served() -> None:
+    assert read({"variant": "large"}, TUNED).variant == "large"
+    sentence = refusal(lambda: read({"variant": "larg"}, TUNED), BAD_INPUT)
+    assert sentence == "model 'simple' serves no variant 'larg'; did you mean 'large'?"
+    sentence = refusal(lambda: read({"variant": "fp8"}, TUNED), BAD_INPUT)
+    assert sentence == "model 'simple' serves no variant 'fp8'; its variants are 'small', 'large'"
+    assert "serves no variant 7" in refusal(lambda: read({"variant": 7}, TUNED), BAD_INPUT)
+
+
+def test_declared_parameters_come_sorted_with_defaults_and_others_are_ignored() -> None:
+    ignored = {"priority": 3, "sequence_id": 1, "headers": {}, "binary_data_output": True, "temperature": 2}
+    assert read(ignored, TUNED) == Asked(None, "", DEFAULTS)
+    assert read({"top_k": 1}, TUNED).parameters[3] == ("top_k", 1)
+    given = {"top_k": 10, "execute_delay_ms": 2, "prompt": "hi", "exact": True}
+    expected = (("exact", True), ("execute_delay_ms", 2.0), ("prompt", "hi"), ("top_k", 10))
+    assert read(ignored | given, TUNED).parameters == expected
+    assert type(read(given, TUNED).parameters[1][1]) is float
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"top_k": 0}, "parameter 'top_k' must be at least 1, got 0"),
+        ({"top_k": 11}, "parameter 'top_k' must be at most 10, got 11"),
+        ({"top_k": 2.0}, "parameter 'top_k' must be of type int, got 2.0"),
+        ({"top_k": True}, "parameter 'top_k' must be of type int, got true"),
+        ({"execute_delay_ms": 100.5}, "parameter 'execute_delay_ms' must be at most 100, got 100.5"),
+        ({"execute_delay_ms": float("nan")}, "parameter 'execute_delay_ms' must be of type float, got nan"),
+        ({"prompt": 1}, "parameter 'prompt' must be of type string, got 1"),
+        ({"exact": 1}, "parameter 'exact' must be of type bool, got 1"),
+        ({"exact": None}, "parameter 'exact' must be of type bool, got null"),
+    ],
+)
+def test_declared_parameters_are_held_to_type_and_range(values: Mapping[str, object], sentence: str) -> None:
+    assert refusal(lambda: read(values, TUNED), BAD_INPUT) == sentence
+
+
+def test_both_wires_carry_parameters_to_the_call() -> None:
+    given = {"timeout": 700, "variant": "large", "top_k": 3, "execute_delay_ms": 1.5, "prompt": "p"}
+    over_rest = rest.decode(*body(entry("X", "FP32", (1, 1), [1.0]), parameters=given), TUNED, LIMITS)
+    request = message(("X", "FP32", (1, 1), [1.0]), parameters={k: parameter(v) for k, v in given.items()})
+    for call in (over_rest.call, proto.decode(request, TUNED, LIMITS).call):
+        assert (call.timeout_us, call.variant) == (700, "large")
+        assert call.parameters == (("exact", False), ("execute_delay_ms", 1.5), ("prompt", "p"), ("top_k", 3))
+
+
+@pytest.mark.parametrize("kind", [{"int64_param": 9}, {"uint64_param": 9}, {"string_param": "9"}])
+def test_a_grpc_timeout_comes_in_three_kinds(kind: Mapping[str, object]) -> None:
+    request = simple_message(parameters={"timeout": kind})
+    assert proto.decode(request, SIMPLE, LIMITS).call.timeout_us == 9
+
+
+def test_a_grpc_parameter_without_a_value_reads_as_none() -> None:
+    request = simple_message(parameters={"timeout": {}})
+    assert "got null" in refusal(lambda: proto.decode(request, SIMPLE, LIMITS), BAD_INPUT)
+
+
+def test_without_parameters_nothing_is_asked() -> None:
+    for call in (
+        rest.decode(*simple_body(), SIMPLE, LIMITS).call,
+        proto.decode(simple_message(), SIMPLE, LIMITS).call,
+    ):
+        assert (call.timeout_us, call.variant, call.parameters, call.size) == (None, "", (), 0)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_size_hint_is_the_longest_element_in_bytes(binary: bool) -> None:
+    values = ["a", "schön", "ab"]
+    text, json_length = body(entry("TEXT", "BYTES", (3, 1), values, binary=binary))
+    assert rest.decode(text, json_length, TEXT, LIMITS).call.size == 6
+    assert rest.decode(text, json_length, TEXT, LIMITS).call.size == 6  # by the known header
+    for typed in (True, False):
+        request = message(("TEXT", "BYTES", (3, 1), values), typed=typed)
+        assert proto.decode(request, TEXT, LIMITS).call.size == 6
+
+
+def test_the_size_hint_reads_its_own_input_and_of_numbers_a_rows_bytes() -> None:
+    inputs = (
+        TensorSpec("A", "BYTES", (-1, 1)),
+        TensorSpec("B", "BYTES", (-1, 1)),
+        TensorSpec("N", "FP32", (-1, 3)),
+    )
+    request = body(
+        entry("A", "BYTES", (2, 1), ["four", ""]),
+        entry("B", "BYTES", (2, 1), ["eleven more", ""]),
+        entry("N", "FP32", (2, 3), [0.0] * 6),
+    )
+    for name, size in (("A", 4), ("B", 11), ("N", 12)):
+        served = model(*inputs, size_hint=SizeHint(name, (8, 16)))
+        assert rest.decode(*request, served, LIMITS).call.size == size

@@ -1,0 +1,140 @@
+"""Health, metadata and documentation, as an ASGI application on its own."""
+
+import httpx
+import pytest
+
+from router.app import create_app
+from serving.specs import Limits
+from tests.router.fakes import FakeServing
+
+
+@pytest.fixture
+def serving() -> FakeServing:
+    return FakeServing()
+
+
+@pytest.fixture
+def client(serving: FakeServing) -> httpx.AsyncClient:
+    app = create_app(serving, name="penstock", version="0.1.0", limits=Limits())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.get("/v2")
+    assert answer.json() == {
+        "name": "penstock",
+        "version": "0.1.0",
+        "extensions": ["binary_tensor_data", "parameters"],
+    }
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/livez", "/healthz"])
+async def test_it_is_live_even_when_it_is_not_ready(
+    client: httpx.AsyncClient, serving: FakeServing, path: str
+) -> None:
+    serving.ready = False
+    assert (await client.get(path)).json() == {"live": True}
+    assert (await client.head(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v2/health/ready", "/readyz"])
+async def test_readiness_names_the_models_that_are_not(
+    client: httpx.AsyncClient, serving: FakeServing, path: str
+) -> None:
+    assert (await client.get(path)).json() == {"ready": True}
+    serving.unready_models, serving.ready = {"simple"}, False
+    serving.model_ready = lambda name: name != "simple"  # type: ignore[method-assign]
+    answer = await client.get(path)
+    assert answer.status_code == 400
+    assert answer.json() == {"ready": False, "error": "no replica is ready for simple"}
+    serving.model_ready = lambda name: True  # type: ignore[method-assign]
+    assert "shutting down" in (await client.get(path)).json()["error"]
+    assert (await client.head(path)).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/v2/models/simple/ready", "/v2/models/simple/versions/1/ready"])
+async def test_a_model_is_ready_or_400(client: httpx.AsyncClient, serving: FakeServing, path: str) -> None:
+    assert (await client.get(path)).status_code == 200
+    serving.unready_models = {"simple"}
+    answer = await client.get(path)
+    assert answer.status_code == 400
+    assert "'simple'" in answer.json()["error"]
+
+
+async def test_the_models_are_listed(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/v2/models")).json() == {"models": ["simple", "identity", "crash"]}
+
+
+@pytest.mark.parametrize("path", ["/v2/models/simple", "/v2/models/simple/versions/1"])
+async def test_metadata_has_the_protocols_shape_and_the_variants(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    stated = (await client.get(path)).json()
+    assert {key: stated[key] for key in ("name", "versions", "platform")} == {
+        "name": "simple",
+        "versions": ["1"],
+        "platform": "penstock_torch",
+    }
+    assert stated["inputs"] == [
+        {"name": name, "datatype": "INT32", "shape": [-1, 16]} for name in ("INPUT0", "INPUT1")
+    ]
+    assert [output["name"] for output in stated["outputs"]] == ["OUTPUT0", "OUTPUT1"]
+    assert stated["parameters"]["default_variant"] == "exact"
+    assert stated["parameters"]["variants"] == [
+        {"name": "exact", "accuracy": 1.0, "deterministic": True, "served": True}
+    ]
+
+
+@pytest.mark.parametrize("path", ["", "/ready"])
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("nobody", "Request for unknown model: 'nobody' is not found"),
+        ("simple/versions/2", "Request for unknown model: 'simple' version 2 is not found"),
+        ("nobody/versions/2", "Request for unknown model: 'nobody' is not found"),
+    ],
+)
+async def test_an_unknown_model_or_version_is_404_in_tritons_words(
+    client: httpx.AsyncClient, model: str, sentence: str, path: str
+) -> None:
+    answer = await client.get(f"/v2/models/{model}{path}")
+    assert answer.status_code == 404
+    assert answer.json()["error"].startswith(sentence)
+
+
+async def test_no_such_path_and_wrong_methods_are_json(client: httpx.AsyncClient) -> None:
+    missing = await client.get("/v3/anything")
+    assert (missing.status_code, missing.json()) == (404, {"error": "Not Found: no such path: /v3/anything"})
+    wrong = await client.post("/v2")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET")
+    assert wrong.json() == {"error": "Method Not Allowed: POST /v2"}
+
+
+async def test_a_bug_is_500_in_json_without_its_text(client: httpx.AsyncClient, serving: FakeServing) -> None:
+    del serving.models
+    answer = await client.get("/v2/models")
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "internal error of the gateway; its log has the cause"}
+
+
+async def test_the_openapi_document_describes_inference(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    for path in ("/v2/models/{model}/infer", "/v2/models/{model}/versions/{model_version}/infer"):
+        operation = document["paths"][path]["post"]
+        assert set(operation["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
+        named = {parameter["name"] for parameter in operation["parameters"]}
+        assert {"model", "Inference-Header-Content-Length", "X-Request-Timeout-Ms"} <= named
+        assert {"200", "400", "404", "413", "415", "503", "504"} <= set(operation["responses"])
+
+
+async def test_the_docs_page_shows_every_operation_and_loads_nothing(client: httpx.AsyncClient) -> None:
+    page = await client.get("/docs")
+    document = (await client.get("/openapi.json")).json()
+    assert page.headers["content-type"].startswith("text/html")
+    for path in document["paths"]:
+        assert path in page.text
+    for loaded in ("<script", "<link", "src=", "http://", "https://", "@import", "url("):
+        assert loaded not in page.text

@@ -1,0 +1,113 @@
+"""What lanes and queues promise: whatever joins and leaves, they agree with a plain sorted list."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from serving.scheduler.lanes import Queue
+from serving.scheduler.requests import Piece
+from tests.scheduler.values import allow, request_of
+
+picks = st.integers(0, 99)
+SHAPES = ("x", "y")
+
+
+class Lines(RuleBasedStateMachine):
+    """A queue beside a list of (deadline, order of arrival, piece); pieces also come back after a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue()
+        self.now_us = 0
+        self.count = 0
+        self.waiting: list[tuple[int, int, Piece]] = []
+        self.away: list[tuple[int, int, Piece]] = []
+
+    def line(self, shape: str) -> list[Piece]:
+        return [piece for _, _, piece in sorted(self.waiting, key=lambda entry: entry[:2])
+                if piece.request.lane_key == (shape, ("a",), 0)]  # fmt: skip
+
+    @rule(shape=st.sampled_from(SHAPES), rows=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+          slack_us=st.integers(0, 12), pause_us=st.integers(0, 3))  # fmt: skip
+    def insert(self, shape: str, rows: list[int], slack_us: int, pause_us: int) -> None:
+        self.now_us += pause_us
+        request = allow(request_of(1, sum(rows), self.now_us, slack_us), ("a",), shape)
+        for count in rows:
+            self.count += 1
+            piece = Piece(request, 0, count)
+            self.queue.insert(piece)
+            self.waiting.append((piece.deadline_us, self.count, piece))
+
+    @precondition(lambda self: self.waiting)
+    @rule(shape=picks, count=st.integers(1, 5))
+    def take(self, shape: int, count: int) -> None:
+        lanes = list(self.queue.lanes)
+        lane = lanes[shape % len(lanes)]
+        expected = list(lane.pieces)[:count]
+        taken = self.queue.take(lane, count)
+        assert taken == expected
+        assert all(piece.lane is None for piece in taken)
+        self.away += [entry for entry in self.waiting if entry[2] in taken]
+        self.waiting = [entry for entry in self.waiting if entry[2] not in taken]
+
+    @precondition(lambda self: self.waiting)
+    @rule(pick=picks)
+    def remove(self, pick: int) -> None:
+        entry = self.waiting.pop(pick % len(self.waiting))
+        self.queue.remove(entry[2])
+        assert entry[2].lane is None
+
+    @precondition(lambda self: self.away)
+    @rule(pick=picks)
+    def come_back(self, pick: int) -> None:
+        entry = self.away.pop(pick % len(self.away))
+        entry[2].request.lost += 1
+        self.queue.insert(entry[2])
+        self.waiting.append(entry)
+
+    @invariant()
+    def agrees_with_the_list(self) -> None:
+        lanes = {lane.key: lane for lane in self.queue.lanes}
+        assert self.queue.backlog.rows == sum(piece.rows for _, _, piece in self.waiting)
+        for shape in SHAPES:
+            expected = self.line(shape)
+            lane = lanes.get((shape, ("a",), 0))
+            if lane is None:
+                assert not expected, "a lane was forgotten with pieces in it"
+                continue
+            assert lane.pieces == expected
+            assert expected, "an empty lane was kept"
+            assert lane.rows == sum(piece.rows for piece in expected)
+            assert lane.oldest_us == min(piece.arrived_us for piece in expected)
+            assert all(piece.lane is lane for piece in expected)
+
+
+Lines.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestLines = pytest.mark.slow(Lines.TestCase)
+
+
+@given(st.integers(1, 500))
+def test_what_left_is_not_remembered_without_bound(count: int) -> None:
+    queue = Queue()
+    first = Piece(request_of(1, slack_us=1), 0, 1)
+    queue.insert(first)
+    lane = next(iter(queue.lanes))
+    for number in range(count):
+        piece = Piece(request_of(2 + number, arrived_us=number), 0, 1)
+        queue.insert(piece)
+        queue.remove(piece)
+        assert len(lane._arrivals) <= 2 * len(lane.pieces) + 17
+    assert lane.oldest_us == 0
+
+
+def test_a_lane_says_who_may_answer_and_of_which_size_it_is() -> None:
+    queue = Queue()
+    queue.insert(Piece(allow(request_of(), ("b", "a"), "x", 16), 0, 1))
+    lane = next(iter(queue.lanes))
+    assert (lane.key, lane.variants, lane.size) == (("x", ("b", "a"), 16), ("b", "a"), 16)
+
+
+def test_only_what_waits_can_be_removed() -> None:
+    with pytest.raises(ValueError, match="only a waiting piece"):
+        Queue().remove(Piece(request_of(), 0, 1))
