@@ -89,9 +89,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="rounds of which the median is printed")
     rounds = parser.parse_args().rounds
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(
-        f"us per request (arrive + dispatch + done), median of {rounds} rounds of {REQUESTS} requests, one core"
-    )
+    print(f"us per request (arrive + dispatch + done), median of {rounds} x {REQUESTS} requests, one core")
     print("models" + "".join(f"{f'depth {depth}':>12}" for depth in DEPTHS))
     for model_count in MODEL_COUNTS:
         cells = []

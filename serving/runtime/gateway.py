@@ -13,7 +13,7 @@ from serving.profile.curve import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.link import BatchResult, Link
-from serving.runtime.payloads import Pending, gather, join, scatter
+from serving.runtime.payloads import Pending, gather, scatter
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
@@ -210,7 +210,8 @@ class Gateway:
         for piece in batch.pieces:
             pending = self._pending.get(piece.request.id)
             if pending is not None:
-                pending.parts[piece.first_row] = scatter(result.outputs, specs, first, piece.rows)
+                outputs = scatter(result.outputs, specs, first, piece.rows)
+                pending.keep(piece.first_row, piece.rows, outputs)
                 pending.compute_us += result.compute_us
             first += piece.rows
 
@@ -220,7 +221,7 @@ class Gateway:
         reply = Reply(answer.outcome, answer.detail)
         if answer.outcome is COMPLETED and answer.batch is not None:
             try:
-                reply.outputs = join(pending.parts)
+                reply.outputs = pending.collect()
             except ValueError as error:
                 reply = Reply(MODEL_ERROR, str(error))
             reply.variant = answer.batch.variant

@@ -14,15 +14,31 @@ from serving.tensor import Buffer, Tensor
 
 
 class Pending:
-    """A call that waits for its answer. `parts`: outputs of the pieces done so far, by first row."""
+    """A call that waits for its answer.
 
-    __slots__ = ("call", "compute_us", "deliver", "parts")
+    `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row.
+    """
+
+    __slots__ = ("call", "compute_us", "deliver", "outputs", "parts")
 
     def __init__(self, call: Call, deliver: Callable[[Reply], None]) -> None:
         self.call = call
         self.deliver = deliver
-        self.parts: dict[int, Sequence[Tensor]] = {}
+        self.outputs: Sequence[Tensor] | None = None
+        self.parts: dict[int, Sequence[Tensor]] | None = None
         self.compute_us = 0  # of the batches that it was in
+
+    def keep(self, first_row: int, rows: int, outputs: Sequence[Tensor]) -> None:
+        """Enter the outputs of `rows` of its rows."""
+        if rows == self.call.rows:
+            self.outputs = outputs
+        else:
+            self.parts = self.parts or {}
+            self.parts[first_row] = outputs
+
+    def collect(self) -> Sequence[Tensor]:
+        """The outputs of the whole call, once all its rows are in; ValueError as `join`."""
+        return self.outputs if self.outputs is not None else join(self.parts or {})
 
 
 def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInput]:
@@ -77,8 +93,6 @@ def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
     ValueError where pieces differ in shape or datatype, as they may for a model with free output shapes.
     """
     ordered = [parts[first_row] for first_row in sorted(parts)]
-    if len(ordered) == 1:
-        return ordered[0]
     joined = []
     for tensors in zip(*ordered, strict=True):
         head = tensors[0]

@@ -142,6 +142,7 @@ class Scheduler:
             request = piece.request
             request.open_pieces -= 1
             if request.open_pieces == 0 and self._requests.pop(request.id, None) is not None:
+                request.pieces = []  # they know it too: a cycle would wait for the garbage collector
                 answers.append(Answer(request, COMPLETED, batch))
         return [*self._plan(now_us), *answers]
 
@@ -332,6 +333,7 @@ class Scheduler:
         for piece in request.pieces:
             if piece.lane is not None:
                 queue.remove(piece)
+        request.pieces = []
         if request.waiting:
             request.waiting = 0
             queue.backlog.requests -= 1

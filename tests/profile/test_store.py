@@ -178,6 +178,7 @@ def test_every_wrong_field_is_named(field: str, value: object, missing: bool) ->
 
 @given(st.sampled_from(POINT_FIELDS), documents, st.booleans())
 @example("rows", 10**12, False)
+@example("rows", 10**30, False)
 @example("count", 10**12, False)
 @example("p50_us", 10**400, False)
 @example("rows", float("inf"), False)

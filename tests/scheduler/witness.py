@@ -82,7 +82,7 @@ class Witness:
     # events of requests
 
     def arrive(self, request: Request, now_us: int) -> None:
-        expected = self._refusal(request)
+        expected, before = self._refusal(request), self.scheduler.wake_us
         commands = self.scheduler.arrive(request, now_us)
         if expected is not None:
             assert [answer.outcome for answer in only(commands, Answer)] == [expected]
@@ -93,6 +93,8 @@ class Witness:
             assert [piece.first_row for piece in request.pieces] == self._cuts(request)
             assert sum(piece.rows for piece in request.pieces) == request.rows
             self.open[request.id] = Case(request)
+            if not self._finds_a_free_slice(request):
+                assert self.scheduler.wake_us == min(before, request.expires_us), "a plan for nothing"
         self.check(now_us)
 
     def cancel(self, request_id: int, now_us: int) -> None:
@@ -335,6 +337,12 @@ class Witness:
             for variant in request.variants
             if (request.model, variant) in site.replicas
         ]
+
+    def _finds_a_free_slice(self, request: Request) -> bool:
+        return any(
+            not site.holds and not site.running and request.model in {model for model, _ in site.replicas}
+            for site in self.sites.values()
+        )
 
     def _doomed(self, case: Case) -> bool:
         """It took too many workers with it, or rows of it wait for a variant that is nowhere."""
