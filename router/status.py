@@ -134,12 +134,12 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
-    models = Table("model", "state", "variant", "replicas", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    models = Table("model", "state", "variant", "replicas", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("queued", "req/s", "rows/s", "done %", "missed %", "batch", "p50 ms", "p99 ms", "SLO ms"):
         models.add_column(title, justify="right")
     for model in current["models"]:
         models.add_row(*_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9)))
-    slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
         slices.add_column(title, justify="right")
     for one in current["slices"]:

@@ -67,7 +67,7 @@ class Serving(Protocol):
         ...
 
     def refused(self, model: str, outcome: Outcome) -> None:
-        """Count a request that an edge turned away before it became a call; `model` as the client named it."""
+        """Count a request that an edge turned away before it became a call; `model` as its client said."""
         ...
 
     def model_ready(self, name: str) -> bool:

@@ -101,10 +101,10 @@ class ServedModel:
     slices: tuple[str, ...]
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     default_variant: str = ""  # "" takes the spec's
+    name: str = field(init=False)  # the spec's; a field, for it is read several times a request
 
-    @property
-    def name(self) -> str:
-        return self.spec.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.spec.name)
 
     @property
     def answering_variant(self) -> str:

@@ -41,9 +41,12 @@ class Reason(StrEnum):
     CLIENT_GONE = "client_gone"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """How and why a request ended. Bugs are no outcomes: they are assertions."""
+    """How and why a request ended. Bugs are no outcomes: they are assertions.
+
+    There is one object of each, in ALL_OUTCOMES: they are compared by identity.
+    """
 
     kind: Kind
     reason: Reason

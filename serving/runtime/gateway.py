@@ -20,7 +20,7 @@ from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.slices import Replica
 from serving.specs import Limits, ServedModel
 from serving.tensor import ANY
-from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
+from serving.vocabulary import COMPLETED, MODEL_ERROR, Outcome
 
 
 class Observer(Protocol):
@@ -46,8 +46,7 @@ class Gateway:
         self._batches: dict[int, RunBatch] = {}
         self._count = 0
         self._draining = False
-        self._plain = {name: _is_plain(model) for name, model in self.models.items()}
-        self._default = {name: (model.answering_variant,) for name, model in self.models.items()}
+        self._lanes = {name: _Lanes(model) for name, model in self.models.items()}
 
     # what edges see
 
@@ -60,9 +59,7 @@ class Gateway:
         """Whether the model's answering variant is live."""
         return self._scheduler.can_answer(name, self.models[name].answering_variant)
 
-    def now_us(self) -> int:
-        """The one clock."""
-        return now_us()
+    now_us = staticmethod(now_us)
 
     @property
     def open_requests(self) -> int:
@@ -173,15 +170,7 @@ class Gateway:
             expires_us = arrived_us + call.timeout_us
             request = Request(self._count, model.name, call.rows, arrived_us, min(deadline_us, expires_us))
             request.expires_us = expires_us
-        request.variants = (call.variant,) if call.variant else self._default[model.name]
-        hint = model.spec.size_hint
-        if hint is not None:
-            place = bisect_left(hint.buckets, call.size)
-            request.size = hint.buckets[min(place, len(hint.buckets) - 1)]
-        shapes: Hashable = ()
-        if not self._plain[model.name]:
-            shapes = tuple((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs)
-        request.lane_key = (call.variant, request.size, call.parameters, shapes)
+        self._lanes[model.name].choose(request, call)
         return request
 
     def _wake(self, now: int) -> None:
@@ -219,7 +208,9 @@ class Gateway:
         request = answer.request
         pending = self._pending.pop(request.id)
         reply = Reply(answer.outcome, answer.detail)
+        within = False
         if answer.outcome is COMPLETED and answer.batch is not None:
+            within = now <= request.deadline_us
             try:
                 reply.outputs = pending.collect()
             except ValueError as error:
@@ -230,11 +221,30 @@ class Gateway:
         if request.started_us:
             reply.queue_us = request.started_us - request.arrived_us
         latency_us = now - request.arrived_us
-        within = reply.outcome.kind is Kind.COMPLETED and now <= request.deadline_us
         self._observer.request_done(request.model, reply.outcome, request.rows, latency_us, within)
         pending.deliver(reply)
 
 
-def _is_plain(model: ServedModel) -> bool:
-    """Whether every request of the model has the same inner shapes and datatypes."""
-    return all(spec.datatype != ANY and -1 not in spec.shape[1:] for spec in model.spec.inputs)
+class _Lanes:
+    """Which requests of a model may share a batch: same allowed variants, size bucket, parameters, shapes."""
+
+    __slots__ = ("_buckets", "_default", "_plain")
+
+    def __init__(self, model: ServedModel) -> None:
+        hint = model.spec.size_hint
+        self._buckets = hint.buckets if hint is not None else ()
+        self._default = (model.answering_variant,)
+        self._plain = all(
+            tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
+        )
+
+    def choose(self, request: Request, call: Call) -> None:
+        """Fill in what the request's lane depends on."""
+        variants = request.variants = (call.variant,) if call.variant else self._default
+        if self._buckets:
+            place = bisect_left(self._buckets, call.size)
+            request.size = self._buckets[min(place, len(self._buckets) - 1)]
+        shapes: Hashable = ()
+        if not self._plain:
+            shapes = tuple((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs)
+        request.lane_key = (variants, request.size, call.parameters, shapes)

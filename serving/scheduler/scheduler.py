@@ -233,11 +233,11 @@ class Scheduler:
 
     def _split(self, request: Request, model: Model) -> None:
         """Queue a request in pieces that a batch can hold."""
-        if request.rows <= model.served.spec.batch_max:
-            piece = Piece(request, 0, request.rows)
-            request.pieces.append(piece)
-            model.queue.insert(piece)
+        if request.rows == 1:  # most are: what follows comes to the same, for 0.4 us more
+            piece = Piece(request, 0, 1)
+            request.pieces = [piece]
             request.open_pieces = request.waiting = 1
+            model.queue.insert(piece)
             return
         rows_max = self._batch_limit(model, request)
         for first_row in range(0, request.rows, rows_max):

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,9 @@ def status(telemetry: Telemetry, uptime_s: float, queue_rows: int = 0) -> Status
         "digits": SimpleNamespace(slo_us=50_000, variants=("linear", "cnn"), answering_variant="cnn"),
         "minilm": SimpleNamespace(slo_us=2_500_000, variants=("fp32-128",), answering_variant="fp32-128"),
     }
-    serving = SimpleNamespace(models=models, ready=False, model_ready=lambda name: name == "digits")
+    serving = SimpleNamespace(
+        models=models, ready=False, open_requests=3, model_ready=lambda name: name == "digits"
+    )
     counters = telemetry.snapshot()
     return describe(cast(Serving, serving), counters, {"digits": queue_rows}, replicas, slices, uptime_s)
 
@@ -51,10 +54,7 @@ def text(previous: Status | None, current: Status, elapsed_s: float) -> str:
 
 def cells(shown: str, model: str) -> dict[str, str]:
     """A model's line of the table, by column title."""
-    lines = [
-        [cell.strip() for cell in line.strip("┃│").replace("│", "┃").split("┃")]
-        for line in shown.splitlines()
-    ]
+    lines = [re.split(" {2,}", line.strip()) for line in shown.splitlines()]
     titles = next(line for line in lines if line[0] == "model")
     return dict(zip(titles, next(line for line in lines if line[0] == model), strict=True))
 

@@ -360,8 +360,6 @@ class Witness:
         return QUEUE_FULL if full else None
 
     def _cuts(self, request: Request) -> list[int]:
-        """First rows of its pieces: one piece, or as large as some replica would run."""
-        largest = self.models[request.model].spec.batch_max
-        if request.rows > largest:
-            largest = max(replica.rows_max(request.size) for replica in self._allowed(request))
+        """First rows of its pieces: as large as some replica would run within the SLO."""
+        largest = max(replica.rows_max(request.size) for replica in self._allowed(request))
         return list(range(0, request.rows, largest))
