@@ -9,7 +9,7 @@ from serving.vocabulary import Outcome
 class RunBatch:
     """Send these pieces, in this order, to a replica. Also the scheduler's record of the batch in flight."""
 
-    __slots__ = ("id", "model", "pieces", "replica", "rows", "size", "slice", "started_us", "variant")
+    __slots__ = ("full", "id", "model", "pieces", "replica", "rows", "size", "slice", "started_us", "variant")
 
     def __init__(self, batch_id: int, slice_name: str, pieces: list[Piece], rows: int) -> None:
         self.id = batch_id
@@ -19,6 +19,7 @@ class RunBatch:
         self.model = ""
         self.variant = ""
         self.replica = 0
+        self.full = False
         self.size = 0
         self.started_us = 0
 

@@ -44,7 +44,7 @@ class Model:
     def __init__(self, served: ServedModel) -> None:
         self.served = served
         self.queue = Queue()
-        self.policy = create_policy(served.batching)
+        self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
         self.resident: dict[str, int] = {}  # variant -> live replicas
 
@@ -135,7 +135,7 @@ class Scheduler:
         batch = self._settle(batch_id)
         if batch is None:
             return ()
-        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us)
+        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full)
         self._models[batch.model].policy.on_done(report, now_us)
         answers = self._expire(now_us)
         for piece in batch.pieces:
@@ -289,6 +289,7 @@ class Scheduler:
         batch.replica = here.replicas[choice.variant].id
         batch.size = lane.size
         batch.started_us = now_us
+        batch.full = bool(lane.pieces)
         backlog = here.queue.backlog
         for piece in pieces:
             request = piece.request

@@ -13,6 +13,7 @@ import pytest
 
 from router.settings import load_model
 from serving.control.control import Control
+from serving.policy.batching.catalogue import POLICIES
 from serving.ports import Call, Reply
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
@@ -119,8 +120,9 @@ def sums(reply: Reply) -> np.ndarray:
     return np.frombuffer(tensor.data, np.int32).reshape(tensor.shape)
 
 
-async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path: Path) -> None:
-    async with house(tmp_path) as here:
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path: Path, policy: str) -> None:
+    async with house(tmp_path, batching=BatchingSpec(policy)) as here:
         sizes = [1 + number % 20 for number in range(100)]  # the maximum batch is 8: some are split
         futures = [here.submit(here.add(rows, seed=1000 * n))[1] for n, rows in enumerate(sizes)]
         replies = await asyncio.gather(*futures)
@@ -128,7 +130,7 @@ async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path:
             assert reply.outcome is COMPLETED
             expected = 2 * (np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + 1000 * number)
             np.testing.assert_array_equal(sums(reply), expected)
-        assert max(here.tally.batches) == 8
+        assert max(here.tally.batches) <= 8
         assert sum(here.tally.batches) == sum(sizes)
         assert here.gateway.open_requests == 0
 

@@ -82,6 +82,7 @@ class BatchReport:
     rows: int
     size: int
     compute_us: int
+    full: bool = False  # it left requests behind that it had no room for
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ The rule of Triton's dynamic batcher (`max_queue_delay_microseconds`) and of Ten
 """
 
 from collections.abc import Hashable
-from math import ceil
 
-from serving.policy.batching.seam import WAIT, BatchReport, Choice, LaneView, QueueView, take_prefix
-from serving.vocabulary import NEVER_US
+from serving.policy.batching.due import choose_due
+from serving.policy.batching.seam import BatchReport, Choice, QueueView, ReplicaView
 
 
 class Static:
@@ -28,30 +27,8 @@ class Static:
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""
-        best, wake_us = WAIT, NEVER_US
-        for lane in view.lanes:
-            choice = self._consider(view, lane, now_us)
-            if choice.lane is None:
-                wake_us = min(wake_us, choice.wake_us)
-            elif best.lane is None or choice.latest_start_us < best.latest_start_us:
-                best = choice
-        return best if best.lane is not None or wake_us == NEVER_US else Choice(wake_us=wake_us)
+        return choose_due(view, self._rows_worth, self._delay_us, now_us)
 
-    def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        for variant in lane.variants:
-            replica = view.replica(variant)
-            if replica is not None:
-                break
-        else:
-            return WAIT
-        rows_max = replica.rows_max(lane.size)
-        if self._size is not None:
-            rows_max = min(rows_max, self._size)
-        if lane.rows < rows_max:
-            due_us = lane.oldest_us + self._delay_us
-            if now_us < due_us:
-                return Choice(wake_us=due_us)
-        pieces = lane.pieces
-        count, rows = take_prefix(pieces, rows_max)
-        latest_us = pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
-        return Choice(lane, count, rows, variant, latest_us)
+    def _rows_worth(self, variant: str, replica: ReplicaView, size: int) -> int:  # noqa: ARG002  a RowsWorth
+        rows_max = replica.rows_max(size)
+        return rows_max if self._size is None else min(rows_max, self._size)
