@@ -17,9 +17,10 @@ from pathlib import Path
 
 import uvloop
 
-from serving.runtime.link import BatchInput, BatchResult, Link
+from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
+from serving.worker.batches import BatchInput, BatchResult
 
 ROWS = 32
 PAYLOADS = tuple(1 << exponent for exponent in range(12, 24))
@@ -96,7 +97,7 @@ class Traffic:
 
 
 def cpu_us(pid: int) -> float:
-    """User and system time of a process so far."""
+    """CPU time of a process's main thread so far, finer than the 10 ms ticks of `loadtests.processes`."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1000
 
 

@@ -13,19 +13,17 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from router.apidocs import INFER_OPERATION, render_docs
-from router.infer import InferRoute, find_model
+from router.infer import InferRoute
+from router.oip import EXTENSIONS, PLATFORM, find_model
+from router.outcomes import INTERNAL_ERROR
 from router.rest import plain_error, render_error
+from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
-from router.tensors.rest import MODEL_VERSION
+from router.tensors.wording import quoted
 from serving.ports import Serving
 from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
 
 logger = logging.getLogger(__name__)
-
-PLATFORM = "penstock_torch"
-
-EXTENSIONS = ("binary_tensor_data", "parameters")
-"""Of the protocol's extensions, those that are served whole."""
 
 Json = dict[str, object]
 Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
@@ -182,9 +180,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     """What the router itself says no to: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for this class
     if error.status_code == 404:
-        message = f"Not Found: no such path: {request.url.path}"
+        message = f"Not Found: no such path: {quoted(request.url.path)[1:-1]}"
     elif error.status_code == 405:
-        message = f"Method Not Allowed: {request.method} {request.url.path}"
+        message = f"Method Not Allowed: {request.method} {quoted(request.url.path)[1:-1]}"
     else:
         message = str(error.detail)
     return _json(error.status_code, plain_error(message), error.headers)
@@ -197,7 +195,7 @@ async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: 
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:  # noqa: ARG001  # uvicorn logs the error
-    return _json(500, plain_error("internal error of the gateway; its log has the cause"))
+    return _json(500, plain_error(INTERNAL_ERROR))
 
 
 def _json(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response:

@@ -11,7 +11,7 @@ from router.fastpath import create_server
 from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.settings import Settings
-from router.status import Replica, SliceStatus, describe
+from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import MetricsServer, Telemetry
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus
@@ -31,11 +31,10 @@ class Deployment:
             [model.name for model in models], {model.name: model.spec.batch_max for model in models}
         )
         self.gateway = Gateway(models, limits, self._telemetry)
-        self.store = ProfileStore(settings.profiles)
-        known = known_profiles(settings, self.store)
-        self.fleet = Fleet(
-            Control(settings.slices, models, known, limits, device_kind), self.gateway, self.store
-        )
+        store = ProfileStore(settings.profiles)
+        known = known_profiles(settings, store)
+        self.profile_problems = tuple(store.problems)
+        self.fleet = Fleet(Control(settings.slices, models, known, limits, device_kind), self.gateway, store)
         self.fleet.on_lost = self._telemetry.worker_restarted
         self._telemetry.read_gauges(self._queue_rows, self._replica_counts)
         self._started_us = self.gateway.now_us()
@@ -73,14 +72,14 @@ class Deployment:
         return self.gateway.ready and states <= {ReplicaStatus.READY, ReplicaStatus.FAILED}
 
     def troubles(self) -> dict[str, str]:
-        """What keeps workers and replicas from being ready, by where."""
+        """What keeps workers and replicas from being ready, a sentence each, by where."""
         found = {}
         for name, record in self.fleet.control.slices.items():
             if record.status is WorkerStatus.WAITING:
-                found[f"worker of slice {name}"] = f"{record.reason}; it is started again"
+                found[name] = f"the worker of slice {name} {record.reason}; it is started again"
             for replica in record.replicas.values():
                 if replica.status is ReplicaStatus.FAILED:
-                    found[f"{replica.model} {replica.variant} on slice {name}"] = replica.reason
+                    found[f"{name} {replica.id}"] = f"slice {name}: {replica.reason}"
         return found
 
     def _add_status(self, app: FastAPI) -> None:
@@ -89,7 +88,7 @@ class Deployment:
             """Models, replicas, slices and counters of this moment; `penstock status` shows them."""
             return JSONResponse(self._describe())
 
-    def _describe(self) -> object:
+    def _describe(self) -> Status:
         slices: list[SliceStatus] = [
             {
                 "name": name,

@@ -6,28 +6,16 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
-from router.outcomes import unknown_model
+from router.oip import find_model
 from router.rest import Fields, Rendered, decode_request, encode_reply, render_error
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, too_large
-from router.tensors.rest import MODEL_VERSION
 from serving.ports import Reply, Serving
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import CLIENT_GONE, UNKNOWN_MODEL
+from serving.specs import Limits
+from serving.vocabulary import CLIENT_GONE
 
 _NOBODY = Response(status_code=499)
 """The answer to a client that has left: nginx's status, never sent."""
-
-
-def find_model(serving: Serving, name: str, version: str) -> ServedModel:
-    """The model of that name and version; RequestError (UNKNOWN_MODEL) where there is none."""
-    model = serving.models.get(name)
-    if model is None:
-        raise RequestError(UNKNOWN_MODEL, unknown_model(name, serving.models))
-    if version != MODEL_VERSION:
-        sentence = f"Request for unknown model: '{name}' version {version} is not found"
-        raise RequestError(UNKNOWN_MODEL, f"{sentence}; the only version is {MODEL_VERSION}")
-    return model
 
 
 class InferRoute:
@@ -66,7 +54,7 @@ class InferRoute:
         async for piece in request.stream():
             body += piece
             if len(body) > limit:
-                raise too_large(f"the request body is over the limit of {limit} bytes (body_bytes)")
+                raise too_large(f"the request body is over the limit of {limit} bytes (limits.body_mb)")
         return body
 
     async def _submit(self, request: Request, decoded: Decoded) -> Reply:

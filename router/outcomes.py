@@ -57,6 +57,9 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
 """Every outcome of `serving.vocabulary.ALL_OUTCOMES`; 499 (nginx) only shows in logs. Some sentences
 begin as Triton's do, because its clients and tests look for them."""
 
+INTERNAL_ERROR = "internal error of the gateway; its log has the cause"
+"""What a client is told of a bug, which is no outcome: with 500 or INTERNAL."""
+
 
 def error_body(outcome: Outcome, detail: str = "") -> bytes:
     """The JSON of a REST error: {"error": sentence, "reason": ...}; `detail` is the better sentence."""

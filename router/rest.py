@@ -4,21 +4,22 @@ Both REST paths make the same three calls: `decode_request`, `Serving.submit`, `
 direct one is `router/fastpath`, the other the route in `router/app.py`.
 """
 
-import math
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 
 import orjson
 
+from router.oip import TIMEOUT_FIELD, stated_timeout_us, tighten
 from router.outcomes import ANSWERS, error_body
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.rest import decode, encode
+from router.tensors.wording import quoted
 from serving.ports import Reply
 from serving.specs import Limits, ServedModel
 from serving.tensor import Buffer
-from serving.vocabulary import BAD_INPUT, COMPLETED, NEVER_US, Outcome
+from serving.vocabulary import BAD_INPUT, COMPLETED, Outcome
 
 Fields = Mapping[bytes, bytes]
 """A request's header fields: lower-case names, undecoded values; of a repeated field the last."""
@@ -30,7 +31,7 @@ COMPRESS_MIN_BYTES = 1024
 """Shorter answers are sent as they are: many clients name gzip in every request, and below one
 packet it saves nothing. Compression runs inline, at zlib's fastest level."""
 
-TIMEOUT_FIELD = b"x-request-timeout-ms"
+_TIMEOUT = TIMEOUT_FIELD.encode()
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
 _CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
@@ -55,11 +56,9 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     stated = fields.get(b"inference-header-content-length")
     json_length = None if stated is None else _header_length(stated)
     decoded = decode(body, json_length, model, limits)
-    stated = fields.get(TIMEOUT_FIELD)
+    stated = fields.get(_TIMEOUT)
     if stated is not None:
-        timeout_us = _timeout_us(stated)
-        if decoded.call.timeout_us is None or timeout_us < decoded.call.timeout_us:
-            decoded.call.timeout_us = timeout_us
+        tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
     return decoded
 
 
@@ -98,8 +97,8 @@ def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
         return body
     window = _CODINGS.get(name)
     if window is None:
-        shown = coding.decode("latin-1")
-        raise HttpError(415, BAD_INPUT, f"Content-Encoding must be gzip, deflate or identity, got '{shown}'")
+        shown = quoted(coding.decode("latin-1"))
+        raise HttpError(415, BAD_INPUT, f"Content-Encoding must be gzip, deflate or identity, got {shown}")
     if window == _ZLIB and not _has_zlib_header(body):
         window = _RAW  # some clients send "deflate" without zlib's frame
     output = bytearray()
@@ -111,7 +110,8 @@ def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
         except zlib.error as error:
             raise bad_input(f"the {name.decode()} request body is damaged: {error}") from None
         if len(output) > limit_bytes:
-            raise too_large(f"the request body is over the limit of {limit_bytes} bytes once decompressed")
+            over = f"the request body is over the limit of {limit_bytes} bytes once decompressed"
+            raise too_large(f"{over} (limits.body_mb)")
         if not unpacker.eof:
             raise bad_input(f"the {name.decode()} request body ends too early")
         rest = unpacker.unused_data
@@ -125,20 +125,9 @@ def _has_zlib_header(body: Buffer) -> bool:
 
 def _header_length(stated: bytes) -> int:
     if not stated.isdigit() or len(stated) > 18:
-        shown = stated.decode("latin-1")
-        raise bad_input(f"Inference-Header-Content-Length must be the bytes of the JSON part, got '{shown}'")
+        shown = quoted(stated.decode("latin-1"))
+        raise bad_input(f"Inference-Header-Content-Length must be the bytes of the JSON part, got {shown}")
     return int(stated)
-
-
-def _timeout_us(stated: bytes) -> int:
-    try:
-        timeout_ms = float(stated)
-    except ValueError:
-        timeout_ms = math.nan
-    if not (0 < timeout_ms < math.inf):  # also false for NaN
-        shown = stated.decode("latin-1")
-        raise bad_input(f"x-request-timeout-ms must be a positive number of milliseconds, got '{shown}'")
-    return min(math.ceil(timeout_ms * 1000), NEVER_US)
 
 
 @lru_cache(maxsize=64)

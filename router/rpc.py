@@ -8,7 +8,6 @@ package `inference` cannot be loaded into the same process.
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final, NoReturn  # Any: neither grpc nor the generated messages carry types
@@ -18,12 +17,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2
 
-from router.app import EXTENSIONS, PLATFORM
-from router.infer import find_model
-from router.outcomes import ANSWERS
+from router.oip import EXTENSIONS, PLATFORM, TIMEOUT_FIELD, find_model, stated_timeout_us, tighten
+from router.outcomes import ANSWERS, INTERNAL_ERROR
+from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError, bad_input
-from router.tensors.parameters import LONGEST_US
-from router.tensors.proto import MODEL_VERSION, decode, encode
+from router.tensors.proto import decode, encode
 from router.tensors.wording import quoted
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
@@ -33,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 SERVICE: Final = "inference.GRPCInferenceService"
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
-TIMEOUT_KEY: Final = "x-request-timeout-ms"
-BUG: Final = "internal error of the gateway; its log has the cause"
 
 WATCH_S: Final = 0.25
 """How often a Watch, while there is one, reads readiness; half the default drain grace, so that a load
@@ -88,11 +84,14 @@ class RpcServer:
     async def _infer(self, raw: bytes, context: Any) -> bytes:
         try:
             return await self._answer(raw, context)
-        except grpc.aio.AbortError:
-            raise
+        except grpc.aio.AbortError as error:
+            # grpc keeps it in a cycle, for the garbage collector: it must not keep the request in its frames.
+            del raw
+            error.__context__ = None
+            raise error.with_traceback(None)  # noqa: B904  # its cause is what it must not keep
         except Exception:  # grpc would tell the client its text, as UNKNOWN
             logger.exception("ModelInfer failed")
-            await context.abort(grpc.StatusCode.INTERNAL, BUG)
+            await context.abort(grpc.StatusCode.INTERNAL, INTERNAL_ERROR)
             raise
 
     async def _answer(self, raw: bytes, context: Any) -> bytes:
@@ -104,7 +103,7 @@ class RpcServer:
             decoded = decode(request, self._model(name, request.model_version), self._limits)
             call = decoded.call
             call.arrived_us = arrived_us
-            _tighten(call, context)
+            _take_deadlines(call, context)
         except RequestError as error:
             self._serving.refused(name, error.outcome)
             await _abort(context, error.outcome, error.message)
@@ -277,28 +276,11 @@ def _parse(raw: bytes) -> Any:
         raise bad_input(message) from None
 
 
-def _tighten(call: Call, context: Any) -> None:
+def _take_deadlines(call: Call, context: Any) -> None:
     """The tightest of the call's `timeout` parameter, x-request-timeout-ms and the gRPC deadline."""
     remaining_s = context.time_remaining()
     if remaining_s is not None:
-        _limit(call, remaining_s * 1e6)
+        tighten(call, remaining_s * 1e6)
     for key, value in context.invocation_metadata():
-        if key == TIMEOUT_KEY:
-            _limit(call, _stated_us(value))
-
-
-def _limit(call: Call, timeout_us: float) -> None:
-    within_us = max(1, math.ceil(min(timeout_us, LONGEST_US)))
-    if call.timeout_us is None or within_us < call.timeout_us:
-        call.timeout_us = within_us
-
-
-def _stated_us(stated: str) -> float:
-    try:
-        timeout_ms = float(stated)
-    except ValueError:
-        timeout_ms = math.nan
-    if not 0 < timeout_ms < math.inf:  # also false for NaN
-        message = f"{TIMEOUT_KEY} must be a positive number of milliseconds, got {quoted(stated)}"
-        raise bad_input(message)
-    return timeout_ms * 1000
+        if key == TIMEOUT_FIELD:
+            tighten(call, stated_timeout_us(value))

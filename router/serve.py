@@ -9,6 +9,7 @@ accepted requests are answered; workers end; exit 0. A second signal ends at onc
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 
@@ -41,7 +42,7 @@ async def _serve(settings: Settings) -> int:
     _announce(deployment)
     async with asyncio.TaskGroup() as tasks:
         fleet = tasks.create_task(deployment.fleet.run())
-        watch = tasks.create_task(_announce_ready(deployment))
+        watch = tasks.create_task(_announce_changes(deployment))
         await stop.wait()
         watch.cancel()
         unanswered = await _drain(deployment, settings)
@@ -55,42 +56,44 @@ async def _serve(settings: Settings) -> int:
 def _on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
         _say("penstock ends at once")
-        sys.exit(1)
+        os._exit(1)  # the workers die with it; an exception would unwind every task, with tracebacks
     stop.set()
 
 
 async def _drain(deployment: Deployment, settings: Settings) -> int:
     """Answer what was accepted, within the limits; returns how many requests were not."""
     limits = settings.limits
-    _say(f"penstock is draining: {deployment.gateway.open_requests} requests open")
+    _say(f"penstock is draining: {deployment.gateway.open_requests} open requests")
     deployment.gateway.stop_ready()
     await asyncio.sleep(limits.drain_grace_s)
     return await deployment.drain(limits.drain_s)
 
 
-async def _announce_ready(deployment: Deployment) -> None:
-    """Say which models became ready, and what keeps others from it, as it happens."""
+async def _announce_changes(deployment: Deployment) -> None:
+    """Say, as it happens, which models became ready and what befalls workers and replicas."""
     gateway, waiting = deployment.gateway, set(deployment.gateway.models)
     started_us = gateway.now_us()
     said: dict[str, str] = {}
+    settled = False
     changed = asyncio.Event()
     deployment.fleet.on_change = changed.set
     while True:
         for name in sorted(name for name in waiting if gateway.model_ready(name)):
             waiting.discard(name)
             _say(f"  {name} is ready ({(gateway.now_us() - started_us) / 1e6:.1f} s)")
-        for where, trouble in deployment.troubles().items():
+        troubles = deployment.troubles()
+        for where, trouble in troubles.items():
             if said.get(where) != trouble:
-                said[where] = trouble
-                _say(f"  {where}: {trouble}")
-        if deployment.settled:
-            break
+                _say(f"  {trouble}")
+        said = troubles  # what is over is forgotten: it would be news again
+        if deployment.settled and not settled:
+            settled = True
+            # What start-up made lives as long as the process: no collection need ever walk over it again.
+            gc.collect()
+            gc.freeze()
+            _say("penstock is ready; Ctrl-C ends it")
         await changed.wait()
         changed.clear()
-    # What start-up made lives as long as the process: no collection need ever walk over it again.
-    gc.collect()
-    gc.freeze()
-    _say("penstock is ready; Ctrl-C ends it")
 
 
 def _announce(deployment: Deployment) -> None:
@@ -101,6 +104,7 @@ def _announce(deployment: Deployment) -> None:
         f"  metrics  {deployment.metrics_url}/metrics",
         "try it:",
         "  " + example_curl(deployment.rest_url, (m.spec for m in deployment.gateway.models.values())),
+        *(f"warning: profile {problem}" for problem in deployment.profile_problems),
         "starting workers, loading models, measuring what is not measured yet:",
     ):
         _say(line)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
 
 FETCH_S_MAX: Final = 5.0
 PATH: Final = "/v2/status"
-PIPE_WIDTH: Final = 120  # where there is no terminal to ask
+PIPE_WIDTH: Final = 160  # where there is no terminal to ask: wide enough to cut no name
 
 
 class Replica(TypedDict):

@@ -255,7 +255,7 @@ class MetricsServer:
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._exchanges: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the bound port (`port` 0: any). OSError says which address and why not."""
@@ -268,22 +268,27 @@ class MetricsServer:
         return bound
 
     async def stop(self) -> None:
-        """Close the port; an exchange under way ends by itself within REQUEST_S_MAX."""
+        """Close the port and what is still connected to it."""
         if self._server is not None:
             self._server.close()
+            # Not by cancelling: for that, asyncio's streams of Python 3.11 log a traceback.
+            for writer in self._exchanges.values():
+                writer.transport.abort()
+            await asyncio.gather(*filter(None, self._exchanges))
             await self._server.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        task = asyncio.current_task()
+        self._exchanges[task] = writer
         try:
-            if self._connections <= CONNECTIONS_MAX:
+            if len(self._exchanges) <= CONNECTIONS_MAX:
                 async with asyncio.timeout(REQUEST_S_MAX):
                     writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a scraper that left, dawdles or sends no HTTP gets no answer
         finally:
-            self._connections -= 1
+            del self._exchanges[task]
             with contextlib.suppress(OSError):
                 writer.close()
 

@@ -79,7 +79,7 @@ class Serving(Protocol):
         ...
 
     def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
-        """Take a call; `deliver` is called exactly once, on the event loop.
+        """Take a call; `deliver` is called exactly once, on the event loop; it may submit or cancel others.
 
         Returns the request's id for `cancel`, or 0 where it was answered (rejected) before returning.
         """

@@ -1,6 +1,6 @@
 """What is asked of the gateway, as frozen values: models, variants, slices, limits.
 
-Files become these values once, at start (`router/settings.py`); nothing below reads a file for them.
+Files become these values once, at start (`router/settings/`); nothing below reads a file for them.
 """
 
 from dataclasses import dataclass, field
@@ -123,7 +123,8 @@ class SliceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every bound of the gateway, each with its name in `penstock.yaml` (`limits:`)."""
+    """Every bound of the gateway. `penstock.yaml` names each under `limits:`, sizes there in MB or KB and
+    all times in seconds: `body_bytes` is `body_mb`, `stall_us` is `stall_s`."""
 
     body_bytes: int = 64 << 20
     header_bytes: int = 64 << 10

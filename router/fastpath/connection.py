@@ -73,17 +73,17 @@ class Connection(HttpToolsProtocol):
             transport.abort()
         elif surplus > 0:
             limit = self.edge.limits.connection_count
-            self.refuse(
-                503, f"the server holds its limit of {limit} connections (connection_count); try again later"
-            )
+            sentence = f"the server holds its limit of {limit} connections (limits.connection_count)"
+            self.refuse(503, f"{sentence}; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
         active = self.active
         if active is not None and not active.response_complete:
             active.disconnected = True
             active.message_event.set()  # uvicorn tells only the newest cycle
-            if isinstance(active, Exchange):
-                active.leave()
+        for cycle in {active, self.cycle}:
+            if isinstance(cycle, Exchange):
+                cycle.leave()
         self.pipeline.clear()
         if self.watched_fd >= 0:
             self.edge.hangups.forget(self.watched_fd, self._reset)
@@ -219,7 +219,7 @@ class Connection(HttpToolsProtocol):
         """See `router.fastpath.sweep.Sweepable`."""
         if waiting is Waiting.UPLOAD:
             limit_s = self.edge.limits.slow_client_s
-            self.refuse(408, f"the request did not arrive whole within {limit_s:g} s (slow_client_s)")
+            self.refuse(408, f"the request did not arrive whole within {limit_s:g} s (limits.slow_client_s)")
         elif waiting is Waiting.REQUEST:
             self.transport.close()
         else:

@@ -9,6 +9,7 @@ import logging
 from typing import ClassVar, Protocol
 
 from router.fastpath.edge import Edge
+from router.outcomes import INTERNAL_ERROR
 from router.rest import Rendered, decode_request, encode_reply, plain_error, render_error
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError
@@ -17,12 +18,7 @@ from serving.specs import ServedModel
 
 logger = logging.getLogger(__name__)
 
-_INTERNAL_ERROR: Rendered = (
-    500,
-    plain_error("internal error of the gateway; its log has the cause"),
-    None,
-    b"",
-)
+_INTERNAL_ERROR: Rendered = (500, plain_error(INTERNAL_ERROR), None, b"")
 _JOIN_MAX_BYTES = 64 << 10
 """Up to here one copy is cheaper than a second buffer on its way to the socket."""
 
@@ -142,13 +138,21 @@ class Inference(Exchange):
 
     def leave(self) -> None:
         self.disconnected = True
+        self._forget()
         if self.request_id and not self.response_complete:
             self.connection.edge.serving.cancel(self.request_id)
+
+    def _forget(self) -> None:
+        """Let go of the tensors: an idle connection keeps its last exchange, and a closed one waits, with
+        all that it refers to, for the garbage collector."""
+        self.body = b""
+        self.decoded = None
 
     def _respond(self, rendered: Rendered) -> None:
         if self.response_complete or self.disconnected:
             return
         self.response_complete = True
+        self._forget()
         connection = self.connection
         transport, edge = connection.transport, connection.edge
         if transport.is_closing():

@@ -7,10 +7,8 @@ the ASGI application, which answers it or says why not; so this needs no error o
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
+from router.tensors.decoded import MODEL_VERSION
 from serving.specs import ServedModel
-
-VERSION = "1"
-"""The one version that every model has."""
 
 
 class InferPaths:
@@ -23,7 +21,7 @@ class InferPaths:
         for name, model in models.items():
             path = f"/v2/models/{name}".encode()
             self._by_path[path + b"/infer"] = model
-            self._by_path[path + f"/versions/{VERSION}/infer".encode()] = model
+            self._by_path[path + f"/versions/{MODEL_VERSION}/infer".encode()] = model
 
     def find(self, target: bytes) -> ServedModel | None:
         """The model of an infer target, query string and percent-encoding allowed; else None."""

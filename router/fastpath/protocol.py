@@ -12,6 +12,7 @@ from uvicorn.config import Config
 from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
 from router.fastpath.edge import Edge
 from router.fastpath.exchange import Inference
+from router.outcomes import INTERNAL_ERROR
 from serving.vocabulary import TOO_LARGE
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,8 @@ class FastProtocol(Connection):
         model = self.edge.paths.find(self.url)
         if model is not None:
             self.edge.serving.refused(model.name, TOO_LARGE)
-        self.refuse(413, f"the request body is over the limit of {self.body_max_bytes} bytes (body_bytes)")
+        limit = self.body_max_bytes
+        self.refuse(413, f"the request body is over the limit of {limit} bytes (limits.body_mb)")
         raise _Stop
 
     def _check_head(self) -> None:
@@ -137,13 +139,13 @@ class FastProtocol(Connection):
         if count > self.header_max_count:
             limit = self.header_max_count
             self.refuse(
-                431, f"the request has {count} header fields, over the limit of {limit} (header_count)"
+                431, f"the request has {count} header fields, over the limit of {limit} (limits.header_count)"
             )
             raise _Stop
 
     def _refuse_head(self) -> None:
         limit = self.header_max_bytes
-        self.refuse(431, f"the request head is over the limit of {limit} bytes (header_bytes)")
+        self.refuse(431, f"the request head is over the limit of {limit} bytes (limits.header_kb)")
 
     def _count_silence(self) -> None:
         """Bound what the parser collects without a callback: one long field, in the head or a trailer."""
@@ -167,7 +169,7 @@ class FastProtocol(Connection):
                 self.refuse(400, "malformed HTTP request: invalid request target")
                 return
             logger.error("a request failed in the gateway's HTTP protocol", exc_info=cause)
-            self.refuse(500, "internal error of the gateway; its log has the cause")
+            self.refuse(500, INTERNAL_ERROR)
             return
         self.refuse(400, f"malformed HTTP request: {error}")
 

@@ -43,8 +43,8 @@ class RestServer:
                 lambda: FastProtocol(self._config, self._edge), host, port, backlog=self._config.backlog
             )
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise OSError(error.errno, f"the REST server cannot listen on {host}:{port}: {reason}") from error
+            reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
+            raise OSError(f"cannot serve REST on {host}:{port}: {reason}") from error
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
 

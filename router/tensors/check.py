@@ -56,7 +56,7 @@ def arrange(model: ServedModel, claims: Sequence[Claim], limits: Limits) -> list
     return order
 
 
-def outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
+def find_outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
     """Indices of the outputs that a client asks for by name; RequestError for unknown or repeated ones."""
     known = [tensor.name for tensor in model.spec.outputs]
     indices: list[int] = []
@@ -70,7 +70,7 @@ def outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
     return indices
 
 
-def data_size(claim: Claim, size: int, limits: Limits) -> None:
+def check_size(claim: Claim, size: int, limits: Limits) -> None:
     """Whether raw data of `size` bytes can be what the claim says (BYTES: not yet its elements)."""
     _bounded(claim, size, limits)
     if claim.datatype != "BYTES" and size != claim.data_bytes:
@@ -80,14 +80,14 @@ def data_size(claim: Claim, size: int, limits: Limits) -> None:
         )
 
 
-def no_extensions(what: str, parameters: Collection[str]) -> None:
+def refuse_extensions(what: str, parameters: Collection[str]) -> None:
     """RequestError where a tensor's parameters ask for what would change the answer and is not offered."""
     for name in ("shared_memory_region", "classification"):
         if name in parameters:
             raise bad_input(f"{what} asks for '{name}', an extension that this gateway does not offer")
 
 
-def count(what: str, number: int, limits: Limits) -> None:
+def check_count(what: str, number: int, limits: Limits) -> None:
     """TOO_LARGE for more tensors of a kind than `limits.tensor_count`; asked before any is looked at."""
     if number > limits.tensor_count:
         raise too_large(
@@ -148,7 +148,7 @@ def _bounded(claim: Claim, size: int, limits: Limits) -> None:
     if size > limits.tensor_bytes:
         raise too_large(
             f"input '{claim.name}': {claim.datatype} {written(claim.shape)} of {size} bytes; "
-            f"at most {limits.tensor_bytes} are accepted (limits.tensor_bytes)"
+            f"at most {limits.tensor_bytes} are accepted (limits.tensor_mb)"
         )
 
 

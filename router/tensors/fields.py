@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from router.tensors.check import Claim, count, no_extensions, outputs
+from router.tensors.check import Claim, check_count, find_outputs, refuse_extensions
 from router.tensors.decoded import Wanted
 from router.tensors.errors import bad_input
 from router.tensors.nesting import too_deep
@@ -61,10 +61,10 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Wanted
         name = _text(entry, "name", f"outputs[{index}]")
         what = f"output {quoted(name)}"
         asked = parameters(entry, what)
-        no_extensions(what, asked)
+        refuse_extensions(what, asked)
         names.append(name)
         binary.append(_flag(asked, "binary_data", default, what))
-    return tuple(map(Wanted, outputs(model, names), binary))
+    return tuple(map(Wanted, find_outputs(model, names), binary))
 
 
 def request_id(document: Object) -> str:
@@ -87,7 +87,7 @@ def _input(entry: Object, where: str) -> Input:
     what = f"input {quoted(name)}"
     claim = Claim(name, _text(entry, "datatype", what), _shape(entry, what))
     asked = parameters(entry, what)
-    no_extensions(what, asked)
+    refuse_extensions(what, asked)
     size = asked.get("binary_data_size")
     if size is None:
         if "data" not in entry:
@@ -114,7 +114,7 @@ def _entries(document: Object, key: str, limits: Limits) -> Sequence[Object]:
     entries = document.get(key)
     if not isinstance(entries, list):
         raise bad_input(f"'{key}' of the request must be a list of objects, got {_found(document, key)}")
-    count(key, len(entries), limits)
+    check_count(key, len(entries), limits)
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise bad_input(f"{key}[{index}] must be an object, got {quoted(entry)}")

@@ -10,14 +10,13 @@ from typing import Any  # the generated protobuf classes carry no types
 
 from tritonclient.grpc import service_pb2
 
-from router.tensors.check import Claim, arrange, count, data_size, no_extensions, outputs
-from router.tensors.decoded import MODEL_VERSION as MODEL_VERSION
-from router.tensors.decoded import Decoded, Wanted
+from router.tensors.check import Claim, arrange, check_count, check_size, find_outputs, refuse_extensions
+from router.tensors.decoded import MODEL_VERSION, Decoded, Wanted
 from router.tensors.elements import pack_elements
 from router.tensors.errors import bad_input
 from router.tensors.heading import Heading
 from router.tensors.parameters import read
-from router.tensors.wording import written
+from router.tensors.wording import quoted, written
 from serving.ports import Reply
 from serving.specs import Limits, ServedModel
 from serving.tensor import Tensor
@@ -43,12 +42,12 @@ _PACKED = {
 def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
     """The request; RequestError for everything that cannot be served as it stands."""
     inputs = request.inputs
-    count("inputs", len(inputs), limits)
+    check_count("inputs", len(inputs), limits)
     claims = [Claim(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
     order = arrange(model, claims, limits)
     for entry in inputs:
         if entry.parameters:
-            no_extensions(f"input '{entry.name}'", entry.parameters)
+            refuse_extensions(f"input '{entry.name}'", entry.parameters)
     raw = request.raw_input_contents
     if raw:
         _only_raw(inputs, raw)
@@ -56,7 +55,7 @@ def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
     for place in order:
         claim = claims[place]
         data = raw[place] if raw else _typed(claim, inputs[place].contents)
-        data_size(claim, len(data), limits)
+        check_size(claim, len(data), limits)
         tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
     heading = Heading(
         model,
@@ -137,11 +136,11 @@ def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[Wanted, .
     asked = request.outputs
     if not asked:
         return tuple(Wanted(index, True) for index in range(len(model.spec.outputs)))
-    count("outputs", len(asked), limits)
+    check_count("outputs", len(asked), limits)
     for entry in asked:
         if entry.parameters:
-            no_extensions(f"output '{entry.name}'", entry.parameters)
-    return tuple(Wanted(index, True) for index in outputs(model, [entry.name for entry in asked]))
+            refuse_extensions(f"output {quoted(entry.name)}", entry.parameters)
+    return tuple(Wanted(index, True) for index in find_outputs(model, [entry.name for entry in asked]))
 
 
 def _values(parameters: Any) -> Mapping[str, object]:

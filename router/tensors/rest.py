@@ -8,9 +8,8 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
-from router.tensors.check import Claim, arrange, data_size
-from router.tensors.decoded import MODEL_VERSION as MODEL_VERSION
-from router.tensors.decoded import Decoded, Wanted
+from router.tensors.check import Claim, arrange, check_size
+from router.tensors.decoded import MODEL_VERSION, Decoded, Wanted
 from router.tensors.elements import list_elements, one_element, pack_elements
 from router.tensors.errors import bad_input
 from router.tensors.heading import Heading
@@ -158,7 +157,7 @@ def _decode_parsed(body: Buffer, json_length: int, model: ServedModel, limits: L
         if entry.binary_bytes is None:
             elements = flatten(claim.name, claim.shape, entry.data)
             data: Buffer = pack_elements(claim.name, claim.datatype, claim.shape, elements, booleans=booleans)
-            data_size(claim, len(data), limits)
+            check_size(claim, len(data), limits)
         else:
             data = memoryview(body)[ends[place] - entry.binary_bytes : ends[place]]
         tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
@@ -171,7 +170,7 @@ def _ends(inputs: list[fields.Input], json_length: int, body_bytes: int, limits:
     end = json_length
     for entry in inputs:
         if entry.binary_bytes is not None:
-            data_size(entry.claim, entry.binary_bytes, limits)
+            check_size(entry.claim, entry.binary_bytes, limits)
             end += entry.binary_bytes
         ends.append(end)
     if end != body_bytes:
@@ -210,7 +209,7 @@ def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
     shape = (1, *(inferred if dim == -1 else dim for dim in tensor.shape[1:]))
     claim = Claim(tensor.name, tensor.datatype, shape)
     arrange(model, [claim], limits)
-    data_size(claim, len(data), limits)
+    check_size(claim, len(data), limits)
     wanted = tuple(Wanted(index, True) for index in range(len(spec.outputs)))
     heading = Heading(model, [claim], "", wanted, read({}, model))
     return heading.complete([Tensor(claim.name, claim.datatype, shape, data)])

@@ -99,7 +99,7 @@ class Control:
     def worker_ready(self, slice_name: str, now_us: int) -> Sequence[Command]:
         """A worker process answers: load what is wanted there."""
         record = self.slices[slice_name]
-        record.status, record.since_us = WorkerStatus.READY, now_us
+        record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
         return self._then(now_us, [self._load(record, replica) for replica in record.replicas.values()])
 
     def worker_lost(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
@@ -128,6 +128,7 @@ class Control:
         `cost`: microseconds that loading took, bytes of memory that it holds.
         """
         record = self.slices[slice_name]
+        record.heard_us = now_us
         replica = record.replicas[replica_id]
         (replica.load_us, replica.memory_bytes), replica.failures, replica.reason = cost, 0, ""
         replica.status = ReplicaStatus.MEASURING if replica.profile is None else ReplicaStatus.READY
@@ -139,6 +140,7 @@ class Control:
     def replica_failed(self, slice_name: str, replica_id: int, reason: str, now_us: int) -> Sequence[Command]:
         """A replica could not be loaded or measured: tried again after a back-off."""
         record = self.slices[slice_name]
+        record.heard_us = now_us
         replica = record.replicas[replica_id]
         commands: list[Command] = []
         if replica.status is ReplicaStatus.READY:  # it failed on its own sample
@@ -156,7 +158,7 @@ class Control:
         """The measurement under way on a slice is done; `batch`: its rows and size."""
         record = self.slices[slice_name]
         replica = record.replicas.get(record.measuring)
-        record.measuring = 0
+        record.measuring, record.heard_us = 0, now_us
         if replica is None:
             return ()
         replica.sweep.take(*batch, latencies_us)
@@ -176,17 +178,21 @@ class Control:
             record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
             if record.retry_us <= now_us:
                 commands.append(self._start_worker(record, now_us))
-            if record.status is WorkerStatus.STARTING and now_us >= self._startup_end_us(record):
-                record.since_us = now_us
-                commands.append(EndWorker(name, f"it did not start within {self._limits.startup_s:g} s"))
-            if record.status is WorkerStatus.READY:
-                commands += [
+            reason, due_us = self._overdue(record)
+            if due_us <= now_us:
+                record.heard_us = now_us  # said once; again only after as long a time
+                commands.append(EndWorker(name, reason))
+            elif record.status is WorkerStatus.READY:
+                orders: list[Command] = [
                     self._load(record, replica)
                     for replica in record.replicas.values()
                     if replica.retry_us <= now_us
                 ]
                 if record.idle_ticks >= REFINE_IDLE_TICKS:
-                    commands += self._refine(record)
+                    orders += self._refine(record)
+                if orders:
+                    record.heard_us = now_us
+                commands += orders
         return self._then(now_us, commands)
 
     # steps
@@ -195,9 +201,7 @@ class Control:
         """Commands, after setting the next tick."""
         due = [NEVER_US]
         for record in self.slices.values():
-            due.append(record.retry_us)
-            if record.status is WorkerStatus.STARTING:
-                due.append(self._startup_end_us(record))
+            due += [record.retry_us, self._overdue(record)[1]]
             if record.status is WorkerStatus.READY:
                 due += [replica.retry_us for replica in record.replicas.values()]
                 if not record.measuring and self._refinable(record):
@@ -207,10 +211,24 @@ class Control:
 
     def _start_worker(self, record: SliceRecord, now_us: int) -> StartWorker:
         record.status, record.since_us, record.retry_us = WorkerStatus.STARTING, now_us, NEVER_US
+        record.heard_us = now_us
         return StartWorker(record.spec.name)
 
-    def _startup_end_us(self, record: SliceRecord) -> int:
-        return record.since_us + int(self._limits.startup_s * 1e6)
+    def _overdue(self, record: SliceRecord) -> tuple[str, int]:
+        """What the worker is to be ended for, and when: what it was told to do takes too long."""
+        startup_s, stall_us = self._limits.startup_s, self._limits.stall_us
+        if record.status is WorkerStatus.STARTING:
+            return f"it did not start within {startup_s:g} s", record.heard_us + int(startup_s * 1e6)
+        for replica in record.replicas.values():
+            what = f"{replica.model} {replica.variant}"
+            if replica.status is ReplicaStatus.LOADING:  # they load in this order
+                reason = f"{what} did not load within {startup_s:g} s"
+                return reason, record.heard_us + int(startup_s * 1e6)
+            if record.measuring == replica.id:
+                if replica.status is ReplicaStatus.MEASURING:  # its budget is at most the sweep's
+                    stall_us += int(self._limits.sweep_s * 1e6)
+                return f"{what} was measured for over {stall_us / 1e6:g} s", record.heard_us + stall_us
+        return "", NEVER_US
 
     @staticmethod
     def _load(record: SliceRecord, replica: ReplicaRecord) -> LoadReplica:

@@ -55,7 +55,8 @@ class SliceRecord:
     replicas: dict[int, ReplicaRecord] = field(default_factory=dict)
     status: WorkerStatus = WorkerStatus.STOPPED
     reason: str = ""
-    since_us: int = 0
+    since_us: int = 0  # of the status
+    heard_us: int = 0  # when the worker last answered, or was told to start, load or measure
     retry_us: int = NEVER_US
     failures: int = 0
     restarts: int = 0

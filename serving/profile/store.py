@@ -6,6 +6,7 @@ A damaged, foreign or outdated file is named in `problems` and otherwise treated
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +45,8 @@ class ProfileStore:
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {"schema": SCHEMA} | asdict(profile)
         del content["source"]
-        scratch = path.with_suffix(f".{os.getpid()}.part")
+        # Its own name: another slice of the same kind may store the same variant at this moment.
+        scratch = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
         scratch.write_text(json.dumps(content, indent=1) + "\n")
         scratch.replace(path)
         return path

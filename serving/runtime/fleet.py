@@ -5,7 +5,9 @@ carried out after the call has returned.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from serving.control.commands import (
     Command,
@@ -19,13 +21,16 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.profile.curve import Latency
+from serving.profile.curve import Latency, Profile
 from serving.profile.store import ProfileStore
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
-from serving.runtime.link import BatchResult, Link
+from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
+from serving.worker.batches import BatchResult
+
+logger = logging.getLogger(__name__)
 
 
 class Fleet:
@@ -125,8 +130,8 @@ class Fleet:
             match command:
                 case StartWorker(slice=name):
                     self._start(name)
-                case EndWorker(slice=name):
-                    self._supervisor.kill(name)
+                case EndWorker(slice=name, reason=reason):
+                    self._supervisor.kill(name, f"was ended: {reason}")
                 case LoadReplica(slice=name, replica=replica, model=model, variant=variant):
                     self._links[name].load(replica, self._gateway.models[model].spec, variant)
                 case Measure(slice=name, replica=replica, measurement=wanted):
@@ -141,10 +146,22 @@ class Fleet:
                 case Withdraw(slice=name, reason=reason):
                     self._gateway.slice_down(name, reason)
                 case KeepProfile(profile=profile):
-                    asyncio.get_running_loop().run_in_executor(None, self._store.write_local, profile)
+                    self._keep(profile)
         self._alarm.set(self.control.wake_us, now)
         self.on_change()
+
+    def _keep(self, profile: Profile) -> None:
+        # In a thread: a slow disk must not hold up the event loop.
+        writing = asyncio.get_running_loop().run_in_executor(None, self._store.write_local, profile)
+        writing.add_done_callback(_report_unkept)
 
     def _start(self, name: str) -> None:
         if self._tasks is not None:
             self._tasks.create_task(self._supervisor.start(self.control.slices[name].spec))
+
+
+def _report_unkept(writing: asyncio.Future[Path]) -> None:
+    """A profile that cannot be stored costs a measurement at the next start, nothing now."""
+    error = None if writing.cancelled() else writing.exception()
+    if error is not None:
+        logger.warning("a measured profile could not be stored: %s", error)

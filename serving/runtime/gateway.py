@@ -4,6 +4,7 @@ It decides nothing. Every event is one synchronous call of the scheduler; its co
 after the call has returned.
 """
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -12,7 +13,7 @@ from serving.ports import Call, Reply
 from serving.profile.curve import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
-from serving.runtime.link import BatchResult, Link
+from serving.runtime.link import Link
 from serving.runtime.payloads import Pending, gather, scatter
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
 from serving.scheduler.requests import Request
@@ -21,6 +22,9 @@ from serving.scheduler.slices import Replica
 from serving.specs import Limits, ServedModel
 from serving.tensor import ANY
 from serving.vocabulary import COMPLETED, MODEL_ERROR, Outcome
+from serving.worker.batches import BatchResult
+
+logger = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
@@ -222,7 +226,10 @@ class Gateway:
             reply.queue_us = request.started_us - request.arrived_us
         latency_us = now - request.arrived_us
         self._observer.request_done(request.model, reply.outcome, request.rows, latency_us, within)
-        pending.deliver(reply)
+        try:
+            pending.deliver(reply)
+        except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
+            logger.exception("an answer of %s could not be delivered", request.model)
 
 
 class _Lanes:

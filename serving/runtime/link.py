@@ -15,7 +15,6 @@ from serving.worker.batches import (
     NEVER_SHARE,
     SHARED,
     BatchInput,
-    BatchOutput,
     BatchResult,
     pack_run,
     unpack_failed,
@@ -39,12 +38,10 @@ from serving.worker.wire import (
     PAYLOAD_BYTES_MAX,
     Frame,
     FrameBuffer,
-    Kind,
+    FrameKind,
     ProtocolError,
     gather_bytes,
 )
-
-__all__ = ["BatchInput", "BatchOutput", "BatchResult", "Link", "LinkEvents", "WorkerProcess"]
 
 EXIT_WAIT_S: Final = 1.0
 """A process and its connection end together, in either order; how long the second may take."""
@@ -128,13 +125,13 @@ class Link(asyncio.BufferedProtocol):
         self._connection_ended = False
         self._exit: str | None = None if process else "its connection was closed"
         self._exit_timer: asyncio.TimerHandle | None = None
-        self._handlers: dict[Kind, Callable[[Frame], None]] = {
-            Kind.RESULT: self._on_result,
-            Kind.FAILED: self._on_failed,
-            Kind.HELLO: self._on_hello,
-            Kind.LOADED: self._on_loaded,
-            Kind.LOAD_FAILED: self._on_load_failed,
-            Kind.MEASURED: self._on_measured,
+        self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
+            FrameKind.RESULT: self._on_result,
+            FrameKind.FAILED: self._on_failed,
+            FrameKind.HELLO: self._on_hello,
+            FrameKind.LOADED: self._on_loaded,
+            FrameKind.LOAD_FAILED: self._on_load_failed,
+            FrameKind.MEASURED: self._on_measured,
         }
 
     # ---- orders; after `close` or the worker's end they do nothing: `worker_lost` says it all
@@ -191,10 +188,11 @@ class Link(asyncio.BufferedProtocol):
             self._outgoing.write_eof()
             self._outgoing = None
 
-    def kill(self) -> None:
-        """End the worker now; `worker_lost` follows."""
+    def kill(self, reason: str = "") -> None:
+        """End the worker now; `worker_lost` follows, with the reason where there is one."""
         if self.ended.is_set():
             return
+        self._fault = self._fault or reason
         if self._process is not None:
             self._process.kill()
         elif self._transport is not None:
@@ -215,7 +213,7 @@ class Link(asyncio.BufferedProtocol):
                 handler = self._handlers.get(frame.kind)
                 if handler is None:
                     raise ProtocolError(f"a worker sends no {frame.kind.name} frames")
-                if self._hello is None and frame.kind is not Kind.HELLO:
+                if self._hello is None and frame.kind is not FrameKind.HELLO:
                     raise ProtocolError(f"its first frame is {frame.kind.name}, expected HELLO")
                 handler(frame)
         except ProtocolError as error:
@@ -227,7 +225,7 @@ class Link(asyncio.BufferedProtocol):
         self._settle()
 
     def exited(self, how: str) -> None:
-        """The process is gone and reaped; `how` in words, like "killed by SIGKILL"."""
+        """The process is gone and reaped; `how` in words, like "was killed by SIGKILL"."""
         self._exit = how
         self._settle()
 

@@ -7,10 +7,10 @@ to the worker: a batch's input is the list of its requests' buffers.
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.ports import Call, Reply
-from serving.runtime.link import BatchInput, BatchOutput
 from serving.scheduler.requests import Piece
 from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
+from serving.worker.batches import BatchInput, BatchOutput
 
 
 class Pending:

@@ -39,7 +39,7 @@ class _Child:
         code = self._popen.wait()
         os.close(self.pidfd)
         self.pidfd = -1
-        return f"exited with {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        return f"exited with {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
 
 class Supervisor:
@@ -69,11 +69,11 @@ class Supervisor:
         loop.add_reader(child.pidfd, self._reap, loop, child, link)
         await loop.create_unix_connection(lambda: link, sock=ours)
 
-    def kill(self, slice_name: str) -> None:
-        """End the slice's worker now, ready or not; `worker_lost` follows."""
+    def kill(self, slice_name: str, reason: str) -> None:
+        """End the slice's worker now, ready or not; `worker_lost` follows, with the reason."""
         for link in self._links:
             if link.slice == slice_name:
-                link.kill()
+                link.kill(reason)
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End all workers: they may finish their batch within `grace_s`, then they are killed.
@@ -110,8 +110,9 @@ def _spawn(spec: SliceSpec) -> tuple[socket.socket, _Child, tuple[SharedArea, Sh
         areas += [SharedArea.create(f"penstock-{spec.name}-{way}") for way in ("requests", "answers")]
         fds = (theirs.fileno(), areas[0].fd, areas[1].fd)
         command = [
-            sys.executable, "-m", "serving.worker", "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}",
-            "--slice", spec.name, "--cores", ",".join(map(str, spec.cores)), "--threads", str(spec.threads),
+            sys.executable, "-P", "-m", "serving.worker", "--slice", spec.name,
+            "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}",
+            "--cores", ",".join(map(str, spec.cores)), "--threads", str(spec.threads),
         ]  # fmt: skip
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
             command, stdin=subprocess.DEVNULL, pass_fds=fds, env=_environment(spec), start_new_session=True
@@ -127,7 +128,8 @@ def _spawn(spec: SliceSpec) -> tuple[socket.socket, _Child, tuple[SharedArea, Sh
 
 
 def _environment(spec: SliceSpec) -> dict[str, str]:
-    """The gateway's own, with this very code first on the path and the slice's threads for every pool."""
+    """The gateway's own, with this very code first on the path (`-P`: not the working directory, whose files
+    could be named as modules are) and the slice's threads for every pool."""
     paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,

@@ -2,7 +2,8 @@
 
 Rules: every instant comes in as `now_us`; nothing here awaits, logs, reads a clock or sees a payload; each
 event returns commands, which the driver carries out after the call. `wake_us` says when `wake` is due.
-Every request that `arrive` is told of is answered exactly once.
+Every request that `arrive` is told of is answered exactly once. Batches come before answers in what an event
+returns: an answer may be the occasion for its recipient to cancel a request of such a batch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,7 @@ from serving.policy.arbitration import most_urgent
 from serving.policy.batching.catalogue import create_policy
 from serving.policy.batching.seam import BatchReport, Choice
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
-from serving.scheduler.lanes import Queue
+from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.slices import Replica, Slice, SliceQueue
 from serving.specs import Limits, ServedModel
@@ -280,7 +281,8 @@ class Scheduler:
         return batches
 
     def _dispatch(self, live: Slice, here: SliceQueue, choice: Choice, now_us: int) -> RunBatch:
-        lane = next(lane for lane in here.queue.lanes if lane is choice.lane)
+        lane = choice.lane
+        assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
         pieces = here.queue.take(lane, choice.count)
         self._batch_count += 1
         batch = RunBatch(self._batch_count, live.name, pieces, choice.rows)

@@ -15,7 +15,7 @@ import orjson
 from serving.specs import Parameters, ParameterValue
 from serving.tensor import DATATYPES, ITEM_BYTES, Buffer
 from serving.worker.shared import SharedArea
-from serving.worker.wire import Frame, Kind, ProtocolError, pack_frame
+from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
 SHARED: Final = 1
 """Flag: the payload lies at the start of the sender's shared area, not in the frame."""
@@ -142,7 +142,7 @@ def pack_run(
         parts.append(_TENSOR.pack(_CODES[entry.datatype], len(dims), count))
         parts.append(_DIMS[len(dims)].pack(*dims))
     parts.append(values)
-    return pack_frame(Kind.RUN, b"".join(parts), 0 if order[4] & SHARED else sum(byte_counts))
+    return pack_frame(FrameKind.RUN, b"".join(parts), 0 if order[4] & SHARED else sum(byte_counts))
 
 
 def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
@@ -175,7 +175,7 @@ def pack_result(
         parts.append(_DIMS[len(output.dims)].pack(*output.dims))
         if output.datatype == "BYTES":
             parts.append(struct.pack(f"<{len(output.row_bytes)}I", *output.row_bytes))
-    return pack_frame(Kind.RESULT, b"".join(parts), 0 if batch[4] & SHARED else payload_bytes)
+    return pack_frame(FrameKind.RESULT, b"".join(parts), 0 if batch[4] & SHARED else payload_bytes)
 
 
 def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
@@ -210,7 +210,7 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
 
 def pack_failed(batch_id: int, message: str) -> bytes:
     text = message[:MESSAGE_CHARS_MAX].encode(errors="replace")
-    return pack_frame(Kind.FAILED, _FAILED.pack(batch_id, len(text)) + text)
+    return pack_frame(FrameKind.FAILED, _FAILED.pack(batch_id, len(text)) + text)
 
 
 def unpack_failed(frame: Frame) -> tuple[int, str]:

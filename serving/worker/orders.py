@@ -10,7 +10,7 @@ import orjson
 
 from serving.specs import ModelSpec, ParameterValue, TensorSpec
 from serving.worker.batches import MESSAGE_CHARS_MAX
-from serving.worker.wire import Frame, Kind, ProtocolError, pack_frame
+from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
 JsonObject = dict[str, object]
 _T = TypeVar("_T")
@@ -70,7 +70,7 @@ class MeasureOrder:
 
 def pack_load(order: LoadOrder) -> bytes:
     return pack_frame(
-        Kind.LOAD,
+        FrameKind.LOAD,
         orjson.dumps(
             {
                 "replica": order.replica,
@@ -106,7 +106,9 @@ def unpack_load(frame: Frame) -> LoadOrder:
 
 def pack_hello(shared: bool, versions: dict[str, str]) -> bytes:
     about = {"python": platform.python_version(), **versions}
-    return pack_frame(Kind.HELLO, orjson.dumps({"pid": os.getpid(), "shared": shared, "versions": about}))
+    return pack_frame(
+        FrameKind.HELLO, orjson.dumps({"pid": os.getpid(), "shared": shared, "versions": about})
+    )
 
 
 def unpack_hello(frame: Frame) -> Hello:
@@ -117,7 +119,7 @@ def unpack_hello(frame: Frame) -> Hello:
 
 def pack_loaded(replica: int, load_us: int, memory_bytes: int) -> bytes:
     found = {"replica": replica, "load_us": load_us, "memory_bytes": memory_bytes}
-    return pack_frame(Kind.LOADED, orjson.dumps(found))
+    return pack_frame(FrameKind.LOADED, orjson.dumps(found))
 
 
 def unpack_loaded(frame: Frame) -> tuple[int, int, int]:
@@ -128,7 +130,7 @@ def unpack_loaded(frame: Frame) -> tuple[int, int, int]:
 
 def pack_load_failed(replica: int, message: str) -> bytes:
     text = message[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()  # orjson refuses lone surrogates
-    return pack_frame(Kind.LOAD_FAILED, orjson.dumps({"replica": replica, "message": text}))
+    return pack_frame(FrameKind.LOAD_FAILED, orjson.dumps({"replica": replica, "message": text}))
 
 
 def unpack_load_failed(frame: Frame) -> tuple[int, str]:
@@ -138,7 +140,7 @@ def unpack_load_failed(frame: Frame) -> tuple[int, str]:
 
 
 def pack_unload(replica: int) -> bytes:
-    return pack_frame(Kind.UNLOAD, orjson.dumps({"replica": replica}))
+    return pack_frame(FrameKind.UNLOAD, orjson.dumps({"replica": replica}))
 
 
 def unpack_unload(frame: Frame) -> int:
@@ -147,7 +149,7 @@ def unpack_unload(frame: Frame) -> int:
 
 def pack_measure(order: MeasureOrder) -> bytes:
     found = {name: getattr(order, name) for name in MeasureOrder.__slots__}
-    return pack_frame(Kind.MEASURE, orjson.dumps(found))
+    return pack_frame(FrameKind.MEASURE, orjson.dumps(found))
 
 
 def unpack_measure(frame: Frame) -> MeasureOrder:
@@ -160,7 +162,7 @@ def unpack_measure(frame: Frame) -> MeasureOrder:
 
 def pack_measured(order: MeasureOrder, latencies_us: list[int]) -> bytes:
     found = {"replica": order.replica, "rows": order.rows, "size": order.size, "latencies_us": latencies_us}
-    return pack_frame(Kind.MEASURED, orjson.dumps(found))
+    return pack_frame(FrameKind.MEASURED, orjson.dumps(found))
 
 
 def unpack_measured(frame: Frame) -> tuple[int, int, int, list[int]]:

@@ -30,7 +30,7 @@ from serving.worker.orders import (
 )
 from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
-from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, Kind, ProtocolError, gather_bytes
+from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 
 _IOV_MAX = 512  # buffers of one sendmsg; Linux takes 1024
 
@@ -47,11 +47,11 @@ class Worker:
         self._backend = backend
         self._replicas: dict[int, Replica] = {}
         self._frames = FrameBuffer()
-        self._handlers: dict[Kind, Callable[[Frame], None]] = {
-            Kind.RUN: self._run,
-            Kind.LOAD: self._load,
-            Kind.UNLOAD: self._unload,
-            Kind.MEASURE: self._measure,
+        self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
+            FrameKind.RUN: self._run,
+            FrameKind.LOAD: self._load,
+            FrameKind.UNLOAD: self._unload,
+            FrameKind.MEASURE: self._measure,
         }
 
     def serve(self) -> None:

@@ -45,7 +45,9 @@ class ProtocolError(Exception):
     """The other side sent what no correct peer sends; the text says what, for the operator."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
+    """What a frame says; the numbers are the wire's."""
+
     HELLO = 1
     LOAD = 2
     LOADED = 3
@@ -58,18 +60,18 @@ class Kind(IntEnum):
     MEASURED = 10
 
 
-_KINDS = {kind.value: kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in FrameKind}
 
 
 class Frame(NamedTuple):
     """One frame; both views lie in the receive buffer and die with the next `FrameBuffer.space`."""
 
-    kind: Kind
+    kind: FrameKind
     meta: memoryview
     payload: memoryview
 
 
-def pack_frame(kind: Kind, meta: Buffer, payload_bytes: int = 0) -> bytes:
+def pack_frame(kind: FrameKind, meta: Buffer, payload_bytes: int = 0) -> bytes:
     """Header and metadata of a frame; the caller sends `payload_bytes` of payload right behind it."""
     padding = -len(meta) % _ALIGNMENT
     head = HEADER.pack(MAGIC, VERSION, kind, len(meta) + padding, payload_bytes)

@@ -1,6 +1,8 @@
 """How `penstock serve` starts, is disturbed and ends, seen from outside."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -83,6 +85,24 @@ def test_a_signal_drains_ready_turns_false_accepted_requests_are_answered_exit_0
     asking.join()
     assert [status for status, _ in answers] == [200]
     assert "penstock has ended\n" in gateway.output
+
+
+def test_a_second_signal_ends_the_gateway_at_once_with_1(gateway: GatewayProcess) -> None:
+    asking = threading.Thread(target=lambda: ask_and_lose(gateway))
+    asking.start()
+    while b'"open_requests":0' in gateway.get("/v2/status")[1]:
+        time.sleep(0.02)
+    gateway.process.send_signal(signal.SIGINT)
+    while "draining" not in gateway.output:
+        time.sleep(0.02)
+    assert gateway.stop(signal.SIGINT) == 1
+    asking.join()
+    assert gateway.output.endswith("penstock ends at once\n")
+
+
+def ask_and_lose(gateway: GatewayProcess) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        gateway.post("/v2/models/identity/infer", identity(20_000))
 
 
 def test_no_worker_outlives_a_gateway_that_is_killed(gateway: GatewayProcess) -> None:

@@ -150,6 +150,33 @@ def test_a_worker_that_never_says_hello_is_ended() -> None:
     assert only(control.tick(control.wake_us, ()), EndWorker)
 
 
+def test_a_worker_that_hangs_in_a_load_is_ended_with_the_model_named() -> None:
+    control = control_of(served(model_spec(variants=("a", "b"))))
+    control.start(0)
+    loads = only(control.worker_ready("s", 10), LoadReplica)
+    control.replica_loaded("s", loads[0].replica, (5, 7), 20)
+    due_us = 20 + int(LIMITS.startup_s * 1e6)
+    assert not only(control.tick(due_us - 1, ()), EndWorker)
+    assert control.wake_us == due_us
+    assert "m b did not load" in only(control.tick(due_us, ()), EndWorker)[0].reason
+
+
+def test_a_worker_that_hangs_in_its_first_measurement_is_ended_with_the_model_named() -> None:
+    control = control_of(served(), known=False)
+    assert only(bring_up(control), Measure)
+    assert control.wake_us == LIMITS.stall_us + LIMITS.sweep_s * 1e6
+    assert "m a was measured" in only(control.tick(control.wake_us, ()), EndWorker)[0].reason
+
+
+def test_a_worker_that_hangs_in_a_refinement_keeps_requests_waiting_no_longer_than_a_stall() -> None:
+    control = control_of(served(), known=False)
+    answer_measurements(control, bring_up(control), row_us=100)
+    while not only(control.tick(7, ("s",)), Measure):
+        pass
+    assert control.wake_us == 7 + LIMITS.stall_us
+    assert only(control.tick(control.wake_us, ()), EndWorker)
+
+
 def test_a_failed_load_is_said_and_tried_again() -> None:
     control = control_of(served())
     control.start(0)

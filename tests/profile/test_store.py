@@ -1,6 +1,7 @@
 """What the store promises: what was written is read, the committed first; damage is named, never raised."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from pathlib import Path
 from typing import Any  # JSON has no narrower type in the standard library
@@ -62,6 +63,14 @@ def without_source(profile: Profile | None) -> tuple[object, ...]:
     assert profile is not None
     return (profile.model, profile.variant, profile.device_kind, profile.points, profile.load_us,
             profile.memory_bytes)  # fmt: skip
+
+
+def test_two_slices_of_one_kind_may_store_the_same_variant_at_once(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    with ThreadPoolExecutor(2) as slices:
+        kept = list(slices.map(store.write_local, [PROFILE] * 200))
+    assert [path.name for path in kept[0].parent.iterdir()] == ["m.a.json"]
+    assert without_source(store.read(KIND, "m", "a")) == without_source(PROFILE)
 
 
 @given(profiles)

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import grpc
 import orjson
 import pytest
@@ -30,6 +33,16 @@ def test_every_outcome_has_its_one_answer() -> None:
 def test_an_outcome_is_the_same_verdict_over_rest_and_grpc(outcome: Outcome) -> None:
     status, code = CODES[outcome.reason.value]
     assert ANSWERS[outcome][:2] == (status, grpc.StatusCode[code])
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+)[^|]* \| (\d+) \| (\w+) \|$", text, re.MULTILINE)
+    assert [(reason, kind, int(status), code) for reason, kind, status, code in rows] == [
+        (outcome.reason.value, outcome.kind.value, *CODES[outcome.reason.value])
+        for outcome in ALL_OUTCOMES
+        if outcome != COMPLETED
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The gRPC edge against real clients: tritonclient (blocking and asyncio) and plain grpc."""
 
 import asyncio
+import gc
 from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
@@ -12,11 +13,13 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from router.rpc import SERVICE, RpcServer
+from router.tensors.decoded import Decoded
 from serving.ports import Call, Reply
 from serving.specs import Limits
 from serving.vocabulary import (
     BAD_INPUT,
     COMPLETED,
+    DEADLINE_QUEUED,
     MODEL_ERROR,
     QUEUE_FULL,
     UNKNOWN_MODEL,
@@ -133,6 +136,23 @@ async def test_an_outcome_without_a_sentence_gets_that_of_the_table() -> None:
     async with serve(Core(lambda call: Reply(QUEUE_FULL))) as edge:
         _, details = await error_of(edge.infer(simple_request()))
     assert "queue" in details
+
+
+@pytest.mark.parametrize("rows", [b"\0" * 64, b"\0" * 60], ids=["late", "bad input"])
+async def test_a_call_that_ends_in_an_error_does_not_keep_its_request(rows: bytes) -> None:
+    gc.collect()
+    gc.disable()  # what grpc keeps of an aborted call is a cycle, which waits for the collector
+    try:
+        async with serve(Core(lambda _: Reply(DEADLINE_QUEUED))) as edge:
+            request = simple_request()
+            request.raw_input_contents[0] = rows
+            with pytest.raises(grpc.aio.AioRpcError):
+                await edge.infer(request)
+            del request
+            kinds = {type(each) for each in gc.get_objects()}
+        assert not kinds & {Decoded, service_pb2.ModelInferRequest}
+    finally:
+        gc.enable()
 
 
 async def test_a_bug_is_an_internal_error_that_only_the_log_explains(

@@ -218,6 +218,18 @@ async def test_an_endless_head_is_cut_off_and_the_next_scrape_answered() -> None
     await server.stop()
 
 
+async def test_stopping_ends_what_is_connected_and_leaves_no_task_behind() -> None:
+    server = MetricsServer(new())
+    port = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert b"200 OK" in await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")  # accepted after the other
+    await server.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+
+
 async def test_a_taken_port_is_an_error_that_names_it() -> None:
     server = MetricsServer(new())
     port = await server.start("127.0.0.1", 0)

@@ -3,8 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from serving.runtime.link import BatchResult, Link
+from serving.runtime.link import Link
 from serving.specs import ModelSpec, TensorSpec, VariantSpec
+from serving.worker.batches import BatchResult
 
 PATIENCE_S = 30.0
 

@@ -190,6 +190,7 @@ async def test_a_stopped_worker_is_replaced_after_the_stall_limit(tmp_path: Path
         os.kill(pid, signal.SIGSTOP)
         reply = await here.submit(here.add(1))[1]
         assert reply.outcome is WORKER_LOST
+        assert reply.detail == "the worker of slice s was ended: a simple batch of 1 rows ran for over 0.3 s"
         await here.until(lambda: here.gateway.ready)
         assert (await here.submit(here.add(1))[1]).outcome is COMPLETED
 
@@ -219,3 +220,53 @@ async def test_with_a_delay_requests_wait_for_company(tmp_path: Path) -> None:
         assert [reply.batch_rows for reply in replies] == [2, 2]
         assert replies[0].queue_us >= 30_000
         assert all(reply.outcome.kind is Kind.COMPLETED for reply in replies)
+
+
+async def test_a_profile_that_cannot_be_stored_is_said_and_nothing_else_happens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "profiles"
+    blocked.write_text("a file where the folder would be")
+    async with house(blocked) as here:
+        _, answered = here.submit(here.add(2))
+        assert (await answered).outcome is COMPLETED
+    assert "a measured profile could not be stored" in caplog.text
+    assert str(blocked) in caplog.text
+
+
+async def test_an_edge_that_fails_to_deliver_costs_no_one_else_an_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(reply: Reply) -> None:
+        raise RuntimeError("the edge is broken")
+
+    async with house(tmp_path, batching=BatchingSpec("static", 2, 20_000)) as here:
+        here.gateway.submit(here.add(1), fail)
+        _, answered = here.submit(here.add(1, seed=5))  # in the same batch
+        reply = await answered
+        assert (reply.outcome, reply.batch_rows) == (COMPLETED, 2)
+        _, after = here.submit(here.add(1))
+        assert (await after).outcome is COMPLETED
+        assert here.gateway.open_requests == 0
+    assert "the edge is broken" in caplog.text
+
+
+async def test_an_answer_may_be_the_occasion_to_submit_and_to_cancel(tmp_path: Path) -> None:
+    async with house(tmp_path, batching=BatchingSpec("static", 2, 20_000)) as here:
+        told: list[Reply] = []
+        next_one: list[asyncio.Future[Reply]] = []
+
+        def deliver(reply: Reply) -> None:
+            told.append(reply)
+            here.gateway.cancel(later_id)
+            here.gateway.cancel(beside_id)  # its answer is on its way: the next of the same batch
+            next_one.append(here.submit(here.add(1, seed=9))[1])
+
+        here.gateway.submit(here.add(1), deliver)
+        beside_id, beside = here.submit(here.add(1))
+        later_id, later = here.submit(here.delay(5000))
+        assert (await beside).outcome is COMPLETED
+        assert (await later).outcome is CLIENT_GONE
+        assert (await next_one[0]).outcome is COMPLETED
+        assert [reply.outcome for reply in told] == [COMPLETED]
+        assert here.gateway.open_requests == 0

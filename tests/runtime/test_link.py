@@ -8,11 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from serving.runtime.link import BatchInput, Link
+from serving.runtime.link import Link
 from serving.specs import ModelSpec
-from serving.worker.batches import EncodedOutput, pack_failed, pack_result
+from serving.worker.batches import BatchInput, EncodedOutput, pack_failed, pack_result
 from serving.worker.orders import MeasureOrder, pack_hello, pack_load_failed, pack_loaded, pack_measured
-from serving.worker.wire import PAYLOAD_BYTES_MAX, Kind, pack_frame
+from serving.worker.wire import PAYLOAD_BYTES_MAX, FrameKind, pack_frame
 from tests.runtime.recorder import Recorder, model_spec
 
 HELLO = pack_hello(False, {})
@@ -73,12 +73,12 @@ def answer(batch_id: int = 5, rows: int = 1, datatype: str = "FP32", dims: tuple
         ([HELLO, b"Pk\x09" + bytes(20)], "speaks wire version 9"),
         ([pack_loaded(1, 1, 1)], "first frame is LOADED, expected HELLO"),
         ([HELLO, HELLO], "a second HELLO"),
-        ([HELLO, pack_frame(Kind.RUN, b"")], "a worker sends no RUN frames"),
-        ([HELLO, pack_frame(Kind.LOADED, b"[1,2]")], "no JSON object"),
-        ([HELLO, pack_frame(Kind.RESULT, b"short")], "RESULT frame cannot be read"),
+        ([HELLO, pack_frame(FrameKind.RUN, b"")], "a worker sends no RUN frames"),
+        ([HELLO, pack_frame(FrameKind.LOADED, b"[1,2]")], "no JSON object"),
+        ([HELLO, pack_frame(FrameKind.RESULT, b"short")], "RESULT frame cannot be read"),
         ([HELLO, answer(77)], "batch 77, which it does not have"),
         ([HELLO, pack_failed(77, "x")], "batch 77, which it does not have"),
-        ([pack_frame(Kind.HELLO, orjson.dumps({"pid": "x"}))], "'versions'"),
+        ([pack_frame(FrameKind.HELLO, orjson.dumps({"pid": "x"}))], "'versions'"),
     ],
 )
 async def test_a_worker_that_talks_garbage_is_given_up_once_with_the_reason(

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.runtime.link import BatchInput, Link
+from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
 from serving.tensor import ANY, DATATYPES, ITEM_BYTES
+from serving.worker.batches import BatchInput
 from serving.worker.wire import INLINE_BYTES_MAX
 from tests.runtime.recorder import Recorder, model_spec, write_model
 
@@ -150,7 +151,7 @@ async def test_a_killed_worker_is_lost_once_and_says_how(crew: Crew, tmp_path: P
     await crew.load(model_spec(write_model(tmp_path / "m", ECHO), {"X": "FP32"}, {"Y": "FP32"}))
     os.kill(crew.link.pid, signal.SIGKILL)
     crew.link.run(1, 1, 1, fp32(1), ())
-    assert await crew.heard.hear_lost() == "killed by SIGKILL"
+    assert await crew.heard.hear_lost() == "was killed by SIGKILL"
 
 
 async def test_a_model_that_ends_the_process_is_a_lost_worker(crew: Crew, tmp_path: Path) -> None:
@@ -181,7 +182,7 @@ async def test_a_stopped_worker_blocks_nothing_and_can_be_killed(crew: Crew, tmp
     await asyncio.sleep(0)
     assert time.monotonic() - started < 1
     crew.link.kill()
-    assert await crew.heard.hear_lost() == "killed by SIGKILL"
+    assert await crew.heard.hear_lost() == "was killed by SIGKILL"
 
 
 async def test_a_closed_worker_finishes_its_batch_before_it_exits(crew: Crew, tmp_path: Path) -> None:
@@ -206,6 +207,19 @@ async def test_cores_that_are_not_there_end_the_worker_with_a_reason(
     await supervisor.stop()
 
 
+async def test_files_of_the_working_directory_are_no_modules_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("serving", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    heard = Recorder()
+    supervisor = Supervisor(heard)
+    await supervisor.start(SliceSpec("s", ()))
+    await heard.hear("ready")
+    await supervisor.stop()
+
+
 async def test_a_worker_that_cannot_be_started_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     heard = Recorder()
@@ -216,7 +230,7 @@ async def test_a_worker_that_cannot_be_started_is_lost(monkeypatch: pytest.Monke
 GATEWAY = """
 import asyncio, sys
 from pathlib import Path
-from serving.runtime.link import BatchInput
+from serving.worker.batches import BatchInput
 from serving.runtime.supervisor import Supervisor
 from serving.specs import SliceSpec
 from tests.runtime.recorder import Recorder, model_spec

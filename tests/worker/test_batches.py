@@ -24,7 +24,7 @@ from serving.worker.batches import (
     unpack_run,
 )
 from serving.worker.shared import SharedArea
-from serving.worker.wire import HEADER, Frame, FrameBuffer, Kind, ProtocolError
+from serving.worker.wire import HEADER, Frame, FrameBuffer, FrameKind, ProtocolError
 
 parameters = st.dictionaries(
     st.text(max_size=5),
@@ -122,7 +122,7 @@ def test_spoilt_metadata_is_an_error_or_some_other_batch_but_never_a_crash(
         meta[data.draw(st.integers(0, len(meta) - 1))] = data.draw(st.integers(0, 255))
     spoilt = bytes(meta[: data.draw(st.integers(0, len(meta)))])
     with suppress(ProtocolError):
-        unpack(Frame(Kind.RUN, memoryview(spoilt), memoryview(bytes(payload_bytes))), None)
+        unpack(Frame(FrameKind.RUN, memoryview(spoilt), memoryview(bytes(payload_bytes))), None)
 
 
 def test_contradictions_of_a_result_are_named() -> None:
@@ -149,4 +149,4 @@ def test_a_failure_carries_its_message_up_to_a_bound(message: str) -> None:
 
 def test_a_failure_without_a_batch_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="FAILED"):
-        unpack_failed(Frame(Kind.FAILED, memoryview(struct.pack("<I", 1)), memoryview(b"")))
+        unpack_failed(Frame(FrameKind.FAILED, memoryview(struct.pack("<I", 1)), memoryview(b"")))

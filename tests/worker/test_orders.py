@@ -26,7 +26,7 @@ from serving.worker.orders import (
     unpack_measured,
     unpack_unload,
 )
-from serving.worker.wire import HEADER, Frame, Kind, ProtocolError
+from serving.worker.wire import HEADER, Frame, FrameKind, ProtocolError
 
 UNPACKERS: list[Callable[[Frame], object]] = [
     unpack_hello, unpack_load, unpack_load_failed, unpack_loaded, unpack_measure, unpack_measured,
@@ -43,7 +43,7 @@ FIELDS = ["pid", "shared", "versions", "replica", "model", "folder", "variant", 
 
 
 def frame(packed: bytes) -> Frame:
-    return Frame(Kind.LOAD, memoryview(packed)[HEADER.size :], memoryview(b""))
+    return Frame(FrameKind.LOAD, memoryview(packed)[HEADER.size :], memoryview(b""))
 
 
 def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_measurement_of_nothing_is_an_error(order: MeasureOrder) -> None:
 @given(st.sampled_from(UNPACKERS), st.binary(max_size=60))
 def test_bytes_that_are_no_json_are_an_error(unpack: Callable[[Frame], object], garbage: bytes) -> None:
     with pytest.raises(ProtocolError):
-        unpack(Frame(Kind.LOAD, memoryview(b"\xff" + garbage), memoryview(b"")))
+        unpack(Frame(FrameKind.LOAD, memoryview(b"\xff" + garbage), memoryview(b"")))
 
 
 @settings(max_examples=40)
@@ -85,4 +85,4 @@ def test_json_of_the_wrong_shape_is_an_error_or_fits_but_never_a_crash(
     unpack: Callable[[Frame], object], content: object
 ) -> None:
     with suppress(ProtocolError):
-        unpack(Frame(Kind.LOAD, memoryview(orjson.dumps(content)), memoryview(b"")))
+        unpack(Frame(FrameKind.LOAD, memoryview(orjson.dumps(content)), memoryview(b"")))

@@ -14,13 +14,13 @@ from serving.worker.wire import (
     PAYLOAD_BYTES_MAX,
     VERSION,
     FrameBuffer,
-    Kind,
+    FrameKind,
     ProtocolError,
     pack_frame,
 )
 
-Content = tuple[Kind, bytes, bytes]
-contents = st.tuples(st.sampled_from(list(Kind)), st.binary(max_size=40), st.binary(max_size=40))
+Content = tuple[FrameKind, bytes, bytes]
+contents = st.tuples(st.sampled_from(list(FrameKind)), st.binary(max_size=40), st.binary(max_size=40))
 
 
 def received(buffer: FrameBuffer, chunks: list[bytes]) -> list[Content]:
@@ -71,11 +71,11 @@ def test_what_does_not_start_like_a_frame_is_an_error(garbage: bytes) -> None:
 @pytest.mark.parametrize(
     ("header", "complaint"),
     [
-        ((MAGIC, VERSION + 1, Kind.RUN, 0, 0), "wire version 2"),
+        ((MAGIC, VERSION + 1, FrameKind.RUN, 0, 0), "wire version 2"),
         ((MAGIC, VERSION, 0, 0, 0), "unknown kind 0"),
         ((MAGIC, VERSION, 99, 0, 0), "unknown kind 99"),
-        ((MAGIC, VERSION, Kind.RUN, META_BYTES_MAX + 1, 0), "of metadata"),
-        ((MAGIC, VERSION, Kind.RUN, 0, PAYLOAD_BYTES_MAX + 1), "of payload"),
+        ((MAGIC, VERSION, FrameKind.RUN, META_BYTES_MAX + 1, 0), "of metadata"),
+        ((MAGIC, VERSION, FrameKind.RUN, 0, PAYLOAD_BYTES_MAX + 1), "of payload"),
     ],
 )
 def test_a_header_that_no_peer_sends_is_an_error(
@@ -89,14 +89,18 @@ def test_a_header_that_no_peer_sends_is_an_error(
 def test_frames_around_and_above_the_buffer_size_pass_and_the_buffer_shrinks_back(excess: int) -> None:
     payload = bytes(range(256)) * ((BUFFER_BYTES + excess) // 256 + 1)
     payload = payload[: BUFFER_BYTES + excess]
-    stream = (pack_frame(Kind.RUN, b"m", len(payload)) + payload) * 2 + pack_frame(Kind.HELLO, b"end")
+    stream = (pack_frame(FrameKind.RUN, b"m", len(payload)) + payload) * 2 + pack_frame(
+        FrameKind.HELLO, b"end"
+    )
     buffer = FrameBuffer()
     got = received(buffer, cut(stream, [7, 100_000, 300_000]))
-    assert [(kind, len(data)) for kind, _, data in got] == [(Kind.RUN, len(payload))] * 2 + [(Kind.HELLO, 0)]
+    assert [(kind, len(data)) for kind, _, data in got] == [(FrameKind.RUN, len(payload))] * 2 + [
+        (FrameKind.HELLO, 0)
+    ]
     assert got[0][2] == got[1][2] == payload
     assert len(buffer.space()) == BUFFER_BYTES
 
 
 def test_a_lone_frame_leaves_its_payload_aligned_for_arrays() -> None:
     for length in range(33):
-        assert len(pack_frame(Kind.RUN, bytes(length))) % 16 == 0
+        assert len(pack_frame(FrameKind.RUN, bytes(length))) % 16 == 0

@@ -3,13 +3,9 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from serving.specs import ParameterValue
+from serving.worker.arrays import Arrays
 from serving.worker.orders import LoadOrder
-
-Arrays = dict[str, npt.NDArray[np.generic]]
 
 
 class Model(Protocol):

@@ -1,6 +1,7 @@
 """`penstock.yaml`: what a valid file becomes, and the one sentence for each way to get it wrong."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,14 @@ def test_every_limit_has_exactly_one_key() -> None:
         fields.add(key[:-3] + units[suffix] if suffix in units else key)
     assert fields - {"stall_s"} | {"stall_us"} == {field.name for field in dataclasses.fields(Limits)}
     assert len(fields) == len(LimitsSection.model_fields)
+
+
+def test_a_limit_named_to_a_client_is_a_key_of_the_settings() -> None:
+    root = Path(__file__).parents[3]
+    sources = [path.read_text() for folder in ("router", "serving") for path in (root / folder).rglob("*.py")]
+    named = {name for text in sources for name in re.findall(r"\(limits\.(\w+)\)", text)}
+    assert "body_mb" in named
+    assert named <= LimitsSection.model_fields.keys()
 
 
 def test_every_limit_is_taken_in_its_own_unit(home: Path) -> None:

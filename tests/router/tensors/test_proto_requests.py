@@ -62,7 +62,7 @@ def test_negative_dimensions_are_refused() -> None:
 
 def test_a_tensor_above_its_limit_is_refused_from_its_shape_alone() -> None:
     request = message(("X", "FP32", (1, 2**62), []))
-    assert "(limits.tensor_bytes)" in refusal(lambda: proto.decode(request, ANYTHING, LIMITS), TOO_LARGE)
+    assert "(limits.tensor_mb)" in refusal(lambda: proto.decode(request, ANYTHING, LIMITS), TOO_LARGE)
 
 
 def test_raw_and_typed_contents_do_not_mix() -> None:

@@ -142,7 +142,7 @@ def test_what_exceeds_a_limit_names_it(inputs: list[object], sentence: str) -> N
 @pytest.mark.parametrize("shape", [[1, 2**62], [1, 2**64 - 1], [16, 65]])
 def test_a_tensor_above_its_limit_is_refused_from_its_shape_alone(shape: list[int]) -> None:
     claimed = {"name": "X", "datatype": "FP32", "shape": shape, "data": []}
-    assert "(limits.tensor_bytes)" in refused({"inputs": [claimed]}, TOO_LARGE, ANYTHING)
+    assert "(limits.tensor_mb)" in refused({"inputs": [claimed]}, TOO_LARGE, ANYTHING)
 
 
 def test_strings_that_pack_to_more_than_the_limit_are_refused() -> None:

@@ -1,0 +1,151 @@
+"""Sends every arrival when it is due, whatever became of the ones before, and waits for the last outcome."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import uvloop
+
+from loadtests.arrivals import Seconds
+from loadtests.connections import Pool
+from loadtests.pace import FineAlarm
+from loadtests.record import NO_STATUS, NO_TIME, ClientState, Record
+
+START_S = 0.05  # from the last preparation to the instant 0 of the arrivals
+OTHER_FILES = 64  # that the process has open beside its connections
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One stream of requests: `due_s` ascending; `requests` are sent in rotation."""
+
+    due_s: Seconds
+    requests: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where to send, over how many connections, and how long after the last arrival answers may take."""
+
+    host: str
+    port: int
+    connections_min: int = 16
+    connections_max: int = 1024
+    patience_s: float = 10.0
+
+
+class Dispatcher:
+    """Walks the merged arrivals of all loads; the loop that reads the answers rings its alarm."""
+
+    def __init__(self, loads: Sequence[Load], server: Server) -> None:
+        due_s = np.concatenate([load.due_s for load in loads])
+        owners = np.repeat(np.arange(len(loads)), [len(load.due_s) for load in loads])
+        turns = np.concatenate([np.arange(len(load.due_s)) for load in loads])
+        order = np.argsort(due_s, kind="stable")
+        self._offsets_ns = (due_s[order] * 1e9).astype(np.int64)
+        self._owners: list[int] = owners[order].tolist()
+        self._requests = [
+            loads[owner].requests[turn % len(loads[owner].requests)]
+            for owner, turn in zip(self._owners, turns[order].tolist(), strict=True)
+        ]
+        self._server = server
+        self._next = 0
+        self.record = Record((), ())
+
+    async def run(self) -> tuple[Record, ClientState]:
+        """The outcome of every arrival; OSError where nobody listens, RuntimeError for a mistake of ours."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        loop.set_exception_handler(lambda _, context: _fail(over, context))
+        self._over = over
+        server = self._server
+        address = (socket.gethostbyname(server.host), server.port)  # once: no lookup in the run
+        self._pool = Pool(*address, server.connections_max, self)
+        await self._pool.warm(server.connections_min)
+        self._alarm = FineAlarm(self._send_due)
+        load_average = os.getloadavg()[0]
+        with _no_collection():
+            start_ns = time.monotonic_ns() + int(START_S * 1e9)
+            self._due_ns: list[int] = (self._offsets_ns + start_ns).tolist()
+            self.record = Record(self._due_ns, self._owners, start_ns)
+            cpu_s, wall_s = time.process_time(), time.monotonic()
+            if self._due_ns:
+                self._alarm.set(self._due_ns[0])
+                span_s = START_S + float(self._offsets_ns[-1]) / 1e9
+                await asyncio.wait((over,), timeout=span_s + server.patience_s)
+            cpu = (time.process_time() - cpu_s) / (time.monotonic() - wall_s)
+        self._alarm.close()
+        await self._pool.close()
+        await asyncio.sleep(0)  # the transports say goodbye
+        if over.done():
+            over.result()
+        for number in range(self._next, len(self._due_ns)):
+            self.record.settle(number, NO_STATUS, NO_TIME)
+        if self.record.left:
+            raise RuntimeError(f"the load client lost sight of {self.record.left} arrivals")
+        pool = self._pool
+        state = ClientState(
+            cpu, load_average, pool.opened, pool.peak, server.connections_max, pool.connect_ns_max / 1e6
+        )
+        return self.record, state
+
+    def settle(self, number: int, status: int, reason: str = "") -> None:
+        """An arrival's outcome, from its connection."""
+        self.record.settle(number, status, reason)
+        if not self.record.left and not self._over.done():
+            self._over.set_result(None)
+
+    def _send_due(self) -> None:
+        """All that is due now. The clock is read once for that, so that a client that has fallen behind
+        still reads answers in between."""
+        now_ns = time.monotonic_ns()
+        due_ns, sent_ns, requests, send = self._due_ns, self.record.sent_ns, self._requests, self._pool.send
+        number, count = self._next, len(due_ns)
+        while number < count and due_ns[number] <= now_ns:
+            sent_ns[number] = time.monotonic_ns()
+            send(number, requests[number])
+            number += 1
+        self._next = number
+        if number < count:
+            self._alarm.set(due_ns[number])
+
+
+def measure(loads: Sequence[Load], server: Server) -> tuple[Record, ClientState]:
+    """One open-loop run; its event loop is made and ended here. Errors as `Dispatcher.run`."""
+    _allow_files(server.connections_max + OTHER_FILES)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(Dispatcher(loads, server).run())
+
+
+def _fail(over: "asyncio.Future[None]", context: dict[str, object]) -> None:
+    error = context.get("exception")
+    if not over.done():
+        cause = error if isinstance(error, Exception) else None
+        fault = RuntimeError(f"the load client failed: {context.get('message')}")
+        fault.__cause__ = cause
+        over.set_exception(fault)
+
+
+def _allow_files(count: int) -> None:
+    """Raise the soft limit of open files where it is too low; ValueError where the hard one is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection in the run: a full one would hold up arrivals for tens of milliseconds."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
