@@ -29,21 +29,44 @@ class Replica:
         """Expected latency of a batch."""
         return self.latency.predict_us(rows, size)
 
+    def rows_in(self, budget_us: float, size: int) -> int:
+        """The largest allowed batch expected to take at most `budget_us`; may be 0."""
+        return min(self._batch_max, self.latency.rows_in(budget_us, size))
+
 
 class SliceQueue:
     """One model's queue as one slice sees it. A `serving.policy.batching.seam.QueueView`."""
 
-    __slots__ = ("model", "policy", "queue", "replicas")
+    __slots__ = ("_live", "_slices", "model", "policy", "queue", "replicas")
 
-    def __init__(self, model: str, queue: Queue, policy: BatchingPolicy) -> None:
+    def __init__(
+        self, model: str, queue: Queue, policy: BatchingPolicy, live: "Slice", slices: "list[Slice]"
+    ) -> None:
         self.model = model
         self.queue = queue
         self.policy = policy
+        self._live = live
+        self._slices = slices
         self.replicas: dict[str, Replica] = {}
 
     @property
     def lanes(self) -> Iterable[Lane]:
         return self.queue.lanes
+
+    @property
+    def default_replica(self) -> Replica | None:
+        """Some replica of the model here."""
+        return next(iter(self.replicas.values()), None)
+
+    @property
+    def slices(self) -> int:
+        """Live slices that hold the model."""
+        return len(self._slices)
+
+    @property
+    def neighbours(self) -> "Iterable[tuple[BatchingPolicy, SliceQueue]]":
+        """The policies and queues of all models on this slice."""
+        return ((queue.policy, queue) for queue in self._live.queues.values())
 
     def replica(self, variant: str) -> Replica | None:
         """The variant's replica here, or None."""
