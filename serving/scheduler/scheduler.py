@@ -112,9 +112,14 @@ class Scheduler:
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
         """A batch was computed. Unknown ids (of a slice that was given up) are ignored."""
+        live = self._running.get(batch_id)
         batch = self._settle(batch_id)
-        if batch is None:
+        if batch is None or live is None:
             return ()
+        here = live.queues.get(batch.model)
+        replica = here.replicas.get(batch.variant) if here is not None else None
+        if replica is not None:
+            replica.learn(batch, compute_us, now_us - batch.started_us)
         report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full)
         self._models[batch.model].policy.on_done(report, now_us)
         answers = self._expire(now_us)
@@ -145,8 +150,11 @@ class Scheduler:
         if here is None:
             here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy, live, owner.slices)
             owner.slices.append(live)
-        if replica.variant not in here.replicas:
+        before = here.replicas.get(replica.variant)
+        if before is None:
             owner.resident[replica.variant] = owner.resident.get(replica.variant, 0) + 1
+        else:  # the profile was refined; what its batches taught still holds
+            replica.residuals = before.residuals
         here.replicas[replica.variant] = replica
         answers = self._expire(now_us)
         return [*self._plan(now_us), *answers]
