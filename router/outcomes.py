@@ -14,6 +14,7 @@ from serving.vocabulary import (
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
+    DEADLINE_UNMET,
     DRAINING,
     MODEL_ERROR,
     NO_REPLICA,
@@ -49,6 +50,7 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         DEADLINE_RUNNING: Answer(
             504, _Code.DEADLINE_EXCEEDED, "Request timeout expired while the model was running"
         ),
+        DEADLINE_UNMET: Answer(504, _Code.DEADLINE_EXCEEDED, "the latency objective could no longer be met"),
         WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
         MODEL_ERROR: Answer(500, _Code.INTERNAL, "the model failed on this request"),
         CLIENT_GONE: Answer(499, _Code.CANCELLED, "the client left before the answer"),

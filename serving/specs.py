@@ -89,6 +89,7 @@ class BatchingSpec:
     policy: str = "static"
     size: int | None = None  # rows; None: the largest batch that the model and its SLO allow
     delay_us: int = 0
+    guard_us: int = 1000  # what the slo policy allows for timers and transport (asyncio: start with 1 ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,46 @@
-"""Which model's batch an idle slice runs next, where several are ready."""
+"""Which batch an idle slice runs next, where several models want one; and until when none need run.
+
+Batches that may wait are planned backwards from their deadlines over the slices: the last to be due ends
+last, and each must start early enough for those after it. That common latest start replaces Symphony's
+frontrun slack, which collides when few slices serve many models (arXiv 2308.07470).
+"""
 
 from collections.abc import Sequence
+from heapq import heapify, heapreplace
+from math import inf
 
 from serving.policy.batching.seam import Choice
+from serving.vocabulary import NEVER_US
 
 
-def most_urgent(choices: Sequence[Choice]) -> int:
-    """Index of the choice that must start soonest (least latest start), the first of equals.
+def decide(choices: Sequence[Choice], slices: int, now_us: int) -> tuple[int, int]:
+    """(index of the choice to run now or -1, instant at which to ask again).
 
-    Latest start is the head's deadline less the batch's own latency: with it a long batch of a loose
-    SLO is not put behind a short one that could still wait (Symphony, arXiv 2308.07470).
+    `choices` have lanes. Of those that may not or need not wait any longer, the one with the least latest
+    start: a long batch of a loose SLO is not put behind a short one that could still wait.
     """
-    return min(range(len(choices)), key=lambda index: choices[index].latest_start_us)
+    ready = [index for index, choice in enumerate(choices) if not choice.patient]
+    wake_us = NEVER_US
+    if len(ready) < len(choices):
+        starts = latest_starts(choices, slices)
+        late = [i for i, choice in enumerate(choices) if choice.patient and starts[i] <= now_us]
+        ready += late
+        wake_us = min(
+            (starts[i] for i, c in enumerate(choices) if c.patient and i not in late), default=NEVER_US
+        )
+    if not ready:
+        return -1, wake_us
+    return min(ready, key=lambda index: (choices[index].latest_start_us, index)), wake_us
+
+
+def latest_starts(choices: Sequence[Choice], slices: int) -> list[int]:
+    """The latest start of each choice with room for one more row, so that all end in time on `slices`."""
+    ends = [-inf] * slices  # negated: the heap's first is the slice that is free the longest
+    heapify(ends)
+    starts = [0] * len(choices)
+    deadlines = [choice.latest_start_us + choice.latency_us for choice in choices]
+    for index in sorted(range(len(choices)), key=lambda i: (-deadlines[i], i)):
+        end = min(-ends[0], deadlines[index])
+        starts[index] = int(end - choices[index].grown_us)
+        heapreplace(ends, -(end - choices[index].latency_us))
+    return starts

@@ -87,12 +87,13 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 class Latency:
     """What the scheduler asks of a profile: predictions and the largest batch that fits an SLO."""
 
-    __slots__ = ("_curves", "_fits", "_sizes")
+    __slots__ = ("_curves", "_fits", "_sizes", "_tables")
 
     def __init__(self, profile: Profile) -> None:
         self._curves = profile.curves()
         self._sizes = sorted(self._curves)
         self._fits: dict[tuple[int, int], int] = {}
+        self._tables: dict[int, list[float]] = {}
 
     def predict_us(self, rows: int, size: int = 0) -> float:
         """Latency of a batch at the smallest measured size that covers `size` (else the largest)."""
@@ -107,6 +108,18 @@ class Latency:
             measured = range(1, curve.rows[-1] + 1)
             fit_rows = self._fits[key] = max(bisect_right(measured, float(budget_us), key=curve.at), 1)
         return fit_rows
+
+    def rows_in(self, budget_us: float, size: int = 0) -> int:
+        """The largest batch expected to take at most `budget_us`, up to the largest measured; may be 0."""
+        return bisect_right(self._by_rows(size), budget_us)
+
+    def _by_rows(self, size: int) -> list[float]:
+        """Latency of 1, 2, ... rows: decisions look it up far more often than it changes."""
+        known = self._tables.get(size)
+        if known is None:
+            curve = self._curve(size)
+            known = self._tables[size] = [curve.at(rows) for rows in range(1, curve.rows[-1] + 1)]
+        return known
 
     def _curve(self, size: int) -> Curve:
         place = bisect_left(self._sizes, size)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from serving.policy.admission import refuse
-from serving.policy.arbitration import most_urgent
-from serving.policy.batching.catalogue import create_policy
-from serving.policy.batching.seam import BatchReport, Choice
+from serving.policy.arbitration import decide
+from serving.policy.batching.seam import BatchReport, Choice, PieceView
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
-from serving.scheduler.lanes import Lane, Queue
+from serving.scheduler.lanes import Lane
+from serving.scheduler.models import Model, explain
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.slices import Replica, Slice, SliceQueue
 from serving.specs import Limits, ServedModel
@@ -23,11 +23,11 @@ from serving.vocabulary import (
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
+    DEADLINE_UNMET,
     DRAINING,
     MODEL_ERROR,
     NEVER_US,
     NO_REPLICA,
-    QUEUE_FULL,
     WORKER_LOST,
     Outcome,
 )  # fmt: skip
@@ -35,26 +35,6 @@ from serving.vocabulary import (
 RETRIES = 1
 """Batches that a request may lose with their worker and still be dispatched again: a request that kills
 workers takes at most two of them."""
-
-
-class Model:
-    """What the scheduler keeps of a model."""
-
-    __slots__ = ("policy", "queue", "resident", "served", "slices")
-
-    def __init__(self, served: ServedModel) -> None:
-        self.served = served
-        self.queue = Queue()
-        self.policy = create_policy(served.batching, served.slo_us)
-        self.slices: list[Slice] = []  # live ones that hold a replica
-        self.resident: dict[str, int] = {}  # variant -> live replicas
-
-    def can_answer(self, request: Request) -> bool:
-        """Whether any variant that the request allows is on a live slice."""
-        for variant in request.variants:  # noqa: SIM110  any() of a generator costs 3 times more, per request
-            if self.resident.get(variant):
-                return True
-        return False
 
 
 class Scheduler:
@@ -101,7 +81,7 @@ class Scheduler:
         backlog = model.queue.backlog
         outcome = self._refuse(model, request)
         if outcome is not None:
-            return (Answer(request, outcome, None, _explain(outcome, request, model)),)
+            return (Answer(request, outcome, None, explain(outcome, request, model)),)
         self._requests[request.id] = request
         self._split(request, model)
         backlog.requests += 1
@@ -133,9 +113,14 @@ class Scheduler:
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
         """A batch was computed. Unknown ids (of a slice that was given up) are ignored."""
+        live = self._running.get(batch_id)
         batch = self._settle(batch_id)
-        if batch is None:
+        if batch is None or live is None:
             return ()
+        here = live.queues.get(batch.model)
+        replica = here.replicas.get(batch.variant) if here is not None else None
+        if replica is not None:
+            replica.learn(batch, compute_us, now_us - batch.started_us)
         report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full)
         self._models[batch.model].policy.on_done(report, now_us)
         answers = self._expire(now_us)
@@ -164,10 +149,13 @@ class Scheduler:
         owner = self._models[model]
         here = live.queues.get(model)
         if here is None:
-            here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy)
+            here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy, live, owner.slices)
             owner.slices.append(live)
-        if replica.variant not in here.replicas:
+        before = here.replicas.get(replica.variant)
+        if before is None:
             owner.resident[replica.variant] = owner.resident.get(replica.variant, 0) + 1
+        else:  # the profile was refined; what its batches taught still holds
+            replica.residuals = before.residuals
         here.replicas[replica.variant] = replica
         answers = self._expire(now_us)
         return [*self._plan(now_us), *answers]
@@ -258,37 +246,71 @@ class Scheduler:
     # dispatch
 
     def _plan(self, now_us: int) -> list[Command]:
-        """Give every free slice the most urgent batch that is ready; set `wake_us` for the rest."""
+        """Give every free slice its best batch; set `wake_us` for the rest. Batches first, then sheds."""
         batches: list[Command] = []
+        shed: list[Command] = []
         wake_us = self._expiries[0][0] if self._expiries else NEVER_US
         for live in self._slices.values():
             while live.free:
-                ready: list[tuple[SliceQueue, Choice]] = []
-                for here in live.queues.values():
-                    if here.queue.backlog.rows:
-                        choice = here.policy.choose(here, now_us)
-                        if choice.lane is not None:
-                            ready.append((here, choice))
-                        else:
-                            wake_us = min(wake_us, choice.wake_us)
-                if not ready:
+                batch, ask_us = self._choose(live, shed, now_us)
+                wake_us = min(wake_us, ask_us)
+                if batch is None:
                     break
-                chosen = most_urgent([choice for _, choice in ready]) if len(ready) > 1 else 0
-                batches.append(self._dispatch(live, *ready[chosen], now_us))
-            for batch in live.running.values():
-                wake_us = min(wake_us, batch.started_us + self._limits.stall_us)
+                batches.append(batch)
+            for running in live.running.values():
+                wake_us = min(wake_us, running.started_us + self._limits.stall_us)
         self.wake_us = wake_us
-        return batches
+        return batches + shed
 
-    def _dispatch(self, live: Slice, here: SliceQueue, choice: Choice, now_us: int) -> RunBatch:
+    def _choose(self, live: Slice, shed: list[Command], now_us: int) -> tuple[RunBatch | None, int]:
+        """The slice's next batch, if one should run now; and when to ask again, if none."""
+        queues: list[SliceQueue] = []
+        choices: list[Choice] = []
+        wake_us = NEVER_US
+        for here in live.queues.values():
+            if here.queue.backlog.rows:
+                for late, first in here.policy.hopeless(here, now_us):
+                    shed += self._shed(late.pieces[:first])
+                choice = here.policy.choose(here, now_us)
+                if choice.lane is None:
+                    wake_us = min(wake_us, choice.wake_us)
+                else:
+                    queues.append(here)
+                    choices.append(choice)
+        if not choices:
+            return None, wake_us
+        index, ask_us = decide(choices, len(self._slices), now_us)
+        if index < 0:
+            return None, min(wake_us, ask_us)
+        here, choice = queues[index], choices[index]
         lane = choice.lane
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
-        pieces = here.queue.take(lane, choice.count)
+        wanted = lane.pieces[choice.skip : choice.skip + choice.count]
+        shed += self._shed(lane.pieces[: choice.skip])
+        count = sum(piece.lane is lane for piece in wanted)  # less, where a shed request had pieces behind
+        if count == 0:
+            return None, now_us
+        return self._dispatch(live, here, lane, (count, choice.variant), now_us), NEVER_US
+
+    def _shed(self, pieces: Sequence[PieceView]) -> list[Command]:
+        """End the requests of pieces that can no longer be answered in time."""
+        return [
+            self._end(piece.request, DEADLINE_UNMET)
+            for piece in list(pieces)
+            if isinstance(piece, Piece) and piece.request.id in self._requests
+        ]
+
+    def _dispatch(
+        self, live: Slice, here: SliceQueue, lane: Lane, chosen: tuple[int, str], now_us: int
+    ) -> RunBatch:
+        """Take the first pieces of a lane (`chosen`: how many, for which variant) into a batch."""
+        count, variant = chosen
+        pieces = here.queue.take(lane, count)
         self._batch_count += 1
-        batch = RunBatch(self._batch_count, live.name, pieces, choice.rows)
+        batch = RunBatch(self._batch_count, live.name, pieces, sum(piece.rows for piece in pieces))
         batch.model = here.model
-        batch.variant = choice.variant
-        batch.replica = here.replicas[choice.variant].id
+        batch.variant = variant
+        batch.replica = here.replicas[variant].id
         batch.size = lane.size
         batch.started_us = now_us
         batch.full = bool(lane.pieces)
@@ -308,16 +330,8 @@ class Scheduler:
         return None if live is None else live.running.pop(batch_id)
 
     def _find_stalled(self, now_us: int) -> list[Command]:
-        stalled: list[Command] = []
-        for live in self._slices.values():
-            for batch in live.running.values():
-                if now_us - batch.started_us >= self._limits.stall_us:
-                    batch.started_us = now_us  # said once; again only after as long a time
-                    limit_s = self._limits.stall_us / 1e6
-                    reason = f"a {batch.model} batch of {batch.rows} rows ran for over {limit_s:g} s"
-                    stalled.append(ReplaceWorker(live.name, reason))
-                    break
-        return stalled
+        found = ((live.name, live.stalled(now_us, self._limits.stall_us)) for live in self._slices.values())
+        return [ReplaceWorker(name, reason) for name, reason in found if reason]
 
     # endings
 
@@ -377,15 +391,3 @@ class Scheduler:
             if not model.can_answer(piece.request)
         }
         return [self._end(request, WORKER_LOST, detail) for request in stranded.values()]
-
-
-def _explain(outcome: Outcome, request: Request, model: Model) -> str:
-    """A sentence for the client that was turned away, where the outcome alone does not say enough."""
-    if outcome is NO_REPLICA:
-        return f"no replica of {request.model} {' or '.join(request.variants)} is ready"
-    if outcome is QUEUE_FULL:
-        backlog = model.queue.backlog
-        return (
-            f"the queue of {request.model} is full: {backlog.requests} requests of {backlog.rows} rows wait"
-        )
-    return ""

@@ -1,25 +1,71 @@
-"""What arbitration promises: whose batch must start soonest goes first, ties as they came."""
+"""What arbitration promises: the most urgent goes first, and who may wait is never kept too long."""
+
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.arbitration import most_urgent
+from serving.policy.arbitration import decide, latest_starts
 from serving.policy.batching.seam import Choice
+from serving.vocabulary import NEVER_US
+
+NOW_US = 20
+
+
+def build(latest_start_us: int, latency_us: int, more_us: int, patient: bool) -> Choice:
+    return Choice(
+        latest_start_us=latest_start_us, latency_us=latency_us, grown_us=latency_us + more_us, patient=patient
+    )
+
 
 choices = st.lists(
-    st.builds(Choice, latest_start_us=st.integers(0, 4), rows=st.integers(1, 9)), min_size=1, max_size=6
+    st.builds(
+        build, st.integers(NOW_US - 5, NOW_US + 30), st.integers(1, 9), st.integers(0, 3), st.booleans()
+    ),
+    min_size=1,
+    max_size=6,
 )
+slices = st.integers(1, 3)
 
 
-@given(choices)
-def test_the_least_latest_start_wins_and_the_first_of_equals(several: list[Choice]) -> None:
-    index = most_urgent(several)
-    starts = [choice.latest_start_us for choice in several]
-    assert starts[index] == min(starts)
-    assert min(starts) not in starts[:index]
+@given(choices, slices)
+def test_of_those_that_are_ready_the_least_latest_start_wins_and_the_first_of_equals(
+    several: list[Choice], count: int
+) -> None:
+    index, _ = decide(several, count, NOW_US)
+    starts = latest_starts(several, count)
+    ready = [i for i, choice in enumerate(several) if not choice.patient or starts[i] <= NOW_US]
+    if ready:
+        assert index == min(ready, key=lambda i: (several[i].latest_start_us, i))
+    else:
+        assert index == -1
+
+
+@given(choices, slices)
+def test_while_all_may_wait_it_asks_again_at_the_first_latest_start_and_then_runs_something(
+    several: list[Choice], count: int
+) -> None:
+    index, wake_us = decide(several, count, NOW_US)
+    if index < 0:
+        assert NOW_US < wake_us < NEVER_US
+        assert decide(several, count, wake_us - 1)[0] == -1
+        assert decide(several, count, wake_us)[0] >= 0
+
+
+@given(choices, slices)
+def test_batches_started_at_their_latest_starts_all_end_in_time_and_never_overlap(
+    several: list[Choice], count: int
+) -> None:
+    exact = [replace(choice, grown_us=choice.latency_us) for choice in several]
+    starts = latest_starts(exact, count)
+    ends = [start + choice.latency_us for start, choice in zip(starts, exact, strict=True)]
+    for early, start, choice in zip(latest_starts(several, count), starts, exact, strict=True):
+        assert early <= start <= choice.latest_start_us  # `early` leaves room for one more row
+    for start in starts:  # at no start do more batches run than there are slices
+        running = sum(one <= start < end for one, end in zip(starts, ends, strict=True))
+        assert running <= count
 
 
 def test_a_long_batch_of_a_later_deadline_goes_before_a_short_one_that_could_still_wait() -> None:
-    long = Choice(latest_start_us=100 - 90)
-    short = Choice(latest_start_us=50 - 5)
-    assert most_urgent([short, long]) == 1
+    long, short = Choice(latest_start_us=100 - 90), Choice(latest_start_us=50 - 5)
+    assert decide([short, long], 1, NOW_US)[0] == 1

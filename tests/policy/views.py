@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from serving.policy.batching.seam import LaneView
+from serving.policy.batching.seam import BatchingPolicy, LaneView, QueueView
 
 VARIANTS = ("a", "b")
 NOW_US = 20
@@ -46,11 +46,22 @@ class ReplicaSeen:
     def predict_us(self, rows: int, size: int) -> float:
         return self.row_us * rows
 
+    def rows_in(self, budget_us: float, size: int) -> int:
+        fitting = [rows for rows in range(1, self.limits[size] + 1) if self.row_us * rows <= budget_us]
+        return max(fitting, default=0)
+
 
 @dataclass(frozen=True)
 class QueueSeen:
     lanes: tuple[LaneView, ...]
     replicas: Mapping[str, ReplicaSeen] = field(default_factory=lambda: {"a": ReplicaSeen({0: 8})})
+
+    slices: int = 1
+    neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
+
+    @property
+    def default_replica(self) -> ReplicaSeen | None:
+        return next(iter(self.replicas.values()), None)
 
     def replica(self, variant: str) -> ReplicaSeen | None:
         return self.replicas.get(variant)

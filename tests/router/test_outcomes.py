@@ -18,6 +18,7 @@ CODES = {
     "draining": (503, "UNAVAILABLE"),
     "deadline_queued": (504, "DEADLINE_EXCEEDED"),
     "deadline_running": (504, "DEADLINE_EXCEEDED"),
+    "deadline_unmet": (504, "DEADLINE_EXCEEDED"),
     "worker_lost": (503, "UNAVAILABLE"),
     "model_error": (500, "INTERNAL"),
     "client_gone": (499, "CANCELLED"),

@@ -25,6 +25,7 @@ from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_RUNNING,
+    DEADLINE_UNMET,
     DRAINING,
     NO_REPLICA,
     WORKER_LOST,
@@ -127,11 +128,15 @@ async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path:
         futures = [here.submit(here.add(rows, seed=1000 * n))[1] for n, rows in enumerate(sizes)]
         replies = await asyncio.gather(*futures)
         for number, (rows, reply) in enumerate(zip(sizes, replies, strict=True)):
+            if policy == "slo" and reply.outcome is DEADLINE_UNMET:
+                continue  # a flood like this is more than 25 ms allow
             assert reply.outcome is COMPLETED
             expected = 2 * (np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + 1000 * number)
             np.testing.assert_array_equal(sums(reply), expected)
         assert max(here.tally.batches) <= 8
-        assert sum(here.tally.batches) == sum(sizes)
+        if policy == "static":
+            assert max(here.tally.batches) == 8
+            assert sum(here.tally.batches) == sum(sizes)
         assert here.gateway.open_requests == 0
 
 

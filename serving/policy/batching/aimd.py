@@ -6,10 +6,10 @@ the replica's profile allows. As in the paper, the objective is held against the
 against queueing: under overload it serves late rather than shed.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import BatchReport, Choice, QueueView, ReplicaView
+from serving.policy.batching.seam import BatchReport, Choice, LaneView, QueueView, ReplicaView
 
 STEP_ROWS = 1  # the paper gives no number; the least one oscillates least
 BACKOFF_TENTHS = 9  # "a small multiplicative back-off, by 10 %"
@@ -42,6 +42,10 @@ class Aimd:
             # Requests of many rows seldom fill a batch exactly: one that left a request behind was full
             # too. Twice its rows is room enough for that request, and no number to shrink from for ever.
             self._rows_max[key] = rows_max + STEP_ROWS
+
+    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
+        """It never gives a request up."""
+        return ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""

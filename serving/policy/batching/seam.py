@@ -62,6 +62,10 @@ class ReplicaView(Protocol):
         """Expected latency of a batch."""
         ...
 
+    def rows_in(self, budget_us: float, size: int) -> int:
+        """The largest batch, up to `rows_max`, that is expected to take at most `budget_us`; may be 0."""
+        ...
+
 
 class QueueView(Protocol):
     """One model's queue as seen from one idle slice."""
@@ -71,6 +75,21 @@ class QueueView(Protocol):
 
     def replica(self, variant: str) -> ReplicaView | None:
         """The variant's replica on this slice, None where it is not resident."""
+        ...
+
+    @property
+    def default_replica(self) -> ReplicaView | None:
+        """Some replica of the model on this slice."""
+        ...
+
+    @property
+    def slices(self) -> int:
+        """Live slices that hold this model."""
+        ...
+
+    @property
+    def neighbours(self) -> Iterable[tuple["BatchingPolicy", "QueueView"]]:
+        """The policies and queues of all models on this slice, this one among them."""
         ...
 
 
@@ -87,9 +106,11 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Run the first `count` pieces of `lane` now as `variant`; the batch must start by `latest_start_us`.
+    """Run `count` pieces of `lane` now as `variant`; the batch must start by `latest_start_us`.
 
-    `lane` None: wait, and ask again at `wake_us` or when the queue changes.
+    The first `skip` pieces of the lane are given up for it. `lane` None: wait, and ask again at `wake_us`
+    or when the queue changes. `patient`: the batch may also wait for more rows; how long is decided
+    between all models of the slice, from `latency_us` and from `grown_us`, its latency with one row more.
     """
 
     lane: LaneView | None = None
@@ -98,6 +119,10 @@ class Choice:
     variant: str = ""
     latest_start_us: int = NEVER_US
     wake_us: int = NEVER_US
+    skip: int = 0
+    patient: bool = False
+    latency_us: float = 0
+    grown_us: float = 0
 
 
 WAIT = Choice()
@@ -112,6 +137,10 @@ class BatchingPolicy(Protocol):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A batch of this model finished."""
+        ...
+
+    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
+        """Lanes with the number of leading pieces that are to be given up at once."""
         ...
 
     def choose(self, view: QueueView, now_us: int) -> Choice:

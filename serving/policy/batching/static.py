@@ -4,10 +4,10 @@ The rule of Triton's dynamic batcher (`max_queue_delay_microseconds`) and of Ten
 (`batch_timeout_micros`); with a delay of 0 it is work-conserving: an idle slice takes what is there.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import BatchReport, Choice, QueueView, ReplicaView
+from serving.policy.batching.seam import BatchReport, Choice, LaneView, QueueView, ReplicaView
 
 
 class Static:
@@ -24,6 +24,10 @@ class Static:
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """Nothing to learn."""
+
+    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
+        """It never gives a request up."""
+        return ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""

@@ -1,0 +1,70 @@
+"""The online batch-latency estimate: a profile's prior, corrected by what batches really took.
+
+Ratios of observed to prior latency are kept in a window shared by all batch sizes, so sizes that are
+seldom run stay fresh too (the residual model of Clockwork and of iGniter, with quantiles for a mean). The
+plan uses kappa * prior + overhead: kappa is a quantile of the last 200 ratios, or of the last ten where
+that is more, so that a slow-down counts within ten batches and one outlier does not.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from math import ceil
+
+WINDOW = 200
+RECENT = 10
+QUANTILE = 0.95  # of the window; .9 to .97 suits a 99 % objective
+RECENT_QUANTILE = 0.9
+START = 1.15  # Nexus multiplies profiles by this; used until there are ENOUGH samples
+ENOUGH = 20
+RATIO_MAX = 3.0  # one stall must not blind the window for 200 batches
+OVERHEAD_QUANTILE = 0.99
+
+
+class Quantile:
+    """A quantile over the last `size` values."""
+
+    __slots__ = ("_ordered", "_share", "_values")
+
+    def __init__(self, size: int, share: float) -> None:
+        self._values: deque[float] = deque(maxlen=size)
+        self._ordered: list[float] = []
+        self._share = share
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, value: float) -> None:
+        """Enter a value; the oldest leaves a full window."""
+        if len(self._values) == self._values.maxlen:
+            del self._ordered[bisect_left(self._ordered, self._values[0])]
+        self._values.append(value)
+        insort(self._ordered, value)
+
+    @property
+    def value(self) -> float:
+        """The value that `share` of the window does not exceed (nearest rank); 0 where it is empty."""
+        count = len(self._ordered)
+        return self._ordered[max(ceil(self._share * count) - 1, 0)] if count else 0.0
+
+
+class Residuals:
+    """What a replica's batches took, against its profile."""
+
+    __slots__ = ("_overhead", "_recent", "_window", "kappa", "overhead_us")
+
+    def __init__(self) -> None:
+        self._window = Quantile(WINDOW, QUANTILE)
+        self._recent = Quantile(RECENT, RECENT_QUANTILE)
+        self._overhead = Quantile(WINDOW, OVERHEAD_QUANTILE)
+        self.kappa = START
+        self.overhead_us = 0.0
+
+    def add(self, prior_us: float, compute_us: int, elapsed_us: int) -> None:
+        """A batch of prior latency `prior_us` computed for `compute_us` and was back after `elapsed_us`."""
+        ratio = compute_us / max(prior_us, 1.0)
+        self._window.add(min(ratio, RATIO_MAX))
+        self._recent.add(ratio)
+        self._overhead.add(max(elapsed_us - compute_us, 0))
+        self.overhead_us = self._overhead.value
+        if len(self._window) >= ENOUGH:
+            self.kappa = max(self._window.value, self._recent.value)
