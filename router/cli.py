@@ -9,14 +9,17 @@ import typer
 app = typer.Typer(help="An inference serving gateway that keeps a latency promise.", no_args_is_help=True)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file.")]
+PortOption = Annotated[
+    int | None, typer.Option(help="Instead of the settings' port; 0: any free.", min=0, max=65535)
+]
 
 
 @app.command()
 def serve(
     config: ConfigOption = Path("penstock.yaml"),
-    rest_port: Annotated[int | None, typer.Option(help="Instead of server.rest_port; 0: any free.")] = None,
-    grpc_port: Annotated[int | None, typer.Option(help="Instead of server.grpc_port; 0: any free.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Instead of server.metrics_port.")] = None,
+    rest_port: PortOption = None,
+    grpc_port: PortOption = None,
+    metrics_port: PortOption = None,
 ) -> None:
     """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends."""
     from router.serve import serve_settings  # pulls in the servers: 0.5 s that `check` need not wait for

@@ -36,6 +36,9 @@ WATCH_S: Final = 0.25
 """How often a Watch, while there is one, reads readiness; half the default drain grace, so that a load
 balancer hears of a drain before the port closes."""
 
+GOODBYE_S: Final = 1.0
+"""What a stop gives connections to take their last answer and go, once all calls are answered."""
+
 EXPIRY_GRACE_US: Final = 10_000
 """A call that its client ends this close to its deadline ended by that deadline: the client's timer
 and ours fire together, and grpc rounds the timeout that it sends up by as much as 1 %."""
@@ -58,6 +61,9 @@ class RpcServer:
         self._limits = limits
         self._host = host
         self._stopping = asyncio.Event()
+        self._open_calls = 0
+        self._answered = asyncio.Event()  # set while no call is open
+        self._answered.set()
         self._server: Any = None
 
     async def start(self, port: int) -> int:
@@ -76,12 +82,23 @@ class RpcServer:
     async def stop(self, grace_s: float) -> None:
         """Take no new call, answer the accepted ones; what is unanswered after `grace_s` is cancelled."""
         self._stopping.set()  # ends the Watch streams, which would use up the grace
-        if self._server is not None:
-            await self._server.stop(grace_s)
+        if self._server is None:
+            return
+        stopping = asyncio.ensure_future(self._server.stop(grace_s))
+        answered = asyncio.ensure_future(self._answered.wait())
+        await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
+        answered.cancel()
+        # With no call left, grpc would still wait 20 s for every client that does not acknowledge its goodbye.
+        await asyncio.wait((stopping,), timeout=GOODBYE_S)
+        if not stopping.done():
+            stopping.cancel()
+            await self._server.stop(None)
 
     # inference
 
     async def _infer(self, raw: bytes, context: Any) -> bytes:
+        self._open_calls += 1
+        self._answered.clear()
         try:
             return await self._answer(raw, context)
         except grpc.aio.AbortError as error:
@@ -93,6 +110,10 @@ class RpcServer:
             logger.exception("ModelInfer failed")
             await context.abort(grpc.StatusCode.INTERNAL, INTERNAL_ERROR)
             raise
+        finally:
+            self._open_calls -= 1
+            if not self._open_calls:
+                self._answered.set()
 
     async def _answer(self, raw: bytes, context: Any) -> bytes:
         arrived_us = self._serving.now_us()

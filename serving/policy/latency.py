@@ -50,13 +50,15 @@ class Quantile:
 class Residuals:
     """What a replica's batches took, against its profile."""
 
-    __slots__ = ("_overhead", "_recent", "_window", "kappa", "overhead_us")
+    __slots__ = ("_median", "_overhead", "_recent", "_window", "kappa", "overhead_us", "typical")
 
     def __init__(self) -> None:
         self._window = Quantile(WINDOW, QUANTILE)
         self._recent = Quantile(RECENT, RECENT_QUANTILE)
+        self._median = Quantile(WINDOW, 0.5)
         self._overhead = Quantile(WINDOW, OVERHEAD_QUANTILE)
-        self.kappa = START
+        self.kappa = START  # for promises: what a batch takes at most, nearly always
+        self.typical = 1.0  # for capacity: what one takes as a rule
         self.overhead_us = 0.0
 
     def add(self, prior_us: float, compute_us: int, elapsed_us: int) -> None:
@@ -64,7 +66,9 @@ class Residuals:
         ratio = compute_us / max(prior_us, 1.0)
         self._window.add(min(ratio, RATIO_MAX))
         self._recent.add(ratio)
+        self._median.add(ratio)
         self._overhead.add(max(elapsed_us - compute_us, 0))
         self.overhead_us = self._overhead.value
         if len(self._window) >= ENOUGH:
             self.kappa = max(self._window.value, self._recent.value)
+            self.typical = self._median.value

@@ -32,6 +32,10 @@ class Replica:
         residuals = self.residuals
         return self.latency.predict_us(rows, size) * residuals.kappa + residuals.overhead_us
 
+    def typical_us(self, rows: int, size: int) -> float:
+        """What a batch takes as a rule."""
+        return self.latency.predict_us(rows, size) * self.residuals.typical
+
     def rows_in(self, budget_us: float, size: int) -> int:
         """The largest allowed batch expected to take at most `budget_us`; may be 0."""
         residuals = self.residuals

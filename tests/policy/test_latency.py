@@ -51,5 +51,11 @@ def test_a_stall_cannot_blind_the_window() -> None:
     assert taught([1.0] * ENOUGH + [1000.0] * WINDOW + [1.0] * RECENT).kappa <= RATIO_MAX
 
 
+def test_capacity_is_reckoned_with_the_median_not_with_the_cautious_quantile() -> None:
+    residuals = taught([1.0, 1.0, 1.0, 1.4] * 50)
+    assert residuals.typical == pytest.approx(1.0)
+    assert residuals.kappa == pytest.approx(1.4)
+
+
 def test_what_is_not_compute_is_overhead() -> None:
     assert taught([1.0] * 5).overhead_us == pytest.approx(50)

@@ -46,6 +46,9 @@ class ReplicaSeen:
     def predict_us(self, rows: int, size: int) -> float:
         return self.row_us * rows
 
+    def typical_us(self, rows: int, size: int) -> float:
+        return self.row_us * rows
+
     def rows_in(self, budget_us: float, size: int) -> int:
         fitting = [rows for rows in range(1, self.limits[size] + 1) if self.row_us * rows <= budget_us]
         return max(fitting, default=0)

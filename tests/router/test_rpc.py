@@ -316,6 +316,18 @@ async def test_stopping_answers_what_was_accepted_and_takes_nothing_new() -> Non
     assert len(edge.core.calls) == 1
 
 
+async def test_a_silent_connection_does_not_delay_the_stop() -> None:
+    async with serve() as edge:
+        host, port = edge.address.split(":")
+        async with grpc.aio.insecure_channel(edge.address) as channel:
+            await raw_infer(channel)(simple_request().SerializeToString())
+            _, writer = await asyncio.open_connection(host, int(port))
+            await raw_infer(channel)(simple_request().SerializeToString())
+        async with asyncio.timeout(5):
+            await edge.server.stop(30)
+        writer.close()
+
+
 async def test_what_is_unanswered_when_the_grace_ends_is_cancelled_in_the_core() -> None:
     async with serve(Core(lambda call: None)) as edge:
         answer = asyncio.create_task(edge.infer(simple_request()))

@@ -59,7 +59,11 @@ class ReplicaView(Protocol):
         ...
 
     def predict_us(self, rows: int, size: int) -> float:
-        """Expected latency of a batch."""
+        """What to plan with for a batch, so that its promises are kept."""
+        ...
+
+    def typical_us(self, rows: int, size: int) -> float:
+        """What a batch takes as a rule: how much load a slice can carry follows from this."""
         ...
 
     def rows_in(self, budget_us: float, size: int) -> int:

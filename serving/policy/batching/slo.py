@@ -87,7 +87,7 @@ class Slo:
         if replica is None:
             return 0.0
         rows = max(1, int(scale * self._target(replica, 0, rate)))
-        return rate * replica.predict_us(rows, 0) / rows
+        return rate * replica.typical_us(rows, 0) / rows
 
     def slack_us(self, view: QueueView, now_us: int) -> float:
         """How long this model, while it has traffic, can stand another's batch before its own."""
@@ -195,7 +195,7 @@ def _threshold(replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> floa
     """Rows from which waiting saves nothing: one inter-arrival of idle time against beta / rows of work."""
     if rows >= sizes.target:
         return 0
-    here_us, target_us = replica.predict_us(rows, size), replica.predict_us(sizes.target, size)
+    here_us, target_us = replica.typical_us(rows, size), replica.typical_us(sizes.target, size)
     slope_us = (target_us - here_us) / (sizes.target - rows)
     beta_us = here_us - rows * slope_us
     return max(1, min(sizes.sustaining, sizes.target, beta_us * sizes.rate))

@@ -1,0 +1,14 @@
+"""What the command line refuses before anything starts."""
+
+import pytest
+from typer.testing import CliRunner
+
+from router.cli import app
+
+
+@pytest.mark.parametrize("option", ["--rest-port", "--grpc-port", "--metrics-port"])
+@pytest.mark.parametrize("port", ["65536", "-1", "http"])
+def test_what_is_no_port_is_refused_and_not_wrapped_to_another(option: str, port: str) -> None:
+    ended = CliRunner().invoke(app, ["serve", "--config", "absent.yaml", option, port])
+    assert ended.exit_code == 2
+    assert f"'{option}'" in ended.output
