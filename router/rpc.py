@@ -36,7 +36,7 @@ WATCH_S: Final = 0.25
 """How often a Watch, while there is one, reads readiness; half the default drain grace, so that a load
 balancer hears of a drain before the port closes."""
 
-GOODBYE_S: Final = 1.0
+GOODBYE_S = 5.0
 """What a stop gives connections to take their last answer and go, once all calls are answered."""
 
 EXPIRY_GRACE_US: Final = 10_000
@@ -85,14 +85,16 @@ class RpcServer:
         if self._server is None:
             return
         stopping = asyncio.ensure_future(self._server.stop(grace_s))
-        answered = asyncio.ensure_future(self._answered.wait())
-        await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
-        answered.cancel()
-        # With no call left, grpc would still wait 20 s for every client that does not acknowledge its goodbye.
-        await asyncio.wait((stopping,), timeout=GOODBYE_S)
-        if not stopping.done():
-            stopping.cancel()
-            await self._server.stop(None)
+        while not stopping.done():
+            answered = asyncio.ensure_future(self._answered.wait())
+            await asyncio.wait((stopping, answered), return_when=asyncio.FIRST_COMPLETED)
+            answered.cancel()
+            await asyncio.wait((stopping,), timeout=GOODBYE_S)
+            if not self._open_calls and not stopping.done():
+                # grpc waits 20 s for each client that does not acknowledge its goodbye.
+                stopping.cancel()
+                await self._server.stop(None)
+                return
 
     # inference
 

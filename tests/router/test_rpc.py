@@ -12,6 +12,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
+from router import rpc
 from router.rpc import SERVICE, RpcServer
 from router.tensors.decoded import Decoded
 from serving.ports import Call, Reply
@@ -316,7 +317,8 @@ async def test_stopping_answers_what_was_accepted_and_takes_nothing_new() -> Non
     assert len(edge.core.calls) == 1
 
 
-async def test_a_silent_connection_does_not_delay_the_stop() -> None:
+async def test_a_silent_connection_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "GOODBYE_S", 0.1)
     async with serve() as edge:
         host, port = edge.address.split(":")
         async with grpc.aio.insecure_channel(edge.address) as channel:
