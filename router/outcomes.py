@@ -16,6 +16,7 @@ from serving.vocabulary import (
     DEADLINE_RUNNING,
     DEADLINE_UNMET,
     DRAINING,
+    MEMORY_FULL,
     MODEL_ERROR,
     NO_REPLICA,
     QUEUE_FULL,
@@ -44,6 +45,11 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         UNKNOWN_MODEL: Answer(404, _Code.NOT_FOUND, "Request for unknown model"),
         # RESOURCE_EXHAUSTED, not UNAVAILABLE: clients retry the latter by themselves, into a full queue.
         QUEUE_FULL: Answer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size"),
+        MEMORY_FULL: Answer(
+            503,
+            _Code.RESOURCE_EXHAUSTED,
+            "the accepted requests hold all the memory they may (limits.held_mb)",
+        ),
         NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready"),
         DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
         DEADLINE_QUEUED: Answer(504, _Code.DEADLINE_EXCEEDED, "Request timeout expired in the queue"),

@@ -136,6 +136,7 @@ class Limits:
     rows_per_request: int = 4096
     queue_rows: int = 8192  # per model
     queue_requests: int = 8192  # per model
+    held_bytes: int = 1 << 30  # tensors of all accepted requests together
     connection_count: int = 4096
     idle_connection_s: float = 75.0
     slow_client_s: float = 30.0  # to send a request or take an answer

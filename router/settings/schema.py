@@ -148,6 +148,7 @@ class LimitsSection(Section):
     rows_per_request: Count | None = None
     queue_rows: Count | None = None
     queue_requests: Count | None = None
+    held_mb: Megabytes | None = None
     connection_count: Count | None = None
     idle_connection_s: Seconds | None = None
     slow_client_s: Seconds | None = None

@@ -175,6 +175,8 @@ class Gateway:
             request = Request(self._count, model.name, call.rows, arrived_us, min(deadline_us, expires_us))
             request.expires_us = expires_us
         self._lanes[model.name].choose(request, call)
+        for tensor in call.inputs:
+            request.payload_bytes += len(tensor.data)
         return request
 
     def _wake(self, now: int) -> None:

@@ -18,8 +18,8 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_us", "deadline_us", "expires_us", "id", "lane_key", "lost",
-        "model", "open_pieces", "pieces", "rows", "size", "started_us", "variants", "waiting",
+        "arrived_us", "deadline_us", "expires_us", "id", "lane_key", "lost", "model", "open_pieces",
+        "payload_bytes", "pieces", "rows", "size", "started_us", "variants", "waiting",
     )  # fmt: skip
 
     def __init__(self, request_id: int, model: str, rows: int, arrived_us: int, deadline_us: int) -> None:
@@ -30,6 +30,7 @@ class Request:
         self.deadline_us = deadline_us
         self.expires_us = NEVER_US
         self.size = 0
+        self.payload_bytes = 0
         self.variants: tuple[str, ...] = ()
         self.lane_key: Hashable = ()
         self.pieces: list[Piece] = []

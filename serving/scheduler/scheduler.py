@@ -25,6 +25,7 @@ from serving.vocabulary import (
     DEADLINE_RUNNING,
     DEADLINE_UNMET,
     DRAINING,
+    MEMORY_FULL,
     MODEL_ERROR,
     NEVER_US,
     NO_REPLICA,
@@ -50,6 +51,7 @@ class Scheduler:
             tuple[int, int]
         ] = []  # heap of (instant, request id); answered ones leave lazily
         self._batch_count = 0
+        self._held_bytes = 0
         self._draining = False
         self.wake_us = NEVER_US
 
@@ -83,6 +85,7 @@ class Scheduler:
         if outcome is not None:
             return (Answer(request, outcome, None, explain(outcome, request, model)),)
         self._requests[request.id] = request
+        self._held_bytes += request.payload_bytes
         self._split(request, model)
         backlog.requests += 1
         model.policy.on_arrival(request.rows, request.lane_key, now_us)
@@ -128,6 +131,7 @@ class Scheduler:
             request = piece.request
             request.open_pieces -= 1
             if request.open_pieces == 0 and self._requests.pop(request.id, None) is not None:
+                self._held_bytes -= request.payload_bytes
                 request.pieces = []  # they know it too: a cycle would wait for the garbage collector
                 answers.append(Answer(request, COMPLETED, batch))
         return [*self._plan(now_us), *answers]
@@ -218,6 +222,8 @@ class Scheduler:
             return DRAINING
         if not model.can_answer(request):
             return NO_REPLICA
+        if self._held_bytes and self._held_bytes + request.payload_bytes > self._limits.held_bytes:
+            return MEMORY_FULL
         return refuse(model.queue.backlog, request.rows, self._limits)
 
     def _split(self, request: Request, model: Model) -> None:
@@ -346,6 +352,7 @@ class Scheduler:
     def _end(self, request: Request, outcome: Outcome, detail: str = "") -> Answer:
         """Take a request out of everything and answer it."""
         del self._requests[request.id]
+        self._held_bytes -= request.payload_bytes
         queue = self._models[request.model].queue
         for piece in request.pieces:
             if piece.lane is not None:

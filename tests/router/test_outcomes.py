@@ -14,6 +14,7 @@ CODES = {
     "too_large": (413, "RESOURCE_EXHAUSTED"),
     "unknown_model": (404, "NOT_FOUND"),
     "queue_full": (503, "RESOURCE_EXHAUSTED"),
+    "memory_full": (503, "RESOURCE_EXHAUSTED"),
     "no_replica": (503, "UNAVAILABLE"),
     "draining": (503, "UNAVAILABLE"),
     "deadline_queued": (504, "DEADLINE_EXCEEDED"),

@@ -12,6 +12,7 @@ from serving.vocabulary import (
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
+    MEMORY_FULL,
     MODEL_ERROR,
     NEVER_US,
     WORKER_LOST,
@@ -212,3 +213,21 @@ def test_an_idle_scheduler_asks_for_no_wake() -> None:
     assert scheduler.wake_us == NEVER_US
     assert scheduler.is_idle("s")
     assert not scheduler.is_idle("elsewhere")
+
+
+def test_accepted_requests_together_hold_no_more_bytes_than_the_limit_and_give_them_back() -> None:
+    scheduler = scheduler_on("s", limits=Limits(held_bytes=100))
+
+    def arrive(request_id: int, payload_bytes: int) -> list[Answer]:
+        request = request_of(request_id)
+        request.payload_bytes = payload_bytes
+        return only(scheduler.arrive(request, 10), Answer)
+
+    assert not arrive(1, 60)
+    assert [answer.outcome for answer in arrive(2, 41)] == [MEMORY_FULL]
+    assert not arrive(3, 40)
+    scheduler.cancel(3)
+    assert not arrive(4, 40)
+    (batch,) = started(scheduler, 10)
+    scheduler.batch_done(batch.id, 1, 11)
+    assert not arrive(5, 500)  # alone it may: its own bound is limits.body_mb

@@ -98,7 +98,13 @@ def test_every_limit_is_taken_in_its_own_unit(home: Path) -> None:
         write_gateway(home, f"limits: {{{given}}}\nmodels: [{{path: models/digits}}]")
     ).limits
     seconds = {"idle_connection_s", "slow_client_s", "startup_s", "drain_grace_s", "drain_s", "sweep_s"}
-    sizes = {"body_bytes": 20, "tensor_bytes": 20, "header_bytes": 10, "write_buffer_bytes": 10}
+    sizes = {
+        "body_bytes": 20,
+        "tensor_bytes": 20,
+        "held_bytes": 20,
+        "header_bytes": 10,
+        "write_buffer_bytes": 10,
+    }
     for field in dataclasses.fields(Limits):
         value = getattr(limits, field.name)
         expected = {"stall_us": 7_000_000}.get(field.name, 7 << sizes.get(field.name, 0))
