@@ -124,7 +124,7 @@ class Scheduler:
         replica = here.replicas.get(batch.variant) if here is not None else None
         if replica is not None:
             replica.learn(batch, compute_us, now_us - batch.started_us)
-        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full)
+        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full, live.name)
         self._models[batch.model].policy.on_done(report, now_us)
         answers = self._expire(now_us)
         for piece in batch.pieces:

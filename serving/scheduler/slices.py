@@ -69,6 +69,11 @@ class SliceQueue:
         return self.queue.lanes
 
     @property
+    def slice(self) -> str:
+        """The slice's name."""
+        return self._live.name
+
+    @property
     def default_replica(self) -> Replica | None:
         """Some replica of the model here."""
         return next(iter(self.replicas.values()), None)

@@ -60,6 +60,7 @@ class QueueSeen:
     replicas: Mapping[str, ReplicaSeen] = field(default_factory=lambda: {"a": ReplicaSeen({0: 8})})
 
     slices: int = 1
+    slice: str = ""
     neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
 
     @property

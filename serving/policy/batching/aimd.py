@@ -18,7 +18,7 @@ BACKOFF_TENTHS = 9  # "a small multiplicative back-off, by 10 %"
 class Aimd:
     """`slo_us`: the latency objective; `size`: a bound on the batch, or None; `delay_us`: as in `Static`.
 
-    The learned maximum is kept per variant and size bucket: their latencies have nothing in common.
+    The learned maximum is kept per slice, variant and size bucket: their latencies have nothing in common.
     """
 
     __slots__ = ("_delay_us", "_rows_max", "_size", "_slo_us")
@@ -27,14 +27,14 @@ class Aimd:
         self._slo_us = slo_us
         self._size = size
         self._delay_us = delay_us
-        self._rows_max: dict[tuple[str, int], int] = {}
+        self._rows_max: dict[tuple[str, str, int], int] = {}
 
     def on_arrival(self, rows: int, lane: Hashable, now_us: int) -> None:
         """AIMD looks at batches only."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  it keeps no time
         """Grow by a step where the maximum was reached in time, shrink where the objective was missed."""
-        key = (report.variant, report.size)
+        key = (report.slice, report.variant, report.size)
         rows_max = self._rows_max.get(key, 1)
         if report.compute_us > self._slo_us:
             self._rows_max[key] = max(1, rows_max * BACKOFF_TENTHS // 10)
@@ -49,8 +49,9 @@ class Aimd:
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""
-        return choose_due(view, self._rows_worth, self._delay_us, now_us)
 
-    def _rows_worth(self, variant: str, replica: ReplicaView, size: int) -> int:
-        rows_max = min(self._rows_max.get((variant, size), 1), replica.rows_max(size))
-        return rows_max if self._size is None else min(rows_max, self._size)
+        def rows_worth(variant: str, replica: ReplicaView, size: int) -> int:
+            rows_max = min(self._rows_max.get((view.slice, variant, size), 1), replica.rows_max(size))
+            return rows_max if self._size is None else min(rows_max, self._size)
+
+        return choose_due(view, rows_worth, self._delay_us, now_us)

@@ -75,6 +75,11 @@ class QueueView(Protocol):
     """One model's queue as seen from one idle slice."""
 
     @property
+    def slice(self) -> str:
+        """The slice's name."""
+        ...
+
+    @property
     def lanes(self) -> Iterable[LaneView]: ...
 
     def replica(self, variant: str) -> ReplicaView | None:
@@ -106,6 +111,7 @@ class BatchReport:
     size: int
     compute_us: int
     full: bool = False  # it left requests behind that it had no room for
+    slice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,17 @@ def test_it_never_goes_beyond_what_the_profile_allows_and_variants_learn_apart()
     assert policy.choose(QueueSeen((other,), {"b": ReplicaSeen({0: 8})}), NOW_US).rows == 1
 
 
+def test_unequal_slices_learn_apart() -> None:
+    policy = Aimd(SLO_US, None, 0)
+    for rows in range(1, 30):
+        policy.on_done(BatchReport("a", rows, 0, 1, slice="fast"), NOW_US)
+    lane = LaneSeen((PieceSeen(1),) * 100)
+    rows_of = {
+        name: policy.choose(QueueSeen((lane,), ROOMY, slice=name), NOW_US).rows for name in ("fast", "slow")
+    }
+    assert rows_of == {"fast": 30, "slow": 1}
+
+
 @given(queues, st.integers(0, 9))
 def test_it_waits_for_company_as_long_as_the_delay_says(view: QueueSeen, delay_us: int) -> None:
     fresh = Aimd(SLO_US, None, delay_us)
