@@ -25,7 +25,7 @@ from router.tensors.proto import decode, encode
 from router.tensors.wording import quoted
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
-from serving.vocabulary import COMPLETED, Outcome
+from serving.vocabulary import COMPLETED, DRAINING, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +123,8 @@ class RpcServer:
         try:
             request = _parse(raw)
             name = request.model_name
+            if self._stopping.is_set():
+                raise RequestError(DRAINING, ANSWERS[DRAINING].sentence)
             decoded = decode(request, self._model(name, request.model_version), self._limits)
             call = decoded.call
             call.arrived_us = arrived_us
