@@ -85,7 +85,8 @@ async def _announce_changes(deployment: Deployment) -> None:
         for where, trouble in troubles.items():
             if said.get(where) != trouble:
                 _say(f"  {trouble}")
-        said = troubles  # what is over is forgotten: it would be news again
+        # A replica that fails again and again is said once; what is over is forgotten: it would be news.
+        said = troubles if deployment.settled else said | troubles
         if deployment.settled and not settled:
             settled = True
             # What start-up made lives as long as the process: no collection need ever walk over it again.
