@@ -3,7 +3,15 @@
 from collections.abc import Callable
 from math import ceil
 
-from serving.policy.batching.seam import WAIT, Choice, LaneView, QueueView, ReplicaView, take_prefix
+from serving.policy.batching.seam import (
+    WAIT,
+    Choice,
+    LaneView,
+    QueueView,
+    ReplicaView,
+    resident,
+    take_prefix,
+)
 from serving.vocabulary import NEVER_US
 
 RowsWorth = Callable[[str, ReplicaView, int], int]
@@ -23,12 +31,10 @@ def choose_due(view: QueueView, rows_worth: RowsWorth, delay_us: int, now_us: in
 
 
 def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:
-    for variant in lane.variants:
-        replica = view.replica(variant)
-        if replica is not None:
-            break
-    else:
+    found = resident(view, lane)
+    if found is None:
         return WAIT
+    variant, replica = found
     rows_max = rows_worth(variant, replica, lane.size)
     if lane.rows < rows_max:
         due_us = lane.oldest_us + delay_us

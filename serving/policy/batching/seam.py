@@ -158,13 +158,22 @@ class BatchingPolicy(Protocol):
         ...
 
 
-def take_prefix(pieces: Sequence[PieceView], rows_max: int) -> tuple[int, int]:
-    """How many leading pieces fit into `rows_max` rows, and their rows; at least one piece.
+def resident(view: QueueView, lane: LaneView) -> tuple[str, ReplicaView] | None:
+    """The lane's preferred variant of those on this slice, with its replica; None where there is none."""
+    for variant in lane.variants:
+        replica = view.replica(variant)
+        if replica is not None:
+            return variant, replica
+    return None
+
+
+def take_prefix(pieces: Sequence[PieceView], rows_max: int, first: int = 0) -> tuple[int, int]:
+    """How many pieces from `first` on fit into `rows_max` rows, and their rows; at least one piece.
 
     Never skips a piece, so a large one at the head cannot be overtaken for ever.
     """
-    count, rows = 1, pieces[0].rows
-    for piece in pieces[1:rows_max] if len(pieces) > 1 else ():
+    count, rows = 1, pieces[first].rows
+    for piece in pieces[first + 1 : first + rows_max] if len(pieces) > first + 1 else ():
         if rows + piece.rows > rows_max:
             break
         count += 1

@@ -9,16 +9,17 @@ latest start that is left when all models of the slice are planned backwards (`p
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from serving.policy.batching.seam import (
     WAIT,
     BatchReport,
     Choice,
     LaneView,
-    PieceView,
     QueueView,
     ReplicaView,
+    resident,
+    take_prefix,
 )
 from serving.policy.rates import Rate
 
@@ -60,9 +61,9 @@ class Slo:
         """What could not be answered in time even alone, at once."""
         found = []
         for lane in view.lanes:
-            variant = _variant(view, lane)
-            if variant:
-                count = _expired(lane, view, variant, now_us)
+            here = resident(view, lane)
+            if here is not None:
+                count = _expired(lane, here[1], now_us)
                 if count:
                     found.append((lane, count))
         return found
@@ -78,16 +79,12 @@ class Slo:
                 best = choice
         return best
 
-    def demand(self, view: QueueView, scale: float, now_us: int) -> float:
-        """Slices' worth of time that the model needs with batches of `scale` times its target."""
-        rate = self._rate.peak(now_us)
-        if not rate:
-            return 0.0
-        replica = _any_replica(view)
-        if replica is None:
-            return 0.0
-        rows = max(1, int(scale * self._target(replica, 0, rate)))
-        return rate * replica.typical_us(rows, 0) / rows
+    def load(self, view: QueueView, now_us: int) -> tuple[float, int, ReplicaView] | None:
+        """The model's arrival rate, the batch it aims at and a replica that runs it; None without traffic."""
+        rate, replica = self._rate.peak(now_us), _any_replica(view)
+        if not rate or replica is None:
+            return None
+        return rate, self._target(replica, 0, rate), replica
 
     def slack_us(self, view: QueueView, now_us: int) -> float:
         """How long this model, while it has traffic, can stand another's batch before its own."""
@@ -97,10 +94,10 @@ class Slo:
         return self._slo_us - replica.predict_us(1, 0)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        variant = _variant(view, lane)
-        replica = view.replica(variant) if variant else None
-        if replica is None:
+        here = resident(view, lane)
+        if here is None:
             return WAIT
+        variant, replica = here
         size = lane.size
         sizes = self._sizes(view, replica, variant, size, now_us)
         skip, count, rows = _window(lane, replica, sizes, now_us + self._guard_us)
@@ -108,7 +105,7 @@ class Slo:
         grown_us = replica.predict_us(rows + 1, size) if rows < sizes.target else latency_us
         head_us = lane.pieces[skip].deadline_us - self._guard_us
         return Choice(
-            lane, count, rows, variant, head_us - int(latency_us),
+            lane, count, rows, variant, head_us - ceil(latency_us),
             skip=skip, latency_us=latency_us, grown_us=grown_us,
             patient=rows < _threshold(replica, size, rows, sizes),
         )  # fmt: skip
@@ -143,11 +140,19 @@ class Slo:
 
     def _scale(self, view: QueueView, now_us: int) -> float:
         """The least share of their targets with which all models here carry their load; 1 in overload."""
-        others = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
+        neighbours = [
+            policy.load(queue, now_us) for policy, queue in view.neighbours if isinstance(policy, Slo)
+        ]
+        loads = [load for load in neighbours if load is not None]
         room = RHO * view.slices
 
         def needs(scale: float) -> float:
-            return sum(policy.demand(queue, scale, now_us) for policy, queue in others)
+            """Slices' worth of time that all need with batches of `scale` times their targets."""
+            total = 0.0
+            for rate, target, replica in loads:
+                rows = max(1, int(scale * target))
+                total += rate * replica.typical_us(rows, 0) / rows
+            return total
 
         if needs(1.0) > room:
             return 1.0
@@ -178,17 +183,9 @@ def _window(lane: LaneView, replica: ReplicaView, sizes: Sizes, now_us: int) -> 
     for skip, piece in enumerate(pieces):
         fitting = min(sizes.cap, replica.rows_in(piece.deadline_us - now_us, lane.size))
         if fitting >= min(sizes.sustaining, left, sizes.cap) or skip == len(pieces) - 1:
-            return skip, *_take(pieces, skip, fitting)
+            return skip, *take_prefix(pieces, fitting, skip)
         left -= piece.rows
     raise AssertionError("a lane is never empty")
-
-
-def _take(pieces: Sequence[PieceView], first: int, rows_max: int) -> tuple[int, int]:
-    count, rows = 1, pieces[first].rows
-    while first + count < len(pieces) and rows + pieces[first + count].rows <= rows_max:
-        rows += pieces[first + count].rows
-        count += 1
-    return count, rows
 
 
 def _threshold(replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> float:
@@ -201,10 +198,7 @@ def _threshold(replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> floa
     return max(1, min(sizes.sustaining, sizes.target, beta_us * sizes.rate))
 
 
-def _expired(lane: LaneView, view: QueueView, variant: str, now_us: int) -> int:
-    replica = view.replica(variant)
-    if replica is None:
-        return 0
+def _expired(lane: LaneView, replica: ReplicaView, now_us: int) -> int:
     earliest_us = now_us + replica.predict_us(1, lane.size)
     count = 0
     for piece in lane.pieces:
@@ -214,15 +208,10 @@ def _expired(lane: LaneView, view: QueueView, variant: str, now_us: int) -> int:
     return count
 
 
-def _variant(view: QueueView, lane: LaneView) -> str:
-    return next((variant for variant in lane.variants if view.replica(variant) is not None), "")
-
-
 def _any_replica(view: QueueView) -> ReplicaView | None:
     """The replica that the first lane would run on; of an empty queue, whichever is there."""
     for lane in view.lanes:
-        for variant in lane.variants:
-            replica = view.replica(variant)
-            if replica is not None:
-                return replica
+        here = resident(view, lane)
+        if here is not None:
+            return here[1]
     return view.default_replica
