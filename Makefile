@@ -46,9 +46,9 @@ lint: $(STAMPS)/dev ## style, format, types, import contracts
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports > .venv/contracts.log || { cat .venv/contracts.log; exit 1; }
 
-bench: setup ## what a request costs, and what hostile traffic and a killed worker do (needs wrk)
+bench: setup ## what a request costs, and what hostile traffic and faults do (needs wrk)
 	@$(BIN)/python -m loadtests.rest_throughput
-	@$(BIN)/python -m loadtests.worker_kill
+	@$(BIN)/python -m loadtests.faults
 	@$(BIN)/python -m loadtests.abuse
 
 clean: ## remove what make and the gateway made: .venv, built models, local profiles, caches

@@ -41,14 +41,20 @@ def model_entry(name: str, **served: object) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def started(models: Sequence[dict[str, object]], cores: Sequence[int] = ()) -> Iterator[Gateway]:
+def started(
+    models: Sequence[dict[str, object]],
+    cores: Sequence[int] = (),
+    profiles: Path = ROOT / "profiles",
+    **settings: object,
+) -> Iterator[Gateway]:
     """A ready gateway with those models on one slice, named `measured`, on the cores given.
 
-    RuntimeError, with what it printed, where it ends or is not ready in time.
+    `profiles`: the folder of their profiles; `settings`: sections of penstock.yaml, in place of what is said
+    here or beside it. RuntimeError, with what it printed, where it ends or is not ready in time.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
-        config.write_text(json.dumps(_settings(models, cores)))  # YAML holds JSON
+        config.write_text(json.dumps(_settings(models, cores, profiles) | settings))  # YAML holds JSON
         ports = free_ports(3)
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
         for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
@@ -85,13 +91,13 @@ def free_ports(count: int) -> list[int]:
         return [int(listener.getsockname()[1]) for listener in sockets]
 
 
-def _settings(models: Sequence[dict[str, object]], cores: Sequence[int]) -> dict[str, object]:
+def _settings(models: Sequence[dict[str, object]], cores: Sequence[int], profiles: Path) -> dict[str, object]:
     measured = {"name": "measured"} | ({"cores": list(cores)} if cores else {})
     return {
         "server": {"host": "127.0.0.1"},
         "slices": [measured],
         "models": list(models),
-        "profiles": str(ROOT / "profiles"),
+        "profiles": str(profiles),
     }
 
 

@@ -14,11 +14,9 @@ minutes@FILE, one count of requests a minute per line (@MEAN scales it); or time
 """
 
 import argparse
-import contextlib
 import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from loadtests import chart, table
 from loadtests.arrivals import POISSON_CV, due_times, length_s
 from loadtests.dispatch import Load, Server, measure
 from loadtests.payloads import Contents, Target, fetch_metadata, make_questions, stated_slo_ms
+from loadtests.processes import undisturbed
 from loadtests.report import Promise, Report, summarise
 
 SLO_MS = 1000.0  # where neither the server nor the caller states one
@@ -53,13 +52,22 @@ class Course:
     contents: Contents = field(default_factory=Contents)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that can begin: its arrivals and requests, what was promised, how long the arrivals last."""
+
+    loads: Sequence[Load]
+    promises: Sequence[Promise]
+    span_s: float
+
+
 def main() -> int:
     """0 for a run that can be believed, 1 for a void one, 2 where none could be made."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 150)
     try:
         asks = read_loads(asked.load, read_slos(asked.slo))
-        with _undisturbed(asked.core, asked.realtime):
+        with undisturbed(asked.core, asked.realtime):
             report = run(asks, _course(asked), _server(asked))
     except (ValueError, OSError) as error:
         sys.stderr.write(f"openloop: {error}\n")
@@ -76,7 +84,14 @@ def main() -> int:
 
 
 def run(asks: Sequence[Ask], course: Course, server: Server) -> Report:
-    """One run over one or several loads.
+    """One run over one or several loads; errors as `prepare`, and OSError where nobody listens."""
+    prepared = prepare(asks, course, server)
+    record, client = measure(prepared.loads, server)
+    return summarise(record, prepared.promises, prepared.span_s, client)
+
+
+def prepare(asks: Sequence[Ask], course: Course, server: Server) -> Prepared:
+    """Draw the arrivals and make the requests, from what the server says of its models.
 
     ValueError for a load that cannot be read or has no arrivals, OSError where the server does not answer.
     """
@@ -92,9 +107,7 @@ def run(asks: Sequence[Ask], course: Course, server: Server) -> Report:
         loads.append(Load(due_s, [question.request for question in questions]))
         slo_ms = ask.slo_ms or stated_slo_ms(metadata) or SLO_MS
         promises.append(Promise(ask.target.name, slo_ms, course.contents.rows))
-    record, client = measure(loads, server)
-    span_s = max(length_s(ask.pattern, course.seconds) for ask in asks)
-    return summarise(record, promises, span_s, client)
+    return Prepared(loads, promises, max(length_s(ask.pattern, course.seconds) for ask in asks))
 
 
 def read_loads(texts: Sequence[str], slos_ms: dict[str, float]) -> list[Ask]:
@@ -125,21 +138,6 @@ def read_slos(text: str) -> dict[str, float]:
         except ValueError:
             raise ValueError(f"--slo: expected MODEL=MILLISECONDS, got {part!r}") from None
     return slos_ms
-
-
-@contextlib.contextmanager
-def _undisturbed(core: int | None, realtime: bool) -> Iterator[None]:
-    """On a core of its own, and before everything else on it, where asked for; OSError where it may not."""
-    cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
-    try:
-        if core is not None:
-            os.sched_setaffinity(0, {core})
-        if realtime:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
-        os.sched_setaffinity(0, cores)
 
 
 def _course(asked: argparse.Namespace) -> Course:

@@ -110,7 +110,7 @@ def make_questions(
     inputs = metadata["inputs"]
     if not isinstance(inputs, list) or not inputs:
         raise ValueError(f"the metadata of {target.model!r} names no inputs")
-    words = _words() if any(tensor["datatype"] == "BYTES" for tensor in inputs) else ()
+    words = documentation() if any(tensor["datatype"] == "BYTES" for tensor in inputs) else ()
     asked = {"binary_data_output": True} | ({"variant": target.variant} if target.variant else {})
     headers = {"Content-Type": "application/octet-stream"}
     if target.tenant:
@@ -158,7 +158,7 @@ def _text(bounds: tuple[int, int], words: Sequence[str], rng: np.random.Generato
     return " ".join(words[number % len(words)] for number in range(start, start + count))
 
 
-def _words() -> list[str]:
+def documentation() -> list[str]:
     """The words of the docstrings of some modules and of what is in them, in a fixed order."""
     found: list[str] = []
     for module in _TEXTS:

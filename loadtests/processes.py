@@ -1,8 +1,8 @@
-"""What Linux tells of a running process: its CPU time, memory, children, and the cores it may use."""
+"""What Linux tells of a running process: its CPU time, memory, children; and where and when it may run."""
 
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -12,6 +12,16 @@ def cpu_us(pid: int) -> float:
     """User and system time of the process, all its threads, in microseconds (a tick is 10 ms)."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S * 1e6  # utime and stime, proc(5)
+
+
+def core_us(core: int) -> float:
+    """What all processes, and the machine's other guests (steal), have taken of a core since the start."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name == f"cpu{core}":
+            user, nice, system, steal = (int(ticks[place]) for place in (0, 1, 2, 7))  # proc(5)
+            return (user + nice + system + steal) / _TICKS_PER_S * 1e6
+    raise ValueError(f"core {core} is not there")
 
 
 def resident_bytes(pid: int) -> int:
@@ -41,6 +51,24 @@ def pin(pid: int, cores: Collection[int]) -> None:
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), cores)
+
+
+@contextlib.contextmanager
+def undisturbed(core: int | None, realtime: bool) -> Iterator[None]:
+    """This process on a core of its own, and before everything else on it, where asked for.
+
+    OSError where it may not: going before others needs root or CAP_SYS_NICE.
+    """
+    cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
+    try:
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        if realtime:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, os.sched_param(0))
+        os.sched_setaffinity(0, cores)
 
 
 def _stat(pid: int) -> list[str]:

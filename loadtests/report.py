@@ -90,7 +90,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for a file; Any is what `asdict` returns. A percentile of nothing is null."""
-        plain: dict[str, Any] = _without_nan({"void": bool(self.voids), **asdict(self)})
+        plain: dict[str, Any] = without_nan({"void": bool(self.voids), **asdict(self)})
         return plain
 
 
@@ -226,9 +226,10 @@ def _voids(late_p99_ms: float, reasons: Sequence[str], client: ClientState) -> l
     return voids
 
 
-def _without_nan(value: Any) -> Any:  # walks plain JSON values of any shape
+def without_nan(value: Any) -> Any:  # walks plain JSON values of any shape
+    """The same with null for what is not a number, which JSON does not know."""
     if isinstance(value, dict):
-        return {name: _without_nan(one) for name, one in value.items()}
+        return {name: without_nan(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [without_nan(one) for one in value]
     return None if isinstance(value, float) and np.isnan(value) else value

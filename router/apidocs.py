@@ -71,8 +71,29 @@ _ERROR_BODY = {
 }
 
 
-def _error(description: str) -> dict[str, object]:
-    return {"description": description, "content": {"application/json": {"schema": _ERROR_BODY}}}
+_TIMING = {
+    "schema": {"type": "string"},
+    "description": "Milliseconds: `queue` for a slice, `batch` while it filled, `infer` in the model.",
+}
+_ANSWER_HEADERS = {
+    "Server-Timing": _TIMING,
+    "X-Penstock-Variant": {"schema": {"type": "string"}, "description": "The variant that answered."},
+    "X-Penstock-Batch-Rows": {"schema": {"type": "integer"}, "description": "Rows of the batch it was in."},
+}
+_ERROR_HEADERS = {
+    "X-Penstock-Reason": {"schema": {"type": "string"}, "description": "`reason`, as in the body."}
+}
+_RETRY_HEADERS = {
+    **_ERROR_HEADERS,
+    "Server-Timing": _TIMING,
+    "Retry-After": {"schema": {"type": "integer"}, "description": "When to come back, in seconds."},
+    "X-Retry-After-Ms": {"schema": {"type": "integer"}, "description": "The same in milliseconds."},
+}
+
+
+def _error(description: str, headers: Mapping[str, object] = _ERROR_HEADERS) -> dict[str, object]:
+    content = {"application/json": {"schema": _ERROR_BODY}}
+    return {"description": description, "headers": headers, "content": content}
 
 
 def _header(name: str, kind: str, description: str) -> dict[str, object]:
@@ -84,6 +105,9 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
     "parameters": [
         _header("Inference-Header-Content-Length", "integer", "Bytes of JSON before the binary tensors."),
         _header("X-Request-Timeout-Ms", "number", "Answer within this time or give up with 504."),
+        _header(
+            "X-Tenant", "string", "Whose request this is; a name that is not listed counts as `default`."
+        ),
         _header("X-Request-Id", "string", "Returned with the answer."),
         _header("Content-Encoding", "string", "gzip or deflate, over the whole body."),
         _header("Accept-Encoding", "string", "gzip or deflate compresses longer answers."),
@@ -98,6 +122,7 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
     "responses": {
         "200": {
             "description": "The outputs; octet-stream where binary ones were asked for.",
+            "headers": _ANSWER_HEADERS,
             "content": {
                 "application/json": {"schema": _ANSWER_BODY},
                 "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
@@ -107,9 +132,13 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
         "404": _error("No such model or version."),
         "413": _error("Over a limit of size."),
         "415": _error("Unknown Content-Encoding."),
+        "429": _error("The tenant is over its share of an overloaded gateway.", _RETRY_HEADERS),
         "500": _error("The model or the gateway failed."),
-        "503": _error("The queue is full, no replica is ready, or the gateway is shutting down."),
-        "504": _error("The request's deadline passed."),
+        "503": _error(
+            "Overload, a full queue, no replica that is ready, or the gateway is shutting down.",
+            _RETRY_HEADERS,
+        ),
+        "504": _error("The request's deadline or its latency objective could not be met.", _RETRY_HEADERS),
     },
 }
 
@@ -157,6 +186,8 @@ def _rows(operation: Mapping[str, Any]) -> Iterator[str]:
         yield _row(f"body: {content_type}", ", ".join(members))
     for status, response in operation.get("responses", {}).items():
         yield _row(status, response.get("description", ""))
+        for name, header in response.get("headers", {}).items():
+            yield _row(f"{status}: {name}", header.get("description", ""))
 
 
 def _row(term: str, description: str) -> str:

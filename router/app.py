@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from router.apidocs import INFER_OPERATION, render_docs
+from router.explanation import separate
 from router.infer import InferRoute
 from router.oip import EXTENSIONS, PLATFORM, find_model
 from router.outcomes import INTERNAL_ERROR
@@ -190,8 +191,8 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
     assert isinstance(error, RequestError)  # noqa: S101  # registered for this class
-    status, body, _, _ = render_error(error)
-    return _json(status, body)
+    status, body, _, more = render_error(error)
+    return _json(status, body, separate(more))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:  # noqa: ARG001  # uvicorn logs the error

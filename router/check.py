@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.settings import Problem, SettingsError, read_settings
-from serving.specs import ServedModel, SliceSpec
+from serving.specs import DEFAULT_TENANT, ServedModel, SliceSpec, TenantSpec
 
 Measured = Callable[[ServedModel, SliceSpec, str], float | None]
 """The measured latency in microseconds of one row (of the largest size) of a variant on a slice, or None."""
@@ -13,7 +13,8 @@ Measured = Callable[[ServedModel, SliceSpec, str], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` found. `notes` and `plan` (one line a model) are sentences for the operator."""
+    """What `check` found. `notes` and `plan` (one line a model, one for all tenants where there are any) are
+    sentences for the operator."""
 
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...] = ()
@@ -58,7 +59,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
         errors=tuple(sorted(findings.problems)),
         warnings=tuple(sorted(findings.warnings)),
         notes=tuple(notes),
-        plan=tuple(map(plan_line, settings.models)),
+        plan=(*map(plan_line, settings.models), *tenant_lines(settings.tenants)),
     )
 
 
@@ -137,6 +138,17 @@ def plan_line(model: ServedModel) -> str:
         f"{model.name}: SLO {_slo(model)}, batches of up to {rows} rows, on {', '.join(model.slices)}; "
         f"variants {', '.join(variants)}{metric}"
     )
+
+
+def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:
+    """One line with all tenants, the default one too; none where the settings list none."""
+    if not tenants:
+        return []
+    default = [] if any(each.name == DEFAULT_TENANT for each in tenants) else [TenantSpec(DEFAULT_TENANT)]
+    shares = [
+        f"{each.name} (weight {each.weight:g}, priority {each.priority})" for each in (*tenants, *default)
+    ]
+    return [f"tenants: {', '.join(shares)}"]
 
 
 def _slo(model: ServedModel) -> str:

@@ -1,6 +1,7 @@
 """One gateway with its servers and workers, put together from settings."""
 
 import asyncio
+from collections import Counter
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -12,7 +13,7 @@ from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.settings import Settings
 from router.status import Replica, SliceStatus, Status, describe
-from router.telemetry import MetricsServer, Telemetry
+from router.telemetry import Counters, LoopLag, MetricsServer, Present, Telemetry
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.profile.device import device_kind
@@ -27,16 +28,16 @@ class Deployment:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
-        self._telemetry = Telemetry(
-            [model.name for model in models], {model.name: model.spec.batch_max for model in models}
-        )
-        self.gateway = Gateway(models, limits, self._telemetry)
+        tenants = [tenant.name for tenant in settings.tenants]
+        self._telemetry = Telemetry(models, tenants, [each.name for each in settings.slices])
+        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants)
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
         self.fleet = Fleet(Control(settings.slices, models, known, limits, device_kind), self.gateway, store)
         self.fleet.on_lost = self._telemetry.worker_restarted
-        self._telemetry.read_gauges(self._queue_rows, self._replica_counts)
+        self._telemetry.read_present = self._present
+        self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
         self._started_us = self.gateway.now_us()
         release = version("penstock")
         app = create_app(self.gateway, name=server.name, version=release, limits=limits)
@@ -53,6 +54,7 @@ class Deployment:
         self.rest_url = f"http://{host}:{await self._rest.start()}"
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
+        self._lag.start()
 
     async def drain(self, timeout_s: float) -> int:
         """Close the listeners, answer what was accepted; returns how many requests were left over."""
@@ -63,6 +65,7 @@ class Deployment:
 
     async def close(self) -> None:
         """Close what is still open."""
+        self._lag.stop()
         await asyncio.gather(self._rest.drain(0), self._rpc.stop(0), self._metrics.stop())
 
     @property
@@ -86,9 +89,9 @@ class Deployment:
         @app.get("/v2/status", tags=["operation"])
         async def status() -> JSONResponse:
             """Models, replicas, slices and counters of this moment; `penstock status` shows them."""
-            return JSONResponse(self._describe())
+            return JSONResponse(await self._describe())
 
-    def _describe(self) -> Status:
+    async def _describe(self) -> Status:
         slices: list[SliceStatus] = [
             {
                 "name": name,
@@ -99,11 +102,12 @@ class Deployment:
             for name, record in self.fleet.control.slices.items()
         ]
         uptime_s = (self.gateway.now_us() - self._started_us) / 1e6
-        counters = self._telemetry.snapshot()
-        return describe(self.gateway, counters, self._queue_rows(), self._replicas(), slices, uptime_s)
-
-    def _queue_rows(self) -> dict[str, int]:
-        return {name: self.gateway.queue_rows(name) for name in self.gateway.models}
+        counters: dict[str, Counters] = {}
+        for name, counted in self._telemetry.snapshot(self.gateway.now_us()):
+            counters[name] = counted
+            await asyncio.sleep(0)  # requests first
+        queue_rows = {name: self.gateway.queue_rows(name) for name in self.gateway.models}
+        return describe(self.gateway, counters, queue_rows, self._replicas(), slices, uptime_s)
 
     def _replicas(self) -> list[Replica]:
         return [
@@ -112,9 +116,13 @@ class Deployment:
             for r in record.replicas.values()
         ]
 
-    def _replica_counts(self) -> dict[tuple[str, str], int]:
-        counts: dict[tuple[str, str], int] = {}
-        for replica in self._replicas():
-            key = (replica["model"], replica["state"])
-            counts[key] = counts.get(key, 0) + 1
-        return counts
+    def _present(self) -> Present:
+        gateway = self.gateway
+        return Present(
+            now_us=gateway.now_us(),
+            open_requests=gateway.open_requests,
+            queued={
+                name: (gateway.queue_rows(name), gateway.queue_requests(name)) for name in gateway.models
+            },
+            replicas=Counter((replica["model"], replica["state"]) for replica in self._replicas()),
+        )

@@ -6,8 +6,9 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
+from router.explanation import separate
 from router.oip import find_model
-from router.rest import Fields, Rendered, decode_request, encode_reply, render_error
+from router.rest import Fields, Rendered, decode_request, encode_reply, render_error, stated_tenant
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, too_large
 from serving.ports import Reply, Serving
@@ -29,16 +30,18 @@ class InferRoute:
         """The answer to one request, errors included."""
         serving = self._serving
         fields: Fields = dict(request.scope["headers"])
+        tenant = stated_tenant(serving, fields)
         try:
             model = find_model(serving, name, version)
             body = await self._read(request)
             arrived_us = serving.now_us()
             decoded = decode_request(body, fields, model, self._limits)
             decoded.call.arrived_us = arrived_us
+            decoded.call.tenant = tenant
         except ClientDisconnect:
             return _NOBODY
         except RequestError as error:
-            serving.refused(name, error.outcome)
+            serving.refused(name, error.outcome, tenant)
             return _response(render_error(error), fields)
         reply = await self._submit(request, decoded)
         if reply.outcome == CLIENT_GONE:
@@ -79,12 +82,10 @@ class InferRoute:
 
 
 def _response(rendered: Rendered, fields: Fields) -> Response:
-    status, body, json_length, coding = rendered
-    headers = {}
+    status, body, json_length, more = rendered
+    headers = separate(more)
     if json_length is not None:
         headers["inference-header-content-length"] = str(json_length)
-    if coding:
-        headers["content-encoding"] = coding.decode()
     request_id = fields.get(b"x-request-id")
     if request_id is not None:
         headers["x-request-id"] = request_id.decode("latin-1")

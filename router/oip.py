@@ -11,7 +11,7 @@ from router.tensors.errors import RequestError, bad_input
 from router.tensors.parameters import LONGEST_US
 from router.tensors.wording import quoted
 from serving.ports import Call, Serving
-from serving.specs import ServedModel
+from serving.specs import DEFAULT_TENANT, ServedModel
 from serving.vocabulary import UNKNOWN_MODEL
 
 PLATFORM = "penstock_torch"
@@ -20,7 +20,8 @@ EXTENSIONS = ("binary_tensor_data", "parameters")
 """Of the protocol's extensions, those that are served whole."""
 
 TIMEOUT_FIELD = "x-request-timeout-ms"
-"""HTTP header and gRPC metadata key."""
+TENANT_FIELD = "x-tenant"
+"""HTTP header fields and gRPC metadata keys."""
 
 
 def find_model(serving: Serving, name: str, version: str) -> ServedModel:
@@ -32,6 +33,12 @@ def find_model(serving: Serving, name: str, version: str) -> ServedModel:
         sentence = f"Request for unknown model: '{name}' version {quoted(version)[1:-1]} is not found"
         raise RequestError(UNKNOWN_MODEL, f"{sentence}; the only version is {MODEL_VERSION}")
     return model
+
+
+def tenant_of(serving: Serving, stated: str) -> str:
+    """The tenant that TENANT_FIELD names; the default one where the settings do not list it."""
+    name = stated.strip()
+    return name if name in serving.tenants else DEFAULT_TENANT
 
 
 def tighten(call: Call, timeout_us: float) -> None:

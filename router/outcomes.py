@@ -15,11 +15,14 @@ from serving.vocabulary import (
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
     DEADLINE_UNMET,
+    DEADLINE_UNREACHABLE,
     DRAINING,
     MEMORY_FULL,
     MODEL_ERROR,
     NO_REPLICA,
+    OVERLOAD,
     QUEUE_FULL,
+    QUOTA,
     TOO_LARGE,
     UNKNOWN_MODEL,
     WORKER_LOST,
@@ -28,11 +31,15 @@ from serving.vocabulary import (
 
 
 class Answer(NamedTuple):
-    """What a client is told: HTTP status, gRPC code, and the sentence where there is no better one."""
+    """What a client is told: HTTP status, gRPC code, and the sentence where there is no better one.
+
+    `retry`: whether it is also told when to come back, where the core can say (`Reply.retry_us`).
+    """
 
     http_status: int
     grpc_code: grpc.StatusCode
     sentence: str
+    retry: bool = False
 
 
 _Code = grpc.StatusCode
@@ -44,19 +51,40 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         TOO_LARGE: Answer(413, _Code.RESOURCE_EXHAUSTED, "the request exceeds a limit of this gateway"),
         UNKNOWN_MODEL: Answer(404, _Code.NOT_FOUND, "Request for unknown model"),
         # RESOURCE_EXHAUSTED, not UNAVAILABLE: clients retry the latter by themselves, into a full queue.
-        QUEUE_FULL: Answer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size"),
+        QUEUE_FULL: Answer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size", retry=True),
         MEMORY_FULL: Answer(
             503,
             _Code.RESOURCE_EXHAUSTED,
             "the accepted requests hold all the memory they may (limits.held_mb)",
+            retry=True,
         ),
-        NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready"),
+        OVERLOAD: Answer(
+            503,
+            _Code.RESOURCE_EXHAUSTED,
+            "more requests come in than can be answered within their deadlines",
+            retry=True,
+        ),
+        QUOTA: Answer(
+            429,
+            _Code.RESOURCE_EXHAUSTED,
+            "the tenant is over its share of an overloaded gateway",
+            retry=True,
+        ),
+        DEADLINE_UNREACHABLE: Answer(
+            503,
+            _Code.RESOURCE_EXHAUSTED,
+            "the deadline could not be met even if the request ran next",
+            retry=True,
+        ),
+        NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready", retry=True),
         DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
         DEADLINE_QUEUED: Answer(504, _Code.DEADLINE_EXCEEDED, "Request timeout expired in the queue"),
         DEADLINE_RUNNING: Answer(
             504, _Code.DEADLINE_EXCEEDED, "Request timeout expired while the model was running"
         ),
-        DEADLINE_UNMET: Answer(504, _Code.DEADLINE_EXCEEDED, "the latency objective could no longer be met"),
+        DEADLINE_UNMET: Answer(
+            504, _Code.DEADLINE_EXCEEDED, "the deadline could no longer be met", retry=True
+        ),
         WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
         MODEL_ERROR: Answer(500, _Code.INTERNAL, "the model failed on this request"),
         CLIENT_GONE: Answer(499, _Code.CANCELLED, "the client left before the answer"),

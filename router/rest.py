@@ -10,28 +10,29 @@ from functools import lru_cache
 
 import orjson
 
-from router.oip import TIMEOUT_FIELD, stated_timeout_us, tighten
+from router.explanation import Lines, completed_lines, failure_fields, retry_ms
+from router.oip import TENANT_FIELD, TIMEOUT_FIELD, stated_timeout_us, tenant_of, tighten
 from router.outcomes import ANSWERS, error_body
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.rest import decode, encode
 from router.tensors.wording import quoted
-from serving.ports import Reply
-from serving.specs import Limits, ServedModel
+from serving.ports import Reply, Serving
+from serving.specs import DEFAULT_TENANT, Limits, ServedModel
 from serving.tensor import Buffer
 from serving.vocabulary import BAD_INPUT, COMPLETED, Outcome
 
 Fields = Mapping[bytes, bytes]
 """A request's header fields: lower-case names, undecoded values; of a repeated field the last."""
 
-Rendered = tuple[int, bytes, int | None, bytes]
-"""HTTP status, body, Inference-Header-Content-Length (None: no binary outputs), Content-Encoding or b""."""
+Rendered = tuple[int, bytes, int | None, Lines]
+"""HTTP status, body, Inference-Header-Content-Length (None: no binary outputs), further header fields."""
 
 COMPRESS_MIN_BYTES = 1024
 """Shorter answers are sent as they are: many clients name gzip in every request, and below one
 packet it saves nothing. Compression runs inline, at zlib's fastest level."""
 
-_TIMEOUT = TIMEOUT_FIELD.encode()
+_TIMEOUT, _TENANT = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode()
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
 _CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
@@ -62,24 +63,41 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     return decoded
 
 
+def stated_tenant(serving: Serving, fields: Fields) -> str:
+    """Whose request this is."""
+    stated = fields.get(_TENANT)
+    return DEFAULT_TENANT if stated is None else tenant_of(serving, stated.decode("latin-1"))
+
+
 def encode_reply(decoded: Decoded, reply: Reply, fields: Fields) -> Rendered:
     """The answer to a decoded call, compressed where the request's Accept-Encoding names a coding."""
-    if reply.outcome != COMPLETED:
-        return ANSWERS[reply.outcome].http_status, error_body(reply.outcome, reply.detail), None, b""
+    if reply.outcome is not COMPLETED:
+        return _failure(reply, ANSWERS[reply.outcome].http_status)
     body, json_length = encode(decoded, reply)
+    more = completed_lines(reply)
     accepted = fields.get(b"accept-encoding")
     if accepted is not None and len(body) >= COMPRESS_MIN_BYTES:
         coding = _preferred_coding(accepted)
         if coding:
             packer = zlib.compressobj(1, zlib.DEFLATED, _CODINGS[coding])
-            return 200, packer.compress(body) + packer.flush(), json_length, coding
-    return 200, body, json_length, b""
+            body = packer.compress(body) + packer.flush()
+            more += b"\r\ncontent-encoding: " + coding
+    return 200, body, json_length, more
 
 
 def render_error(error: RequestError) -> Rendered:
     """The answer to a request that never became a call."""
     status = error.status if isinstance(error, HttpError) else ANSWERS[error.outcome].http_status
-    return status, error_body(error.outcome, error.message), None, b""
+    return _failure(Reply(error.outcome, error.message), status)
+
+
+def _failure(reply: Reply, status: int) -> Rendered:
+    fields = failure_fields(reply)
+    wait_ms = retry_ms(reply)
+    if wait_ms:
+        fields |= {"retry-after": str(-(-wait_ms // 1000)), "x-retry-after-ms": str(wait_ms)}
+    more = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
+    return status, error_body(reply.outcome, reply.detail), None, more.encode()
 
 
 def plain_error(message: str) -> bytes:

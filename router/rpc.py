@@ -8,7 +8,7 @@ package `inference` cannot be loaded into the same process.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn  # Any: neither grpc nor the generated messages carry types
 
@@ -17,7 +17,17 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2
 
-from router.oip import EXTENSIONS, PLATFORM, TIMEOUT_FIELD, find_model, stated_timeout_us, tighten
+from router.explanation import completed_lines, failure_fields, retry_ms, separate
+from router.oip import (
+    EXTENSIONS,
+    PLATFORM,
+    TENANT_FIELD,
+    TIMEOUT_FIELD,
+    find_model,
+    stated_timeout_us,
+    tenant_of,
+    tighten,
+)
 from router.outcomes import ANSWERS, INTERNAL_ERROR
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError, bad_input
@@ -25,7 +35,7 @@ from router.tensors.proto import decode, encode
 from router.tensors.wording import quoted
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
-from serving.vocabulary import COMPLETED, DRAINING, Outcome
+from serving.vocabulary import COMPLETED, DRAINING
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +48,10 @@ balancer hears of a drain before the port closes."""
 
 GOODBYE_S = 5.0
 """What a stop gives connections to take their last answer and go, once all calls are answered."""
+
+PUSHBACK_KEYS: Final = ("grpc-retry-pushback-ms", "retry-pushback-ms")
+"""Where a client finds when to come back. A retry policy of grpc honours the first (gRFC A6, "Pushback");
+names that begin with `grpc-` are its own and may be kept from the application, which reads the second."""
 
 EXPIRY_GRACE_US: Final = 10_000
 """A call that its client ends this close to its deadline ended by that deadline: the client's timer
@@ -119,6 +133,8 @@ class RpcServer:
 
     async def _answer(self, raw: bytes, context: Any) -> bytes:
         arrived_us = self._serving.now_us()
+        fields: dict[str, str] = dict(context.invocation_metadata())  # of a repeated key the last
+        tenant = tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
         name = ""
         try:
             request = _parse(raw)
@@ -128,13 +144,15 @@ class RpcServer:
             decoded = decode(request, self._model(name, request.model_version), self._limits)
             call = decoded.call
             call.arrived_us = arrived_us
-            _take_deadlines(call, context)
+            call.tenant = tenant
+            _take_deadlines(call, context.time_remaining(), fields)
         except RequestError as error:
-            self._serving.refused(name, error.outcome)
-            await _abort(context, error.outcome, error.message)
+            self._serving.refused(name, error.outcome, tenant)
+            await _abort(context, Reply(error.outcome, error.message))
         reply = await self._ask(call)
-        if reply.outcome != COMPLETED:
-            await _abort(context, reply.outcome, reply.detail)
+        if reply.outcome is not COMPLETED:
+            await _abort(context, reply)
+        context.set_trailing_metadata(tuple(separate(completed_lines(reply)).items()))
         answer: bytes = encode(decoded, reply).SerializeToString()
         return answer
 
@@ -180,7 +198,7 @@ class RpcServer:
         try:
             spec = self._model(request.name, request.version).spec
         except RequestError as error:
-            await _abort(context, error.outcome, error.message)
+            await _abort(context, Reply(error.outcome, error.message))
         tensor = service_pb2.ModelMetadataResponse.TensorMetadata
         return service_pb2.ModelMetadataResponse(
             name=spec.name,
@@ -281,10 +299,14 @@ async def _unimplemented(method: str, served: str, _requests: Any, context: Any)
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, sentence)
 
 
-async def _abort(context: Any, outcome: Outcome, detail: str) -> NoReturn:
+async def _abort(context: Any, reply: Reply) -> NoReturn:
     """End the call with the outcome's status; grpc does so by an exception."""
-    answer = ANSWERS[outcome]
-    await context.abort(answer.grpc_code, detail or answer.sentence)
+    answer = ANSWERS[reply.outcome]
+    fields = failure_fields(reply)
+    wait_ms = retry_ms(reply)
+    if wait_ms:
+        fields |= dict.fromkeys(PUSHBACK_KEYS, str(wait_ms))
+    await context.abort(answer.grpc_code, reply.detail or answer.sentence, tuple(fields.items()))
     raise AssertionError("grpc's abort has returned")
 
 
@@ -301,11 +323,10 @@ def _parse(raw: bytes) -> Any:
         raise bad_input(message) from None
 
 
-def _take_deadlines(call: Call, context: Any) -> None:
+def _take_deadlines(call: Call, remaining_s: float | None, fields: Mapping[str, str]) -> None:
     """The tightest of the call's `timeout` parameter, x-request-timeout-ms and the gRPC deadline."""
-    remaining_s = context.time_remaining()
     if remaining_s is not None:
         tighten(call, remaining_s * 1e6)
-    for key, value in context.invocation_metadata():
-        if key == TIMEOUT_FIELD:
-            tighten(call, stated_timeout_us(value))
+    stated = fields.get(TIMEOUT_FIELD)
+    if stated is not None:
+        tighten(call, stated_timeout_us(stated))

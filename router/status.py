@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from rich.box import SIMPLE_HEAD
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
 
 FETCH_S_MAX: Final = 5.0
 PATH: Final = "/v2/status"
+ENDINGS_MAX: Final = 8
+"""Models of which it is shown how requests ended: all of it is to fit a screen."""
 PIPE_WIDTH: Final = 160  # where there is no terminal to ask: wide enough to cut no name
 
 
@@ -81,7 +83,7 @@ def describe(
     slices: Sequence[SliceStatus],
     uptime_s: float,
 ) -> Status:
-    """The status of this moment. `counters` is `Telemetry.snapshot()`; each model has an entry in it."""
+    """The status of this moment. `counters` is all of `Telemetry.snapshot`; each model has an entry in it."""
     models: list[ModelStatus] = [
         {
             "name": name,
@@ -135,29 +137,34 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
     models = Table("model", "state", "variant", "replicas", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
-    for title in ("queued", "req/s", "rows/s", "done %", "missed %", "batch", "p50 ms", "p99 ms", "SLO ms"):
+    for title in ("queued", "req/s", "rows/s", "in time %", "burn 1h", "batch", "p50 ms", "p99 ms", "SLO ms"):
         models.add_column(title, justify="right")
     for model in current["models"]:
         models.add_row(*_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9)))
+    endings = dict(_worst_endings(current["models"], before))
+    width = max(map(len, endings), default=0)
+    lines = [
+        Text(f" {name:{width}}   {line}", no_wrap=True, overflow="ellipsis") for name, line in endings.items()
+    ]
+    if lines:
+        lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
     slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
         slices.add_column(title, justify="right")
     for one in current["slices"]:
         slices.add_row(one["name"], one["state"], str(one["pid"] or "-"), str(one["restarts"]))
-    return Group(head, models, slices)
+    return Group(head, models, *lines, slices)
 
 
 def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) -> list[str]:
     now = model["counters"]
     was = before or _zero(now)
     requests = now["requests"] - was["requests"]
-    completed = now["completed"] - was["completed"]
+    offered, good = now["offered"] - was["offered"], now["good"] - was["good"]
     batches = now["batches"] - was["batches"]
     counts = [a - b for a, b in zip(now["latency_counts"], was["latency_counts"], strict=True)]
     bounds_us = now["latency_bounds_us"]
-    accepted = completed + sum(
-        sum(now[kind].values()) - sum(was[kind].values()) for kind in ("shed", "failed")
-    )
+    burn = now["burn"].get("1h")
     ready = sum(replica["state"] == "ready" for replica in model["replicas"])
     return [
         escape(model["name"]),
@@ -167,8 +174,8 @@ def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) 
         str(model["queue_rows"]),
         f"{requests / elapsed_s:.1f}",
         f"{(now['rows'] - was['rows']) / elapsed_s:.1f}",
-        _percent(completed, requests),
-        _percent(now["violations"] - was["violations"], accepted),
+        _percent(good, offered),
+        "-" if burn is None else f"{burn:.1f}",
         f"{(now['batch_rows'] - was['batch_rows']) / batches:.1f}" if batches else "-",
         _milliseconds(percentile_us(bounds_us, counts, 0.50)),
         _milliseconds(percentile_us(bounds_us, counts, 0.99)),
@@ -176,10 +183,42 @@ def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) 
     ]
 
 
+def _worst_endings(
+    models: Sequence[ModelStatus], before: "Mapping[str, Counters]"
+) -> Iterator[tuple[str, str]]:
+    """Of the ENDINGS_MAX models with the most requests that were not completed in time, how these ended,
+    in shares of all its requests, the largest first."""
+    found: list[tuple[int, str, str]] = []
+    for model in models:
+        now = model["counters"]
+        was = before.get(model["name"]) or _zero(now)
+        old = _endings(was)
+        counts = {reason: count - old.get(reason, 0) for reason, count in _endings(now).items()}
+        largest = sorted(filter(counts.__getitem__, counts), key=counts.__getitem__, reverse=True)
+        requests = now["requests"] - was["requests"]
+        shown = ", ".join(f"{reason} {_percent(counts[reason], requests)}" for reason in largest)
+        found.append((sum(counts.values()), model["name"], shown))
+    for count, name, shown in sorted(found, key=lambda each: -each[0])[:ENDINGS_MAX]:
+        if count:
+            yield name, shown
+
+
+def _endings(counters: "Counters") -> dict[str, int]:
+    """All but completed in time, by reason."""
+    return {
+        **counters["rejected"],
+        **counters["shed"],
+        **counters["failed"],
+        "client_gone": counters["cancelled"],
+        "late": counters["missed"].get("late", 0),
+    }
+
+
 def _zero(like: "Counters") -> "Counters":
     return {
         "requests": 0, "completed": 0, "rejected": {}, "shed": {}, "failed": {}, "cancelled": 0,
-        "violations": 0, "rows": 0, "goodput_rows": 0, "batches": 0, "batch_rows": 0, "compute_us": 0,
+        "offered": 0, "good": 0, "missed": {}, "rows": 0, "goodput_rows": 0, "burn": {},
+        "batches": 0, "batch_rows": 0, "compute_us": 0,
         "latency_bounds_us": like["latency_bounds_us"],
         "latency_counts": [0] * len(like["latency_counts"]),
     }  # fmt: skip

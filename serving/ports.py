@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from serving.specs import Parameters, ServedModel
+from serving.specs import DEFAULT_TENANT, Parameters, ServedModel, TenantSpec
 from serving.tensor import Tensor
 from serving.vocabulary import Outcome
 
@@ -14,11 +14,11 @@ class Call:
     `inputs`: in the order of the spec, every one present, all with the same first dimension `rows`.
     `size`: the size hint of the largest row (0 where the model has none).
     `timeout_us`: what the client gave (the tightest of its ways to say it), from `arrived_us`; or None.
-    `variant`: pinned by the client, or "".
+    `variant`: pinned by the client, or "". `tenant`: one that the settings list, or the default.
     """
 
     __slots__ = (
-        "arrived_us", "inputs", "model", "parameters", "rows", "size", "timeout_us", "variant",
+        "arrived_us", "inputs", "model", "parameters", "rows", "size", "tenant", "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -28,6 +28,7 @@ class Call:
         self.size = 0
         self.timeout_us: int | None = None
         self.variant = ""
+        self.tenant = DEFAULT_TENANT
         self.parameters: Parameters = ()
         self.arrived_us = 0
 
@@ -35,11 +36,16 @@ class Call:
 class Reply:
     """How a call ended. `outputs` (in the order of the spec) only where the outcome is COMPLETED.
 
-    `queue_us` is arrival to dispatch, `compute_us` the worker's measured run, `batch_rows` the rows
-    of the batch; zero where none of it happened. `detail` is a sentence for people.
+    `queue_us` is submission to dispatch (or to being shed) as far as the slice was busy, `batch_us` what the
+    batch then waited to fill, `compute_us` the worker's measured run, `batch_rows` the rows of the batch;
+    zero where none of it happened. `retry_us`: where the call was turned away, when another try may fare
+    better, from now on; 0 where nobody can say. `detail` is a sentence for people.
     """
 
-    __slots__ = ("batch_rows", "compute_us", "detail", "outcome", "outputs", "queue_us", "variant")
+    __slots__ = (
+        "batch_rows", "batch_us", "compute_us", "detail", "outcome", "outputs", "queue_us", "retry_us",
+        "variant",
+    )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
         self.outcome = outcome
@@ -47,14 +53,18 @@ class Reply:
         self.outputs: Sequence[Tensor] = ()
         self.variant = ""
         self.queue_us = 0
+        self.batch_us = 0
         self.compute_us = 0
         self.batch_rows = 0
+        self.retry_us = 0
 
 
 class Serving(Protocol):
     """The core as the edges see it; `serving.runtime.gateway.Gateway` is the one behind the servers."""
 
     models: Mapping[str, ServedModel]
+    tenants: Mapping[str, TenantSpec]
+    """By name; DEFAULT_TENANT is always among them, and stands for all that are not listed."""
 
     @property
     def ready(self) -> bool:
@@ -66,7 +76,7 @@ class Serving(Protocol):
         """Accepted calls without a reply."""
         ...
 
-    def refused(self, model: str, outcome: Outcome) -> None:
+    def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """Count a request that an edge turned away before it became a call; `model` as its client said."""
         ...
 

@@ -84,12 +84,20 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class BatchingSpec:
-    """Which batching policy a model's queue follows, with that policy's own knobs."""
+    """Which batching policy a model's queue follows, with that policy's own knobs.
 
-    policy: str = "static"
-    size: int | None = None  # rows; None: the largest batch that the model and its SLO allow
+    `size` (rows; None: the largest that the model and its SLO allow) and `delay_us` are those of static and
+    aimd. slo has `mode`: "latency", or "consolidate" for larger and later batches on the least device time;
+    `admission`: overload turns requests away at arrival, else all wait for their chance; and `guard_us`:
+    how late wake-ups are until it has been measured (1 ms is asyncio's).
+    """
+
+    policy: str = "slo"
+    size: int | None = None
     delay_us: int = 0
-    guard_us: int = 1000  # what the slo policy allows for timers and transport (asyncio: start with 1 ms)
+    guard_us: int = 1000
+    mode: str = "latency"
+    admission: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,20 @@ class ServedModel:
     def answering_variant(self) -> str:
         """The variant that answers where the request pins none."""
         return self.default_variant or self.spec.default_variant
+
+
+DEFAULT_TENANT = "default"
+"""Who every request belongs to that names no tenant of the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSpec:
+    """Whose requests these are. In overload the slices' time is given to the highest `priority` first, and
+    within a priority split max-min fair by `weight`."""
+
+    name: str
+    weight: float = 1.0
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +164,7 @@ class Limits:
     slow_client_s: float = 30.0  # to send a request or take an answer
     write_buffer_bytes: int = 1 << 20  # per connection, before reading from it pauses
     startup_s: float = 120.0  # for a worker to start and load
-    stall_us: int = 30_000_000  # a batch still running after this is given up with its worker
+    stall_us: int = 5_000_000  # a batch that is later than predicted by this is given up with its worker
     drain_grace_s: float = 0.5  # ready is false, requests are still accepted
     drain_s: float = 30.0  # accepted requests are answered
     sweep_s: float = 12.0  # first profiles of all models together

@@ -18,6 +18,7 @@ from router.fastpath.edge import Edge
 from router.fastpath.exchange import Exchange, Refusal
 from router.fastpath.hangups import PROBE
 from router.fastpath.sweep import Waiting
+from router.rest import Rendered, plain_error
 
 Cycle = Exchange | RequestResponseCycle
 
@@ -164,6 +165,10 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def refuse(self, status: int, message: str) -> None:
+        """Answer with an error that has no outcome, in turn, and close."""
+        self.refuse_with((status, plain_error(message), None, b""))
+
+    def refuse_with(self, rendered: Rendered) -> None:
         """Answer with an error, in turn, and close; nothing more is read from the connection.
 
         A request that is being received is the one refused; if it is answered already (an early 404),
@@ -174,7 +179,7 @@ class Connection(HttpToolsProtocol):
         self.refused = True
         parsing, self.parsing = self.parsing, BETWEEN
         if parsing != BODY or self._withdraw_newest():
-            self._enqueue(Refusal(self, status, message))
+            self._enqueue(Refusal(self, rendered))
         elif self.cycle.response_complete:
             self.linger()
         else:

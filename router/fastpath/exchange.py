@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 from router.fastpath.edge import Edge
 from router.outcomes import INTERNAL_ERROR
-from router.rest import Rendered, decode_request, encode_reply, plain_error, render_error
+from router.rest import Rendered, decode_request, encode_reply, plain_error, render_error, stated_tenant
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError
 from serving.ports import Reply
@@ -108,14 +108,16 @@ class Inference(Exchange):
         """The body is complete and it is this request's turn."""
         edge = self.connection.edge
         serving = edge.serving
+        tenant = stated_tenant(serving, self.fields)
         try:
             arrived_us = serving.now_us()
             decoded = self.decoded = decode_request(self.body, self.fields, self.model, edge.limits)
             decoded.call.arrived_us = arrived_us
+            decoded.call.tenant = tenant
             self.body = b""
             self.request_id = serving.submit(decoded.call, self.deliver)
         except RequestError as error:
-            serving.refused(self.model.name, error.outcome)
+            serving.refused(self.model.name, error.outcome, tenant)
             self._respond(render_error(error))
         except Exception:
             logger.exception("inference on '%s' failed in the gateway", self.model.name)
@@ -157,25 +159,22 @@ class Inference(Exchange):
         transport, edge = connection.transport, connection.edge
         if transport.is_closing():
             return
-        status, body, json_length, coding = rendered
+        status, body, json_length, more = rendered
         if status != 200:
             head = edge.head(status, b"application/json") + b"content-length: "
         elif json_length is None:
             head = edge.json_head
         else:
             head = b"%b%d\r\ncontent-length: " % (edge.binary_head, json_length)
-        extra = b""
-        if coding:
-            extra = b"\r\ncontent-encoding: " + coding
         request_id = self.fields.get(b"x-request-id")
         if request_id is not None:
-            extra += b"\r\nx-request-id: " + request_id
+            more += b"\r\nx-request-id: " + request_id
         if not self.keep_alive:
-            extra += b"\r\nconnection: close"
+            more += b"\r\nconnection: close"
         if len(body) <= _JOIN_MAX_BYTES:
-            transport.write(b"%b%d%b\r\n\r\n%b" % (head, len(body), extra, body))
+            transport.write(b"%b%d%b\r\n\r\n%b" % (head, len(body), more, body))
         else:
-            transport.writelines((b"%b%d%b\r\n\r\n" % (head, len(body), extra), body))
+            transport.writelines((b"%b%d%b\r\n\r\n" % (head, len(body), more), body))
         if not self.keep_alive:
             transport.close()
         connection.on_response_complete()
@@ -184,18 +183,17 @@ class Inference(Exchange):
 class Refusal(Exchange):
     """An error of HTTP itself: answered in its turn, and the last on its connection."""
 
-    __slots__ = ("message", "status")
+    __slots__ = ("rendered",)
 
-    def __init__(self, connection: Connected, status: int, message: str) -> None:
+    def __init__(self, connection: Connected, rendered: Rendered) -> None:
         super().__init__(connection, keep_alive=False)
         self.more_body = False
-        self.status = status
-        self.message = message
+        self.rendered = rendered
 
     def start(self) -> None:
-        body = plain_error(self.message)
-        head = self.connection.edge.head(self.status, b"application/json")
-        frame = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        status, body, _, more = self.rendered
+        head = self.connection.edge.head(status, b"application/json")
+        frame = b"content-length: %d%b\r\nconnection: close\r\n\r\n" % (len(body), more)
         self.connection.transport.write(head + frame + body)
         self.response_complete = True
         self.connection.linger()

@@ -13,6 +13,8 @@ from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
 from router.fastpath.edge import Edge
 from router.fastpath.exchange import Inference
 from router.outcomes import INTERNAL_ERROR
+from router.rest import render_error, stated_tenant
+from router.tensors.errors import too_large
 from serving.vocabulary import TOO_LARGE
 
 logger = logging.getLogger(__name__)
@@ -124,9 +126,11 @@ class FastProtocol(Connection):
     def _refuse_body(self) -> None:
         model = self.edge.paths.find(self.url)
         if model is not None:
-            self.edge.serving.refused(model.name, TOO_LARGE)
+            serving = self.edge.serving
+            serving.refused(model.name, TOO_LARGE, stated_tenant(serving, dict(self.headers)))
         limit = self.body_max_bytes
-        self.refuse(413, f"the request body is over the limit of {limit} bytes (limits.body_mb)")
+        over = too_large(f"the request body is over the limit of {limit} bytes (limits.body_mb)")
+        self.refuse_with(render_error(over))
         raise _Stop
 
     def _check_head(self) -> None:

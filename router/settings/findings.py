@@ -30,6 +30,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "string_too_long": ("too long", "at most {max_length} characters"),
     "string_too_short": ("empty", "text"),
     "string_type": ("not text", "text; quote what YAML would take for another type"),
+    "too_long": ("too many", "at most {max_length} entries"),
     "too_short": ("empty", "at least {min_length} entry"),
 }
 """pydantic's error types as what is wrong and what was expected (format strings over its context)."""

@@ -9,9 +9,17 @@ from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE, load_model, missing_model
 from router.settings.problems import Loc, Problem, SettingsError, fault, one_of, shown, unknown_name
-from router.settings.schema import GatewayFile, LimitsSection, ServedSection, ServerSection
+from router.settings.schema import (
+    POLICY_KEYS,
+    BatchingSection,
+    GatewayFile,
+    LimitsSection,
+    ServedSection,
+    ServerSection,
+)
 from router.settings.slices import read_slices, slice_names, usable_cores
-from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, SliceSpec
+from router.settings.tenants import read_tenants
+from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, SliceSpec, TenantSpec
 
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
@@ -29,7 +37,8 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A whole `penstock.yaml`. `models` are in the file's order; `profiles` and `path` are absolute."""
+    """A whole `penstock.yaml`. `models` and `tenants` are in the file's order; `profiles` and `path` are
+    absolute."""
 
     server: ServerSettings
     limits: Limits
@@ -37,6 +46,7 @@ class Settings:
     models: tuple[ServedModel, ...]
     profiles: Path
     path: Path
+    tenants: tuple[TenantSpec, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
 
@@ -54,6 +64,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     server = _read_server(findings)
     limits = _read_limits(findings)
     slices = read_slices(findings, usable_cores())
+    tenants = read_tenants(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models = [_read_model(findings, index) for index in range(count)]
@@ -68,6 +79,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         models=tuple(model for model in models if model is not None),
         profiles=path.parent / file.profiles,
         path=path,
+        tenants=tenants,
         warnings=tuple(sorted(findings.warnings)),
     )
     return settings, findings
@@ -117,20 +129,12 @@ def _read_model(findings: Findings, index: int) -> ServedModel | None:
     if spec is None:
         return None
     slo_us = spec.slo_us if section.slo_ms is None else round(section.slo_ms * 1000)
-    batching = section.batching
-    delay_us = round(batching.delay_ms * 1000)
-    if batching.size is not None and batching.size > spec.batch_max:
-        expected = f"at most the batch_max of {spec.name}, {spec.batch_max}"
-        findings.add((*loc, "batching", "size"), fault("too large", batching.size, expected))
-    if delay_us >= slo_us:
-        expected = f"less than the SLO of {slo_us / 1000:g} ms, which a waiting request would miss"
-        findings.add((*loc, "batching", "delay_ms"), fault("too long", batching.delay_ms, expected))
     return ServedModel(
         spec=spec,
         slo_us=slo_us,
         variants=tuple(section.variants) or tuple(variant.name for variant in spec.variants),
         slices=tuple(section.slices or known),
-        batching=BatchingSpec(batching.policy, batching.size, delay_us),
+        batching=_read_batching(findings, (*loc, "batching"), section.batching, spec, slo_us),
         default_variant=_read_default(findings, loc, section, spec),
     )
 
@@ -145,6 +149,31 @@ def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpe
     except SettingsError as error:
         findings.absorb(error)
         return None
+
+
+def _read_batching(
+    findings: Findings, loc: Loc, section: BatchingSection, spec: ModelSpec, slo_us: int
+) -> BatchingSpec:
+    policy = section.policy
+    for key in sorted(section.model_fields_set - {"policy", *POLICY_KEYS[policy]}):
+        takers = one_of([each for each, keys in POLICY_KEYS.items() if key in keys])
+        default = "" if "policy" in section.model_fields_set else ", which is the default"
+        what, expected = f"no key of policy {policy}{default}", f"policy: {takers} beside it"
+        findings.add((*loc, key), fault(what, getattr(section, key), expected), at_key=True)
+    delay_us = round(section.delay_ms * 1000)
+    if findings.sound((*loc, "size")) and section.size is not None and section.size > spec.batch_max:
+        expected = f"at most the batch_max of {spec.name}, {spec.batch_max}"
+        findings.add((*loc, "size"), fault("too large", section.size, expected))
+    if findings.sound((*loc, "delay_ms")) and delay_us >= slo_us:
+        expected = f"less than the SLO of {slo_us / 1000:g} ms, which a waiting request would miss"
+        findings.add((*loc, "delay_ms"), fault("too long", section.delay_ms, expected))
+    return BatchingSpec(
+        policy=policy,
+        mode=section.mode,
+        admission=section.admission,
+        size=section.size,
+        delay_us=delay_us,
+    )
 
 
 def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> str:

@@ -4,7 +4,8 @@ What needs more than one key to judge (names that must exist, ports that clash) 
 values are built. Units are in the keys, so a schema number never changes its meaning.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
@@ -12,15 +13,26 @@ from pydantic_core import PydanticCustomError
 
 from router.settings.problems import fault, shown, unknown_name
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import ParameterValue
+from serving.specs import BatchingSpec, ParameterValue
 from serving.tensor import ANY, DATATYPES
 
 BATCHING_POLICIES = tuple(POLICIES)
 """The batching policies that `batching.policy` may name."""
 
+BATCHING_MODES = ("latency", "consolidate")
+
+POLICY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"static": ("size", "delay_ms"), "slo": ("mode", "admission"), "aimd": ("size", "delay_ms")}
+)
+"""The keys of `batching:` that mean something to each policy."""
+
+TENANT_COUNT_MAX = 64
+"""Tenants are a label of metrics: each multiplies their series."""
+
 FAULT = "fault"
 """The pydantic error type whose message is already a sentence of ours."""
 
+_BATCHING = BatchingSpec()
 _HOUR_S = 3600
 _DAY_S = 24 * _HOUR_S
 _HOUR_MS = _HOUR_S * 1000
@@ -123,6 +135,7 @@ class GatewayFile(Section):
     limits: dict[str, object] = {}
     slices: Annotated[list[object], Field(min_length=1)] = []
     models: Annotated[list[object], Field(min_length=1)]
+    tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     profiles: Text = "profiles"
 
 
@@ -168,10 +181,20 @@ class SliceSection(Section):
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
-class BatchingSection(Section):
-    """`batching:` of a served model."""
+class TenantSection(Section):
+    """An entry of `tenants:`; the defaults are those of TenantSpec."""
 
-    policy: Annotated[str, AfterValidator(_known("batching policy", BATCHING_POLICIES))] = "static"
+    name: Name
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000, allow_inf_nan=False)] = 1.0
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+
+
+class BatchingSection(Section):
+    """`batching:` of a served model; POLICY_KEYS says which keys go with which policy."""
+
+    policy: Annotated[str, AfterValidator(_known("batching policy", BATCHING_POLICIES))] = _BATCHING.policy
+    mode: Annotated[str, AfterValidator(_known("batching mode", BATCHING_MODES))] = _BATCHING.mode
+    admission: bool = _BATCHING.admission
     size: Count | None = None
     delay_ms: Annotated[float, Field(ge=0, le=_HOUR_MS, allow_inf_nan=False)] = 0.0
 

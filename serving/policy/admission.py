@@ -1,6 +1,13 @@
-"""Admission at arrival: whether a request may join its model's queue at all. O(1)."""
+"""Admission at arrival: whether a request may join its model's queue at all. O(1) a request.
 
+In overload the slices' time is allotted max-min fair (Bertsekas and Gallager, Data Networks, 6.5.2) and each
+flow of requests is thinned to its allotment by an accumulator, not by a draw: those turned away learn it in
+microseconds instead of at their deadline. The window drop of the batching policy stays as the exact backstop.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from serving.specs import Limits
 from serving.vocabulary import QUEUE_FULL, Outcome
@@ -14,6 +21,15 @@ class Backlog:
     requests: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`need`: slices' worth of time that a flow of requests asks for, above 0."""
+
+    need: float
+    weight: float = 1.0
+    priority: int = 0
+
+
 def refuse(backlog: Backlog, rows: int, limits: Limits) -> Outcome | None:
     """Why a request of `rows` may not join, or None.
 
@@ -25,3 +41,40 @@ def refuse(backlog: Backlog, rows: int, limits: Limits) -> Outcome | None:
     if backlog.requests and backlog.rows + rows > limits.queue_rows:
         return QUEUE_FULL
     return None
+
+
+def allot(demands: Sequence[Demand], room: float) -> list[float]:
+    """What each demand gets of `room` slices, in their order: never more than its need.
+
+    The highest priority first; within one, by water-filling: whoever needs less than its weighted share
+    gets its need, and what that leaves is split among the others by weight.
+    """
+    given = [0.0] * len(demands)
+    by_priority = sorted(range(len(demands)), key=lambda i: -demands[i].priority)
+    for _, level in groupby(by_priority, key=lambda i: demands[i].priority):
+        members = sorted(level, key=lambda i: demands[i].need / demands[i].weight)
+        weights = sum(demands[i].weight for i in members)
+        for i in members:
+            given[i] = min(
+                demands[i].need, room * demands[i].weight / weights, room
+            )  # rounding: never below 0
+            room -= given[i]
+            weights -= demands[i].weight
+    return given
+
+
+class Thinning:
+    """Admits a share of a flow's rows, as evenly as can be: error diffusion, no randomness."""
+
+    __slots__ = ("_credit",)
+
+    def __init__(self) -> None:
+        self._credit = 0.0
+
+    def admit(self, rows: int, share: float) -> bool:
+        """Whether this request may pass, of a flow of which `share` (0..1) may; counts it."""
+        self._credit += share * rows
+        if self._credit <= 0:
+            return False
+        self._credit -= rows
+        return True

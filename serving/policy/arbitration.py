@@ -5,7 +5,7 @@ last, and each must start early enough for those after it. That common latest st
 frontrun slack, which collides when few slices serve many models (arXiv 2308.07470).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
@@ -17,20 +17,24 @@ def decide(choices: Sequence[Choice], slices: int, now_us: int) -> tuple[int, in
     """(index of the choice to run now or -1, instant at which to ask again).
 
     `choices` have lanes. Of those that may not or need not wait any longer, the one with the least latest
-    start: a long batch of a loose SLO is not put behind a short one that could still wait.
+    start: a long batch of a loose SLO is not put behind a short one that could still wait. One that may wait
+    goes first where the batch that would run now would make it late: batches are not interrupted.
     """
     ready = [index for index, choice in enumerate(choices) if not choice.patient]
-    wake_us = NEVER_US
-    if len(ready) < len(choices):
-        starts = latest_starts(choices, slices)
-        late = [i for i, choice in enumerate(choices) if choice.patient and starts[i] <= now_us]
-        ready += late
-        wake_us = min(
-            (starts[i] for i, c in enumerate(choices) if c.patient and i not in late), default=NEVER_US
-        )
+    waiting = [index for index, choice in enumerate(choices) if choice.patient]
+    starts = latest_starts(choices, slices) if waiting else []
+    untils = {index: min(starts[index], choices[index].wake_us) for index in waiting}
+    ready += [index for index in waiting if untils[index] <= now_us]
+    wake_us = min((until_us for until_us in untils.values() if until_us > now_us), default=NEVER_US)
     if not ready:
         return -1, wake_us
-    return min(ready, key=lambda index: (choices[index].latest_start_us, index)), wake_us
+    first = _most_urgent(choices, ready)
+    end_us = now_us + choices[first].latency_us
+    return _most_urgent(choices, ready + [index for index in waiting if starts[index] < end_us]), wake_us
+
+
+def _most_urgent(choices: Sequence[Choice], among: Iterable[int]) -> int:
+    return min(among, key=lambda index: (choices[index].latest_start_us, index))
 
 
 def latest_starts(choices: Sequence[Choice], slices: int) -> list[int]:

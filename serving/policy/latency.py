@@ -8,7 +8,6 @@ that is more, so that a slow-down counts within ten batches and one outlier does
 
 from bisect import bisect_left, insort
 from collections import deque
-from math import ceil
 
 WINDOW = 200
 RECENT = 10
@@ -18,6 +17,9 @@ START = 1.15  # Nexus multiplies profiles by this; used until there are ENOUGH s
 ENOUGH = 20
 RATIO_MAX = 3.0  # one stall must not blind the window for 200 batches
 OVERHEAD_QUANTILE = 0.99
+OVERHEAD_US_MAX = (
+    5000.0  # of transport or of a wake-up: what takes longer is a stall, which none can plan for
+)
 
 
 class Quantile:
@@ -42,9 +44,26 @@ class Quantile:
 
     @property
     def value(self) -> float:
-        """The value that `share` of the window does not exceed (nearest rank); 0 where it is empty."""
+        """The value that about `share` of the window does not exceed, never the one largest of several; 0
+        where it is empty."""
         count = len(self._ordered)
-        return self._ordered[max(ceil(self._share * count) - 1, 0)] if count else 0.0
+        return self._ordered[int(self._share * (count - 1))] if count else 0.0
+
+
+class Lateness:
+    """How late something is, wake-ups or answers: `value_us` is None until there are ENOUGH."""
+
+    __slots__ = ("_window", "value_us")
+
+    def __init__(self) -> None:
+        self._window = Quantile(WINDOW, OVERHEAD_QUANTILE)
+        self.value_us: float | None = None
+
+    def add(self, late_us: int) -> None:
+        """It came `late_us` after its instant."""
+        self._window.add(min(late_us, OVERHEAD_US_MAX))
+        if len(self._window) >= ENOUGH:
+            self.value_us = self._window.value
 
 
 class Residuals:
@@ -61,14 +80,16 @@ class Residuals:
         self.typical = 1.0  # for capacity: what one takes as a rule
         self.overhead_us = 0.0
 
-    def add(self, prior_us: float, compute_us: int, elapsed_us: int) -> None:
-        """A batch of prior latency `prior_us` computed for `compute_us` and was back after `elapsed_us`."""
+    def add(self, prior_us: float, compute_us: int, elapsed_us: int | None) -> None:
+        """A batch of prior latency `prior_us` computed for `compute_us` and was back after `elapsed_us`; None
+        for one that was sent ahead, which cost no time on the way."""
         ratio = compute_us / max(prior_us, 1.0)
         self._window.add(min(ratio, RATIO_MAX))
         self._recent.add(ratio)
         self._median.add(ratio)
-        self._overhead.add(max(elapsed_us - compute_us, 0))
-        self.overhead_us = self._overhead.value
+        if elapsed_us is not None:
+            self._overhead.add(min(max(elapsed_us - compute_us, 0), OVERHEAD_US_MAX))
+            self.overhead_us = self._overhead.value
         if len(self._window) >= ENOUGH:
             self.kappa = max(self._window.value, self._recent.value)
-            self.typical = self._median.value
+            self.typical = min(self._median.value, self.kappa)  # what is planned with is never less

@@ -6,32 +6,49 @@ QUICK_US = 0.5e6 / 0.6931  # half-lives of 0.5 s and 5 s (the mean life is the h
 STEADY_US = 5e6 / 0.6931
 
 
+YOUNG_US = 50_000  # a counter is read as if it were at least so old: two arrivals tell no rate
+GRAIN_US = 1000  # what arrives within it is entered at once: an exponential costs more than all the rest
+
+
 class Rate:
     """Rows a microsecond; `peak` of the two, so that a burst counts at once and a lull is not forgotten."""
 
-    __slots__ = ("_last_us", "_quick", "_since_us", "_steady")
+    __slots__ = ("_entered_us", "_quick", "_rows", "_since_us", "_steady", "last_us")
 
     def __init__(self) -> None:
         self._quick = self._steady = 0.0
-        self._last_us = self._since_us = -1
+        self._rows = 0  # arrived since _entered_us, not yet entered
+        self._entered_us = self._since_us = -1
+        self.last_us = -1  # the last arrival
 
     def add(self, rows: int, now_us: int) -> None:
         """`rows` arrived."""
-        if self._last_us < 0:
-            self._since_us = now_us
-        else:
-            gone_us = now_us - self._last_us
-            self._quick *= exp(-gone_us / QUICK_US)
-            self._steady *= exp(-gone_us / STEADY_US)
-        self._quick += rows / QUICK_US
-        self._steady += rows / STEADY_US
-        self._last_us = now_us
+        self._rows += rows
+        self.last_us = now_us
+        if now_us - self._entered_us >= GRAIN_US or self._entered_us < 0:
+            self._enter(now_us)
 
     def peak(self, now_us: int) -> float:
         """The present rate. A counter that is younger than its life is corrected for what it has not seen."""
-        if self._last_us < 0:
+        if self._entered_us < 0:
             return 0.0
-        gone_us, age_us = now_us - self._last_us, max(now_us - self._since_us, 1)
-        quick = self._quick * exp(-gone_us / QUICK_US) / (1 - exp(-age_us / QUICK_US))
-        steady = self._steady * exp(-gone_us / STEADY_US) / (1 - exp(-age_us / STEADY_US))
+        gone_us, age_us = now_us - self._entered_us, max(now_us - self._since_us, YOUNG_US)
+        quick = (self._quick * exp(-gone_us / QUICK_US) + self._rows / QUICK_US) / (
+            1 - exp(-age_us / QUICK_US)
+        )
+        steady = (self._steady * exp(-gone_us / STEADY_US) + self._rows / STEADY_US) / (
+            1 - exp(-age_us / STEADY_US)
+        )
         return max(quick, steady)
+
+    def _enter(self, now_us: int) -> None:
+        if self._entered_us < 0:
+            self._since_us = now_us
+        else:
+            gone_us = now_us - self._entered_us
+            self._quick *= exp(-gone_us / QUICK_US)
+            self._steady *= exp(-gone_us / STEADY_US)
+        self._quick += self._rows / QUICK_US
+        self._steady += self._rows / STEADY_US
+        self._rows = 0
+        self._entered_us = now_us

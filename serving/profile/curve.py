@@ -97,7 +97,8 @@ class Latency:
 
     def predict_us(self, rows: int, size: int = 0) -> float:
         """Latency of a batch at the smallest measured size that covers `size` (else the largest)."""
-        return self._curve(size).at(rows)
+        table = self._tables.get(size) or self._by_rows(size)
+        return table[rows - 1] if rows <= len(table) else self._curve(size).at(rows)
 
     def rows_within(self, budget_us: int, size: int = 0) -> int:
         """The largest measured batch whose latency is within `budget_us`, at least 1."""
@@ -111,7 +112,7 @@ class Latency:
 
     def rows_in(self, budget_us: float, size: int = 0) -> int:
         """The largest batch expected to take at most `budget_us`, up to the largest measured; may be 0."""
-        return bisect_right(self._by_rows(size), budget_us)
+        return bisect_right(self._tables.get(size) or self._by_rows(size), budget_us)
 
     def _by_rows(self, size: int) -> list[float]:
         """Latency of 1, 2, ... rows: decisions look it up far more often than it changes."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from serving.profile.curve import Point, Profile
 
 COARSE_REPEATS = 3
+FINE_ROWS, FINE_SHARE = 16, 8
 REFINED_COUNT = 30  # enough for a median within a few per cent and a p95 that is not the maximum
 
 
@@ -67,7 +68,7 @@ class Sweep:
         """A measurement within `budget_us` for an idle slice: missing batches first, then the least known."""
         open_points = [
             (len(self._seen.get((size, rows), ())), size, rows)
-            for rows, size in self._grid()
+            for rows, size in self._fine_grid()
             if self._expected_us(rows, size) <= min(self.slo_us, budget_us)
         ]
         count, size, rows = min(open_points, default=(REFINED_COUNT, 0, 0))
@@ -86,6 +87,18 @@ class Sweep:
         """Batches in the order of their worth: doubling rows, the costliest size first in each."""
         doubling = [1 << power for power in range(self.batch_max.bit_length()) if 1 << power < self.batch_max]
         return [(rows, size) for rows in [*doubling, self.batch_max] for size in reversed(self.sizes)]
+
+    def _fine_grid(self) -> list[tuple[int, int]]:
+        """Every batch up to FINE_ROWS, then in steps of an eighth: latency has steps between the doublings.
+
+        A matrix product of 3 rows can take longer than one of 16 (oneDNN picks another kernel).
+        """
+        fine = {rows for rows, _ in self._grid()}
+        rows = 1
+        while rows < self.batch_max:
+            fine.add(rows)
+            rows += max(1, rows // FINE_SHARE) if rows >= FINE_ROWS else 1
+        return [(rows, size) for rows in sorted(fine) for size in reversed(self.sizes)]
 
     def _expected_us(self, rows: int, size: int) -> float:
         """Cautious guess from the largest smaller batch of that size: latency in proportion to rows."""

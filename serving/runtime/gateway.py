@@ -9,19 +9,20 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from serving.policy.latency import Lateness
 from serving.ports import Call, Reply
 from serving.profile.curve import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.link import Link
 from serving.runtime.payloads import Pending, gather, scatter
-from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
+from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.slices import Replica
-from serving.specs import Limits, ServedModel
+from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.tensor import ANY
-from serving.vocabulary import COMPLETED, MODEL_ERROR, Outcome
+from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
 from serving.worker.batches import BatchResult
 
 logger = logging.getLogger(__name__)
@@ -30,24 +31,49 @@ logger = logging.getLogger(__name__)
 class Observer(Protocol):
     """Who counts what happens; called on the event loop, must be cheap."""
 
-    def request_done(
-        self, model: str, outcome: Outcome, rows: int, latency_us: int, within_slo: bool
-    ) -> None: ...
-    def batch_done(self, model: str, variant: str, rows: int, compute_us: int) -> None: ...
+    def parsed(self, model: str, parse_us: int) -> None:
+        """A call came, so long after its edge had all of it."""
+        ...
+
+    def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
+        """A call was answered, `latency_us` after its arrival."""
+        ...
+
+    def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
+        """A request was turned away before it became a call; `model` as its client said."""
+        ...
+
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+        """A batch came back `elapsed_us` after its dispatch."""
+        ...
+
+    def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
+        """A batch is out there for longer than it should be."""
+        ...
 
 
 class Gateway:
     """`serving.ports.Serving` over real workers. Made on the running event loop."""
 
-    def __init__(self, models: Iterable[ServedModel], limits: Limits, observer: Observer) -> None:
+    def __init__(
+        self,
+        models: Iterable[ServedModel],
+        limits: Limits,
+        observer: Observer,
+        tenants: Iterable[TenantSpec] = (),
+    ) -> None:
+        default = TenantSpec(DEFAULT_TENANT)
+        self.tenants: Mapping[str, TenantSpec] = {each.name: each for each in (default, *tenants)}
         self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
-        self._scheduler = Scheduler(self.models.values(), limits)
+        self._scheduler = Scheduler(self.models.values(), limits, self.tenants)
         self._observer = observer
         self._alarm = Alarm(self._wake)
         self._links: dict[str, Link] = {}
         self._pending: dict[int, Pending] = {}
         self._batches: dict[int, RunBatch] = {}
+        self._answering = Lateness()
+        self._reserve_us = 0  # what answering takes after a batch: it is planned to be back so much earlier
         self._count = 0
         self._draining = False
         self._lanes = {name: _Lanes(model) for name, model in self.models.items()}
@@ -74,12 +100,18 @@ class Gateway:
         """Rows that wait for a batch."""
         return self._scheduler.queue_rows(model)
 
+    def queue_requests(self, model: str) -> int:
+        """Requests of which rows wait for a batch."""
+        return self._scheduler.queue_requests(model)
+
     def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
         """See `serving.ports.Serving.submit`."""
         now = now_us()
         self._count += 1
         request = self._describe(call, now)
-        self._pending[request.id] = Pending(call, deliver)
+        pending = self._pending[request.id] = Pending(call, deliver, now)
+        pending.reserve_us = self._reserve_us
+        self._observer.parsed(request.model, now - request.arrived_us)
         commands = self._scheduler.arrive(request, now)
         if commands:
             self._execute(commands, now)
@@ -91,9 +123,9 @@ class Gateway:
         """See `serving.ports.Serving.cancel`."""
         self._execute(self._scheduler.cancel(request_id), now_us())
 
-    def refused(self, model: str, outcome: Outcome) -> None:
+    def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """An edge turned a request away before it became a call."""
-        self._observer.request_done(model, outcome, 0, 0, False)
+        self._observer.refused(model, tenant, outcome)
 
     def stop_ready(self) -> None:
         """Ready turns false; requests are still taken."""
@@ -147,13 +179,15 @@ class Gateway:
         batch = self._batches.pop(result.batch_id, None)
         if batch is None:
             return
-        self._observer.batch_done(batch.model, batch.variant, batch.rows, result.compute_us)
+        self._observer.batch_done(batch, result.compute_us, now - batch.started_us)
         commands = self._scheduler.batch_done(batch.id, result.compute_us, now)
         for command in commands:  # the worker first: it is idle
             if type(command) is RunBatch:
                 self._run(command)
         self._keep_parts(batch, result)
         self._execute([command for command in commands if type(command) is not RunBatch], now)
+        self._answering.add(now_us() - now)
+        self._reserve_us = int(self._answering.value_us or 0)
 
     def batch_failed(self, batch_id: int, message: str) -> None:
         """A model function raised."""
@@ -167,13 +201,15 @@ class Gateway:
         """The call as the scheduler sees it: no tensor in it."""
         model = call.model
         arrived_us = call.arrived_us or now
-        deadline_us = arrived_us + model.slo_us
+        deadline_us = arrived_us + model.slo_us - self._reserve_us
         if call.timeout_us is None:
             request = Request(self._count, model.name, call.rows, arrived_us, deadline_us)
         else:
             expires_us = arrived_us + call.timeout_us
-            request = Request(self._count, model.name, call.rows, arrived_us, min(deadline_us, expires_us))
+            deadline_us = min(deadline_us, expires_us - self._reserve_us)
+            request = Request(self._count, model.name, call.rows, arrived_us, deadline_us)
             request.expires_us = expires_us
+        request.tenant = call.tenant
         self._lanes[model.name].choose(request, call)
         for tensor in call.inputs:
             request.payload_bytes += len(tensor.data)
@@ -185,9 +221,12 @@ class Gateway:
     def _execute(self, commands: Sequence[Command], now: int) -> None:
         for command in commands:
             if type(command) is Answer:
-                self._answer(command, now)
+                self._answer(command)
             elif type(command) is RunBatch:
                 self._run(command)
+            elif type(command) is Suspect:
+                logger.warning("slice %s is suspected: %s", command.slice, command.reason)
+                self._observer.worker_suspected(command.slice)
             elif type(command) is ReplaceWorker:
                 self.on_stuck(command.slice, command.reason)
         self._alarm.set(self._scheduler.wake_us, now)
@@ -210,13 +249,14 @@ class Gateway:
                 pending.compute_us += result.compute_us
             first += piece.rows
 
-    def _answer(self, answer: Answer, now: int) -> None:
+    def _answer(self, answer: Answer) -> None:
         request = answer.request
         pending = self._pending.pop(request.id)
+        answered_us = now_us()  # others of the same batch were answered before
         reply = Reply(answer.outcome, answer.detail)
         within = False
         if answer.outcome is COMPLETED and answer.batch is not None:
-            within = now <= request.deadline_us
+            within = answered_us <= request.deadline_us + pending.reserve_us
             try:
                 reply.outputs = pending.collect()
             except ValueError as error:
@@ -225,9 +265,13 @@ class Gateway:
             reply.batch_rows = answer.batch.rows
             reply.compute_us = pending.compute_us
         if request.started_us:
-            reply.queue_us = request.started_us - request.arrived_us
-        latency_us = now - request.arrived_us
-        self._observer.request_done(request.model, reply.outcome, request.rows, latency_us, within)
+            waited_us = request.started_us - pending.submitted_us
+            reply.batch_us = min(request.filling_us, waited_us)
+            reply.queue_us = waited_us - reply.batch_us
+        elif answer.outcome.kind is Kind.SHED:
+            reply.queue_us = answered_us - pending.submitted_us
+        reply.retry_us = answer.retry_us
+        self._observer.request_done(request, reply, answered_us - request.arrived_us, within)
         try:
             pending.deliver(reply)
         except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link

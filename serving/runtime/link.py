@@ -202,6 +202,9 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._outgoing = cast(asyncio.Transport, transport)
+        # uvloop keeps up to the high-water mark until the end of the loop's turn, after all the answers of
+        # the batch before: 300 us in which the worker idles, instead of 30.
+        self._transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # the frame knows better
         return self._frames.space()

@@ -14,16 +14,18 @@ from serving.worker.batches import BatchInput, BatchOutput
 
 
 class Pending:
-    """A call that waits for its answer.
+    """A call that waits for its answer, since `submitted_us`.
 
     `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row.
     """
 
-    __slots__ = ("call", "compute_us", "deliver", "outputs", "parts")
+    __slots__ = ("call", "compute_us", "deliver", "outputs", "parts", "reserve_us", "submitted_us")
 
-    def __init__(self, call: Call, deliver: Callable[[Reply], None]) -> None:
+    def __init__(self, call: Call, deliver: Callable[[Reply], None], submitted_us: int) -> None:
         self.call = call
         self.deliver = deliver
+        self.submitted_us = submitted_us
+        self.reserve_us = 0  # by which it is planned to be ready before it is due
         self.outputs: Sequence[Tensor] | None = None
         self.parts: dict[int, Sequence[Tensor]] | None = None
         self.compute_us = 0  # of the batches that it was in

@@ -7,9 +7,16 @@ from serving.vocabulary import Outcome
 
 
 class RunBatch:
-    """Send these pieces, in this order, to a replica. Also the scheduler's record of the batch in flight."""
+    """Send these pieces, in this order, to a replica. Also the scheduler's record of the batch in flight.
 
-    __slots__ = ("full", "id", "model", "pieces", "replica", "rows", "size", "slice", "started_us", "variant")
+    One that is `staged` was sent ahead, while another ran: until that one is back, `started_us` is when it
+    should be. `typical_us` is what it takes as a rule, `lead_us` how long before its end the next may go.
+    """
+
+    __slots__ = (
+        "full", "id", "lead_us", "model", "pieces", "predicted_us", "replica", "rows", "size", "slice",
+        "staged", "started_us", "typical_us", "variant", "warned_us",
+    )  # fmt: skip
 
     def __init__(self, batch_id: int, slice_name: str, pieces: list[Piece], rows: int) -> None:
         self.id = batch_id
@@ -22,12 +29,17 @@ class RunBatch:
         self.full = False
         self.size = 0
         self.started_us = 0
+        self.staged = False
+        self.typical_us = 0.0
+        self.lead_us = 0.0  # 0: the next waits for its end
+        self.warned_us = 0  # when it was last said to be stalled
+        self.predicted_us = 0.0  # what was planned with, dispatch to result
 
 
 class Answer:
-    """End this request. `batch` is the one that completed it, where one did."""
+    """End this request. `batch` is the one that completed it, where one did; `retry_us` as in `Reply`."""
 
-    __slots__ = ("batch", "detail", "outcome", "request")
+    __slots__ = ("batch", "detail", "outcome", "request", "retry_us")
 
     def __init__(
         self, request: Request, outcome: Outcome, batch: RunBatch | None = None, detail: str = ""
@@ -36,6 +48,15 @@ class Answer:
         self.outcome = outcome
         self.batch = batch
         self.detail = detail
+        self.retry_us = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """The slice's batch is out for longer than predicted and allowed for: nothing is planned on it."""
+
+    slice: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +67,4 @@ class ReplaceWorker:
     reason: str
 
 
-Command = RunBatch | Answer | ReplaceWorker
+Command = RunBatch | Answer | Suspect | ReplaceWorker

@@ -1,8 +1,8 @@
 """A model's waiting pieces, in lanes: the pieces of a lane may share a batch."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 
 from serving.policy.admission import Backlog
@@ -12,14 +12,16 @@ from serving.scheduler.requests import Piece
 class Lane:
     """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.seam.LaneView`."""
 
-    __slots__ = ("_arrivals", "_keys", "key", "pieces", "rows", "size", "variants")
+    __slots__ = ("_arrivals", "_keys", "closed", "key", "pieces", "rows", "sheltered", "size", "variants")
 
-    def __init__(self, key: Hashable, variants: tuple[str, ...], size: int) -> None:
+    def __init__(self, key: Hashable, variants: tuple[str, ...], size: int, closed: bool = False) -> None:
         self.key = key
+        self.closed = closed
         self.variants = variants
         self.size = size
         self.rows = 0
         self.pieces: list[Piece] = []
+        self.sheltered: list[Piece] = []
         self._keys: list[
             tuple[int, int]
         ] = []  # (deadline, sequence) of each piece: bisect needs no key calls
@@ -34,7 +36,7 @@ class Lane:
 
     def insert(self, piece: Piece) -> None:
         """O(log n) comparisons; usually at the end, as deadlines come in the order of arrivals."""
-        key = (piece.deadline_us, piece.sequence)
+        key = _order(piece)
         keys = self._keys
         if not keys or key > keys[-1]:
             keys.append(key)
@@ -44,37 +46,53 @@ class Lane:
             keys.insert(place, key)
             self.pieces.insert(place, piece)
         piece.lane = self
-        if piece.request.lost:  # it comes back, to its place among those that arrived earlier
+        if piece.returned:  # to its place among those that arrived earlier
             earlier = takewhile(lambda other: other.arrived_us <= piece.arrived_us, self._arrivals)
             self._arrivals.insert(sum(1 for _ in earlier), piece)
         else:
             self._arrivals.append(piece)
         self.rows += piece.rows
+        if piece.sheltered:
+            insort(self.sheltered, piece, key=_order)
 
-    def take(self, count: int) -> list[Piece]:
-        """Remove and return the first `count` pieces."""
-        taken = self.pieces[:count]
-        del self.pieces[:count]
-        del self._keys[:count]
-        for piece in taken:
-            piece.lane = None
-            self.rows -= piece.rows
+    def take(self, pieces: Sequence[Piece]) -> None:
+        """Remove pieces; mostly they are the first ones."""
+        count = len(pieces)
+        if pieces == self.pieces[:count]:
+            del self.pieces[:count]
+            del self._keys[:count]
+        else:
+            for piece in pieces:
+                self._cut(piece)
+        for piece in pieces:
+            self._leave(piece)
         self._forget()
-        return taken
 
     def remove(self, piece: Piece) -> None:
         """Take out one piece, wherever it stands."""
-        place = bisect_left(self._keys, (piece.deadline_us, piece.sequence))
+        self._cut(piece)
+        self._leave(piece)
+        self._forget()
+
+    def _cut(self, piece: Piece) -> None:
+        place = bisect_left(self._keys, _order(piece))
         del self._keys[place]
         del self.pieces[place]
+
+    def _leave(self, piece: Piece) -> None:
         piece.lane = None
         self.rows -= piece.rows
-        self._forget()
+        if piece.sheltered:
+            self.sheltered.remove(piece)
 
     def _forget(self) -> None:
         """Bound the arrivals that left: never more than those that wait, plus a few."""
         if len(self._arrivals) > 2 * len(self.pieces) + 16:
             self._arrivals = deque(piece for piece in self._arrivals if piece.lane is self)
+
+
+def _order(piece: Piece) -> tuple[int, int]:
+    return piece.deadline_us, piece.sequence
 
 
 class Queue:
@@ -93,25 +111,25 @@ class Queue:
         return self._lanes.values()
 
     def insert(self, piece: Piece) -> None:
-        """Let a piece wait in the lane of its request."""
+        """Let a piece wait in the lane of its request, or of the part of a failed batch that it is in."""
         request = piece.request
-        lane = self._lanes.get(request.lane_key)
+        key = (request.lane_key, piece.apart) if piece.apart else request.lane_key
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[request.lane_key] = Lane(request.lane_key, request.variants, request.size)
+            lane = self._lanes[key] = Lane(key, request.variants, request.size, closed=piece.apart > 0)
         if not piece.sequence:
             self._sequence += 1
             piece.sequence = self._sequence
         lane.insert(piece)
         self.backlog.rows += piece.rows
 
-    def take(self, lane: Lane, count: int) -> list[Piece]:
-        """Remove a lane's first `count` pieces; an empty lane is forgotten, as clients choose the keys."""
+    def take(self, lane: Lane, pieces: Sequence[Piece]) -> None:
+        """Remove pieces of a lane; an empty lane is forgotten, as clients choose the keys."""
         before = lane.rows
-        taken = lane.take(count)
+        lane.take(pieces)
         self.backlog.rows -= before - lane.rows
         if not lane.pieces:
             del self._lanes[lane.key]
-        return taken
 
     def remove(self, piece: Piece) -> None:
         """Take out one waiting piece."""

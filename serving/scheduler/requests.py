@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+from serving.specs import DEFAULT_TENANT
 from serving.vocabulary import NEVER_US
 
 if TYPE_CHECKING:
@@ -18,8 +19,9 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_us", "deadline_us", "expires_us", "id", "lane_key", "lost", "model", "open_pieces",
-        "payload_bytes", "pieces", "rows", "size", "started_us", "variants", "waiting",
+        "arrived_us", "deadline_us", "expires_us", "filling_us", "id", "lane_key", "lost", "model",
+        "open_pieces", "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us", "tenant",
+        "variants", "waiting",
     )  # fmt: skip
 
     def __init__(self, request_id: int, model: str, rows: int, arrived_us: int, deadline_us: int) -> None:
@@ -30,6 +32,8 @@ class Request:
         self.deadline_us = deadline_us
         self.expires_us = NEVER_US
         self.size = 0
+        self.tenant = DEFAULT_TENANT
+        self.sheltered = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
         self.variants: tuple[str, ...] = ()
         self.lane_key: Hashable = ()
@@ -37,13 +41,20 @@ class Request:
         self.open_pieces = 0  # not yet computed
         self.waiting = 0  # not yet dispatched
         self.lost = 0  # batches that died with their worker while it was in them
+        self.filling_us = 0  # what it waited for its first batch to fill, though the slice was free
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits
 
 
 class Piece:
-    """`rows` rows of a request from `first_row` on; `lane` is where it waits, None once it is dispatched."""
+    """`rows` rows of a request from `first_row` on; `lane` is where it waits, None once it is dispatched.
 
-    __slots__ = ("arrived_us", "deadline_us", "first_row", "lane", "request", "rows", "sequence")
+    `apart`: the part of a failed batch that it is tried again with, 0 where it is in none.
+    """
+
+    __slots__ = (
+        "apart", "arrived_us", "deadline_us", "first_row", "lane", "request", "returned", "rows", "sequence",
+        "sheltered",
+    )  # fmt: skip
 
     def __init__(self, request: Request, first_row: int, rows: int) -> None:
         self.request = request
@@ -51,5 +62,8 @@ class Piece:
         self.rows = rows
         self.deadline_us = request.deadline_us
         self.arrived_us = request.arrived_us
+        self.sheltered = request.sheltered
         self.lane: Lane | None = None
+        self.apart = 0
+        self.returned = False  # it was in a batch before
         self.sequence = 0  # its place among equal deadlines; kept when it comes back

@@ -6,29 +6,28 @@ Every request that `arrive` is told of is answered exactly once. Batches come be
 returns: an answer may be the occasion for its recipient to cancel a request of such a batch.
 """
 
-from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from serving.policy.admission import refuse
-from serving.policy.arbitration import decide
-from serving.policy.batching.seam import BatchReport, Choice, PieceView
-from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
-from serving.scheduler.lanes import Lane
+from serving.policy.batching.seam import BatchReport
+from serving.policy.isolation import halves
+from serving.policy.latency import Lateness
+from serving.scheduler.accepted import Accepted
+from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.dispatch import Dispatch
+from serving.scheduler.door import Door
 from serving.scheduler.models import Model, explain
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.slices import Replica, Slice, SliceQueue
-from serving.specs import Limits, ServedModel
+from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
     DEADLINE_UNMET,
-    DRAINING,
-    MEMORY_FULL,
     MODEL_ERROR,
     NEVER_US,
-    NO_REPLICA,
     WORKER_LOST,
     Outcome,
 )  # fmt: skip
@@ -39,20 +38,26 @@ workers takes at most two of them."""
 
 
 class Scheduler:
-    """Drives every model's queue over every slice."""
+    """Drives every model's queue over every slice.
 
-    def __init__(self, models: Iterable[ServedModel], limits: Limits) -> None:
+    `ahead`: whether a batch may be sent shortly before the one that runs should be back.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[ServedModel],
+        limits: Limits,
+        tenants: Mapping[str, TenantSpec] = MappingProxyType({}),
+        ahead: bool = True,
+    ) -> None:
         self._limits = limits
         self._models = {served.name: Model(served) for served in models}
         self._slices: dict[str, Slice] = {}
-        self._requests: dict[int, Request] = {}  # accepted, not yet answered
-        self._running: dict[int, Slice] = {}  # batch id -> its slice
-        self._expiries: list[
-            tuple[int, int]
-        ] = []  # heap of (instant, request id); answered ones leave lazily
-        self._batch_count = 0
-        self._held_bytes = 0
-        self._draining = False
+        self._accepted = Accepted()
+        self._dispatch = Dispatch(self._slices, ahead)
+        self._door = Door(self._models, tenants, limits)
+        self._lateness = Lateness()
+        self._timed = False  # wake_us is an instant that was asked for ahead
         self.wake_us = NEVER_US
 
     # what the driver may ask
@@ -60,11 +65,15 @@ class Scheduler:
     @property
     def open_requests(self) -> int:
         """Accepted requests without an answer."""
-        return len(self._requests)
+        return len(self._accepted)
 
     def queue_rows(self, model: str) -> int:
         """Rows waiting for a batch."""
         return self._models[model].queue.backlog.rows
+
+    def queue_requests(self, model: str) -> int:
+        """Requests of which rows wait for a batch."""
+        return self._models[model].queue.backlog.requests
 
     def is_idle(self, slice_name: str) -> bool:
         """Whether a slice has nothing to run and nothing waits for it."""
@@ -80,89 +89,110 @@ class Scheduler:
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
         """A request joins its model's queue, or is refused at once."""
         model = self._models[request.model]
-        backlog = model.queue.backlog
-        outcome = self._refuse(model, request)
+        outcome = self._door.refuse(model, request, self._accepted, now_us)
         if outcome is not None:
-            return (Answer(request, outcome, None, explain(outcome, request, model)),)
-        self._requests[request.id] = request
-        self._held_bytes += request.payload_bytes
+            answer = Answer(request, outcome, None, explain(outcome, request, model))
+            answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
+            return (answer,)
+        self._accepted.add(request)
+        if request.expires_us < self.wake_us:
+            # Not before now: decoding may have taken longer than the client gave.
+            self.wake_us = min(self.wake_us, max(request.expires_us, now_us))
         self._split(request, model)
-        backlog.requests += 1
-        model.policy.on_arrival(request.rows, request.lane_key, now_us)
-        if request.expires_us != NEVER_US:
-            self._watch(request)
+        model.queue.backlog.requests += 1
+        model.policy.on_arrival(request, now_us)
         for live in model.slices:
-            if live.free:
+            opens_us = live.opens_us
+            if opens_us <= now_us:
                 self.wake_us = now_us  # plan once for all arrivals of this instant
+                self._timed = False
                 break
+            self.wake_us = min(self.wake_us, opens_us)
+            if live.suspect:  # nothing else may ask in time to give it up
+                self.wake_us = min(self.wake_us, max(request.pieces[0].deadline_us, now_us))
         return ()
 
     def cancel(self, request_id: int) -> Sequence[Command]:
         """The client left: waiting rows are freed; rows in flight are computed for nobody."""
-        request = self._requests.get(request_id)
+        request = self._accepted.get(request_id)
         return () if request is None else (self._end(request, CLIENT_GONE),)
 
     def wake(self, now_us: int) -> Sequence[Command]:
         """Deadlines that passed, batches that hang, and batches that are due."""
+        if self._timed and now_us >= self.wake_us:
+            self._lateness.add(now_us - self.wake_us)
         answers = self._expire(now_us)
-        stalled = self._find_stalled(now_us)
-        return [*self._plan(now_us), *answers, *stalled]
+        doubts = self._find_doubts(now_us)
+        return [*self._plan(answers, now_us), *doubts]
 
     def drain(self) -> None:
         """Refuse all that comes from now on; what was accepted is answered."""
-        self._draining = True
+        self._door.draining = True
 
     # events of batches and slices
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
         """A batch was computed. Unknown ids (of a slice that was given up) are ignored."""
-        live = self._running.get(batch_id)
-        batch = self._settle(batch_id)
-        if batch is None or live is None:
+        batch = self._dispatch.settle(batch_id, now_us)
+        if batch is None:
             return ()
-        here = live.queues.get(batch.model)
-        replica = here.replicas.get(batch.variant) if here is not None else None
+        replica = self._replica(batch)
         if replica is not None:
             replica.learn(batch, compute_us, now_us - batch.started_us)
-        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full, live.name)
+        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full, batch.slice)
         self._models[batch.model].policy.on_done(report, now_us)
         answers = self._expire(now_us)
         for piece in batch.pieces:
             request = piece.request
             request.open_pieces -= 1
-            if request.open_pieces == 0 and self._requests.pop(request.id, None) is not None:
-                self._held_bytes -= request.payload_bytes
+            if request.open_pieces == 0 and self._accepted.remove(request):
                 request.pieces = []  # they know it too: a cycle would wait for the garbage collector
                 answers.append(Answer(request, COMPLETED, batch))
-        return [*self._plan(now_us), *answers]
+        return self._plan(answers, now_us)
 
     def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:
-        """The model raised: its batch fails, nothing else does."""
-        batch = self._settle(batch_id)
+        """The model raised: the batch is tried again in halves, until only what it raises on fails."""
+        batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
+        replica = self._replica(batch)
+        failures = 0
+        if replica is not None:
+            failures = replica.failures = replica.failures + 1
         answers = self._expire(now_us)
-        for piece in batch.pieces:
-            if piece.request.id in self._requests:
-                answers.append(self._end(piece.request, MODEL_ERROR, detail))
-        return [*self._plan(now_us), *answers]
+        left = [piece for piece in batch.pieces if piece.request.id in self._accepted]
+        parts = halves(left, failures) if len(batch.pieces) > 1 else []
+        if not parts:
+            for piece in left:
+                if piece.request.id in self._accepted:
+                    answers.append(self._end(piece.request, MODEL_ERROR, detail))
+        for number, part in enumerate(parts, start=1):
+            for piece in part:
+                piece.apart = 2 * batch.id + number
+            answers += self._retry(part, MODEL_ERROR, detail, now_us)
+        return self._plan(answers, now_us)
 
     def replica_up(self, slice_name: str, model: str, replica: Replica, now_us: int) -> Sequence[Command]:
         """A replica can take batches (or its latency is known better than before)."""
-        live = self._slices.setdefault(slice_name, Slice(slice_name))
+        live = self._slices.get(slice_name)
+        if live is None:
+            live = self._slices[slice_name] = Slice(slice_name)
+            live.free_since_us = now_us
         owner = self._models[model]
         here = live.queues.get(model)
         if here is None:
-            here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy, live, owner.slices)
+            shared = (owner.slices, self._lateness)
+            here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy, live, shared)
             owner.slices.append(live)
         before = here.replicas.get(replica.variant)
         if before is None:
             owner.resident[replica.variant] = owner.resident.get(replica.variant, 0) + 1
         else:  # the profile was refined; what its batches taught still holds
             replica.residuals = before.residuals
+            replica.failures = before.failures
         here.replicas[replica.variant] = replica
-        answers = self._expire(now_us)
-        return [*self._plan(now_us), *answers]
+        self._door.regroup()
+        return self._plan(self._expire(now_us), now_us)
 
     def replica_down(
         self, slice_name: str, model: str, variant: str, detail: str, now_us: int
@@ -177,8 +207,9 @@ class Scheduler:
         if not here.replicas:
             del live.queues[model]
             owner.slices.remove(live)
+        self._door.regroup()
         answers = [*self._expire(now_us), *self._abandon(owner, detail)]
-        return [*self._plan(now_us), *answers]
+        return self._plan(answers, now_us)
 
     def slice_down(self, slice_name: str, detail: str, now_us: int) -> Sequence[Command]:
         """A slice's worker is gone: its batches are retried elsewhere where that can be, else failed."""
@@ -186,19 +217,20 @@ class Scheduler:
         if live is None:
             return ()
         lost = [piece for batch in live.running.values() for piece in batch.pieces]
-        for batch_id, batch in live.running.items():
-            del self._running[batch_id]
+        self._dispatch.forget(live)
+        for batch in live.started:  # one that was sent ahead has killed nobody
             for request in {piece.request for piece in batch.pieces}:
                 request.lost += 1
         for name, here in live.queues.items():
             self._models[name].slices.remove(live)
             for variant in here.replicas:
                 self._models[name].resident[variant] -= 1
+        self._door.regroup()
         answers = self._expire(now_us)
-        answers += self._retry(lost, detail)
+        answers += self._retry(lost, WORKER_LOST, detail, now_us)
         for name in live.queues:
             answers += self._abandon(self._models[name], detail)
-        return [*self._plan(now_us), *answers]
+        return self._plan(answers, now_us)
 
     def hold(self, slice_name: str) -> None:
         """A measurement takes the slice: no batch starts until `release`."""
@@ -212,147 +244,68 @@ class Scheduler:
         if live is None or live.holds == 0:
             return ()
         live.holds -= 1
-        answers = self._expire(now_us)
-        return [*self._plan(now_us), *answers]
+        live.free_since_us = now_us
+        return self._plan(self._expire(now_us), now_us)
 
-    # admission
-
-    def _refuse(self, model: Model, request: Request) -> Outcome | None:
-        if self._draining:
-            return DRAINING
-        if not model.can_answer(request):
-            return NO_REPLICA
-        if self._held_bytes and self._held_bytes + request.payload_bytes > self._limits.held_bytes:
-            return MEMORY_FULL
-        return refuse(model.queue.backlog, request.rows, self._limits)
+    # steps
 
     def _split(self, request: Request, model: Model) -> None:
-        """Queue a request in pieces that a batch can hold."""
+        """Queue a request in pieces that a batch can hold.
+
+        The SLO is a promise for what fits a batch: each further piece is due as much later, unless the client
+        has said when all of it is. Large requests so leave room between their pieces for small ones.
+        """
         if request.rows == 1:  # most are: what follows comes to the same, for 0.4 us more
             piece = Piece(request, 0, 1)
             request.pieces = [piece]
             request.open_pieces = request.waiting = 1
             model.queue.insert(piece)
             return
-        rows_max = self._batch_limit(model, request)
+        rows_max = max(replica.rows_max(request.size) for replica in model.replicas(request))
+        slack_us = request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
         for first_row in range(0, request.rows, rows_max):
             piece = Piece(request, first_row, min(rows_max, request.rows - first_row))
+            piece.deadline_us += len(request.pieces) * slack_us
             request.pieces.append(piece)
             model.queue.insert(piece)
+        request.deadline_us = piece.deadline_us
         request.open_pieces = request.waiting = len(request.pieces)
 
-    @staticmethod
-    def _batch_limit(model: Model, request: Request) -> int:
-        """The largest batch that some replica would run of this request."""
-        replicas = (
-            live.queues[model.served.name].replicas.get(v) for live in model.slices for v in request.variants
-        )
-        return max(replica.rows_max(request.size) for replica in replicas if replica is not None)
+    def _replica(self, batch: RunBatch) -> Replica | None:
+        """The replica that ran a batch, None where it is gone."""
+        here = self._slices[batch.slice].queues.get(batch.model)
+        return here.replicas.get(batch.variant) if here is not None else None
 
-    # dispatch
+    def _plan(self, answers: Sequence[Command], now_us: int) -> list[Command]:
+        """The batches that are to run now, then the answers of the event and of what is given up for them."""
+        given_up: list[Command] = []
 
-    def _plan(self, now_us: int) -> list[Command]:
-        """Give every free slice its best batch; set `wake_us` for the rest. Batches first, then sheds."""
-        batches: list[Command] = []
-        shed: list[Command] = []
-        wake_us = self._expiries[0][0] if self._expiries else NEVER_US
+        def give_up(request: Request) -> None:
+            given_up.append(self._shed(request, DEADLINE_UNMET, now_us))
+
+        batches, wake_us = self._dispatch.plan(give_up, now_us)
+        wake_us = min(wake_us, self._accepted.next_expiry_us)
         for live in self._slices.values():
-            while live.free:
-                batch, ask_us = self._choose(live, shed, now_us)
-                wake_us = min(wake_us, ask_us)
-                if batch is None:
-                    break
-                batches.append(batch)
-            for running in live.running.values():
-                wake_us = min(wake_us, running.started_us + self._limits.stall_us)
+            for doubt_us in live.next_doubt_us(self._limits.stall_us):
+                wake_us = min(wake_us, doubt_us)
         self.wake_us = wake_us
-        return batches + shed
+        self._timed = True
+        return [*batches, *given_up, *answers]
 
-    def _choose(self, live: Slice, shed: list[Command], now_us: int) -> tuple[RunBatch | None, int]:
-        """The slice's next batch, if one should run now; and when to ask again, if none."""
-        queues: list[SliceQueue] = []
-        choices: list[Choice] = []
-        wake_us = NEVER_US
-        for here in live.queues.values():
-            if here.queue.backlog.rows:
-                for late, first in here.policy.hopeless(here, now_us):
-                    shed += self._shed(late.pieces[:first])
-                choice = here.policy.choose(here, now_us)
-                if choice.lane is None:
-                    wake_us = min(wake_us, choice.wake_us)
-                else:
-                    queues.append(here)
-                    choices.append(choice)
-        if not choices:
-            return None, wake_us
-        index, ask_us = decide(choices, len(self._slices), now_us)
-        if index < 0:
-            return None, min(wake_us, ask_us)
-        here, choice = queues[index], choices[index]
-        lane = choice.lane
-        assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
-        wanted = lane.pieces[choice.skip : choice.skip + choice.count]
-        shed += self._shed(lane.pieces[: choice.skip])
-        count = sum(piece.lane is lane for piece in wanted)  # less, where a shed request had pieces behind
-        if count == 0:
-            return None, now_us
-        return self._dispatch(live, here, lane, (count, choice.variant), now_us), NEVER_US
-
-    def _shed(self, pieces: Sequence[PieceView]) -> list[Command]:
-        """End the requests of pieces that can no longer be answered in time."""
-        return [
-            self._end(piece.request, DEADLINE_UNMET)
-            for piece in list(pieces)
-            if isinstance(piece, Piece) and piece.request.id in self._requests
-        ]
-
-    def _dispatch(
-        self, live: Slice, here: SliceQueue, lane: Lane, chosen: tuple[int, str], now_us: int
-    ) -> RunBatch:
-        """Take the first pieces of a lane (`chosen`: how many, for which variant) into a batch."""
-        count, variant = chosen
-        pieces = here.queue.take(lane, count)
-        self._batch_count += 1
-        batch = RunBatch(self._batch_count, live.name, pieces, sum(piece.rows for piece in pieces))
-        batch.model = here.model
-        batch.variant = variant
-        batch.replica = here.replicas[variant].id
-        batch.size = lane.size
-        batch.started_us = now_us
-        batch.full = bool(lane.pieces)
-        backlog = here.queue.backlog
-        for piece in pieces:
-            request = piece.request
-            request.started_us = request.started_us or now_us
-            request.waiting -= 1
-            if request.waiting == 0:
-                backlog.requests -= 1
-        live.running[batch.id] = batch
-        self._running[batch.id] = live
-        return batch
-
-    def _settle(self, batch_id: int) -> RunBatch | None:
-        live = self._running.pop(batch_id, None)
-        return None if live is None else live.running.pop(batch_id)
-
-    def _find_stalled(self, now_us: int) -> list[Command]:
-        found = ((live.name, live.stalled(now_us, self._limits.stall_us)) for live in self._slices.values())
-        return [ReplaceWorker(name, reason) for name, reason in found if reason]
+    def _find_doubts(self, now_us: int) -> list[Command]:
+        doubts: list[Command] = []
+        for live in self._slices.values():
+            if reason := live.suspected(now_us):
+                doubts.append(Suspect(live.name, reason))
+            if reason := live.stalled(now_us, self._limits.stall_us):
+                doubts.append(ReplaceWorker(live.name, reason))
+        return doubts
 
     # endings
 
-    def _watch(self, request: Request) -> None:
-        """Answer the request when its own deadline passes; forget the watches of many that ended before."""
-        if len(self._expiries) > 2 * len(self._requests) + 64:
-            self._expiries = [entry for entry in self._expiries if entry[1] in self._requests]
-            heapify(self._expiries)
-        heappush(self._expiries, (request.expires_us, request.id))
-        self.wake_us = min(self.wake_us, request.expires_us)
-
     def _end(self, request: Request, outcome: Outcome, detail: str = "") -> Answer:
         """Take a request out of everything and answer it."""
-        del self._requests[request.id]
-        self._held_bytes -= request.payload_bytes
+        self._accepted.remove(request)
         queue = self._models[request.model].queue
         for piece in request.pieces:
             if piece.lane is not None:
@@ -366,26 +319,34 @@ class Scheduler:
     def _expire(self, now_us: int) -> list[Command]:
         """Answer those whose own deadline has passed, waiting or running."""
         answers: list[Command] = []
-        while self._expiries and self._expiries[0][0] <= now_us:
-            request = self._requests.get(heappop(self._expiries)[1])
-            if request is not None:
-                answers.append(self._end(request, DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING))
+        while (request := self._accepted.pop_expired(now_us)) is not None:
+            answers.append(
+                self._shed(request, DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING, now_us)
+            )
         return answers
 
-    def _retry(self, lost: Sequence[Piece], detail: str) -> list[Command]:
-        """Queue pieces again that a live replica can still answer; end the requests of the others."""
+    def _shed(self, request: Request, outcome: Outcome, now_us: int) -> Answer:
+        """End a request that was too late, and say when another try may fare better."""
+        answer = self._end(request, outcome)
+        answer.retry_us = self._door.retry_us(outcome, self._models[request.model], request, now_us)
+        return answer
+
+    def _retry(self, pieces: Sequence[Piece], outcome: Outcome, detail: str, now_us: int) -> list[Command]:
+        """Queue pieces again that a live replica can still answer in time; end the others' requests so."""
         answers: list[Command] = []
-        for piece in lost:
+        for piece in pieces:
             request = piece.request
-            if request.id not in self._requests:
+            if request.id not in self._accepted:
                 continue
             model = self._models[request.model]
-            if request.lost > RETRIES or not model.can_answer(request):
-                answers.append(self._end(request, WORKER_LOST, detail))
+            in_time = now_us + model.quickest_us(request) <= request.deadline_us
+            if request.lost > RETRIES or not model.can_answer(request) or not in_time:
+                answers.append(self._end(request, outcome, detail))
                 continue
             if request.waiting == 0:
                 model.queue.backlog.requests += 1
             request.waiting += 1
+            piece.returned = True
             model.queue.insert(piece)
         return answers
 

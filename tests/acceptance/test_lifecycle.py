@@ -178,10 +178,14 @@ def test_metrics_count_what_happened(gateway: GatewayProcess) -> None:
     assert gateway.post("/v2/models/simple/infer", b"{}")[0] == 400
     assert gateway.post("/v2/models/nobody/infer", b"{}")[0] == 404
     text = gateway.read_metrics()
-    assert 'penstock_requests_total{model="simple",outcome="completed",reason="ok"} 3' in text
-    assert 'penstock_requests_total{model="simple",outcome="rejected",reason="bad_input"} 1' in text
-    assert 'penstock_requests_total{model="unknown",outcome="rejected",reason="unknown_model"} 1' in text
-    assert 'penstock_request_duration_seconds_count{model="simple"} 3' in text
+    own = 'model="simple",tenant="default"'
+    assert f'penstock_requests_total{{{own},outcome="completed",reason="ok"}} 3' in text
+    assert f'penstock_requests_total{{{own},outcome="rejected",reason="bad_input"}} 1' in text
+    nobody = 'model="unknown",tenant="default",outcome="rejected",reason="unknown_model"'
+    assert f"penstock_requests_total{{{nobody}}} 1" in text
+    assert f"penstock_request_duration_seconds_count{{{own}}} 3" in text
+    assert 'penstock_request_parse_seconds_count{model="simple"} 3' in text
+    assert 'nv_inference_request_success{model="simple",version="1"} 3' in text
     assert 'penstock_batch_rows_sum{model="simple",variant="default"} 3' in text
 
 

@@ -12,15 +12,24 @@ from serving.vocabulary import NEVER_US
 NOW_US = 20
 
 
-def build(latest_start_us: int, latency_us: int, more_us: int, patient: bool) -> Choice:
+def build(latest_start_us: int, latency_us: int, more_us: int, patience_us: int | None) -> Choice:
+    """`patience_us`: how long it would wait for more rows, None not at all."""
     return Choice(
-        latest_start_us=latest_start_us, latency_us=latency_us, grown_us=latency_us + more_us, patient=patient
+        latest_start_us=latest_start_us,
+        latency_us=latency_us,
+        grown_us=latency_us + more_us,
+        wake_us=NEVER_US if patience_us is None else NOW_US + patience_us,
+        patient=patience_us is not None,
     )
 
 
 choices = st.lists(
     st.builds(
-        build, st.integers(NOW_US - 5, NOW_US + 30), st.integers(1, 9), st.integers(0, 3), st.booleans()
+        build,
+        st.integers(NOW_US - 5, NOW_US + 30),
+        st.integers(1, 9),
+        st.integers(0, 3),
+        st.none() | st.just(NEVER_US - NOW_US) | st.integers(1, 20),
     ),
     min_size=1,
     max_size=6,
@@ -29,20 +38,27 @@ slices = st.integers(1, 3)
 
 
 @given(choices, slices)
-def test_of_those_that_are_ready_the_least_latest_start_wins_and_the_first_of_equals(
+def test_of_those_ready_or_made_late_by_them_the_least_latest_start_wins_and_the_first_of_equals(
     several: list[Choice], count: int
 ) -> None:
     index, _ = decide(several, count, NOW_US)
     starts = latest_starts(several, count)
-    ready = [i for i, choice in enumerate(several) if not choice.patient or starts[i] <= NOW_US]
-    if ready:
-        assert index == min(ready, key=lambda i: (several[i].latest_start_us, i))
-    else:
+    ready = [
+        i
+        for i, choice in enumerate(several)
+        if not choice.patient or starts[i] <= NOW_US or choice.wake_us <= NOW_US
+    ]
+    if not ready:
         assert index == -1
+        return
+    first = min(ready, key=lambda i: (several[i].latest_start_us, i))
+    end_us = NOW_US + several[first].latency_us
+    made_late = [i for i, start_us in enumerate(starts) if several[i].patient and start_us < end_us]
+    assert index == min([*ready, *made_late], key=lambda i: (several[i].latest_start_us, i))
 
 
 @given(choices, slices)
-def test_while_all_may_wait_it_asks_again_at_the_first_latest_start_and_then_runs_something(
+def test_while_all_may_wait_it_asks_again_when_the_first_no_longer_may_and_then_runs_something(
     several: list[Choice], count: int
 ) -> None:
     index, wake_us = decide(several, count, NOW_US)
@@ -50,6 +66,19 @@ def test_while_all_may_wait_it_asks_again_at_the_first_latest_start_and_then_run
         assert NOW_US < wake_us < NEVER_US
         assert decide(several, count, wake_us - 1)[0] == -1
         assert decide(several, count, wake_us)[0] >= 0
+
+
+def test_a_batch_whose_patience_ends_before_its_latest_start_goes_then() -> None:
+    choice = build(NOW_US + 30, 5, 1, 7)
+    assert decide([choice], 1, NOW_US) == (-1, NOW_US + 7)
+    assert decide([choice], 1, NOW_US + 7)[0] == 0
+
+
+def test_a_batch_that_may_wait_goes_first_where_one_that_need_not_would_make_it_late() -> None:
+    due_soon, full = build(NOW_US + 5, 7, 1, 30), build(NOW_US + 40, 9, 0, None)
+    assert decide([due_soon, full], 1, NOW_US)[0] == 0
+    assert decide([due_soon, full], 2, NOW_US)[0] == 0  # when the other slice is free again is not known
+    assert decide([build(NOW_US + 15, 7, 1, 30), full], 1, NOW_US)[0] == 1
 
 
 @given(choices, slices)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.latency import ENOUGH, RATIO_MAX, RECENT, START, WINDOW, Quantile, Residuals
+from serving.policy.latency import ENOUGH, RATIO_MAX, RECENT, START, WINDOW, Lateness, Quantile, Residuals
 
 PRIOR_US = 1000.0
 
@@ -19,15 +19,20 @@ def taught(ratios: list[float]) -> Residuals:
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(1, 12), st.sampled_from([0.5, 0.9, 1.0])
 )
-def test_a_quantile_is_that_of_the_last_values_by_nearest_rank(
-    values: list[int], size: int, share: float
-) -> None:
+def test_a_quantile_is_that_of_the_last_values(values: list[int], size: int, share: float) -> None:
     quantile = Quantile(size, share)
     for value in values:
         quantile.add(value)
     window = sorted(values[-size:])
-    assert sum(one <= quantile.value for one in window) >= share * len(window)
-    assert sum(one < quantile.value for one in window) < share * len(window)
+    assert quantile.value == window[int(share * (len(window) - 1))]
+    assert sum(one < quantile.value for one in window) <= share * len(window)
+
+
+def test_the_largest_of_several_values_alone_moves_no_quantile() -> None:
+    quantile = Quantile(200, 0.99)
+    for value in [5.0] * 19 + [40_000.0]:
+        quantile.add(value)
+    assert quantile.value == 5.0
 
 
 def test_until_enough_batches_were_seen_the_prior_is_multiplied_by_the_field_s_margin() -> None:
@@ -57,5 +62,44 @@ def test_capacity_is_reckoned_with_the_median_not_with_the_cautious_quantile() -
     assert residuals.kappa == pytest.approx(1.4)
 
 
+@given(st.lists(st.sampled_from([0.5, 1.0, 1.2, 2.9, 10.0, 500.0]), max_size=250))
+def test_what_is_planned_with_is_never_less_than_what_is_typical(ratios: list[float]) -> None:
+    """Else a batch that is typically late would be planned as one that may still wait."""
+    residuals = taught(ratios)
+    assert residuals.typical <= residuals.kappa
+
+
+def test_a_device_that_was_slow_for_long_is_believed_to_be_quick_again_after_ten_batches() -> None:
+    assert taught([10.0] * WINDOW).typical == pytest.approx(10.0)
+    assert taught([10.0] * WINDOW + [1.0] * RECENT).typical <= RATIO_MAX
+
+
 def test_what_is_not_compute_is_overhead() -> None:
     assert taught([1.0] * 5).overhead_us == pytest.approx(50)
+
+
+def test_how_late_wake_ups_are_is_not_known_before_there_were_enough() -> None:
+    lateness = Lateness()
+    for _ in range(ENOUGH - 1):
+        lateness.add(100)
+        assert lateness.value_us is None
+    lateness.add(100)
+    assert lateness.value_us == 100
+
+
+@given(st.integers(0, 2), st.integers(0, WINDOW))
+def test_one_or_two_wake_ups_that_were_far_too_late_are_not_allowed_for(outliers: int, place: int) -> None:
+    lateness = Lateness()
+    for number in range(WINDOW):
+        lateness.add(50_000 if place <= number < place + outliers else 80)
+    assert lateness.value_us == 80
+
+
+def test_lateness_follows_a_clock_that_becomes_late_and_one_that_recovers() -> None:
+    lateness = Lateness()
+    for late_us in [80] * WINDOW + [900] * WINDOW:
+        lateness.add(late_us)
+    assert lateness.value_us == 900
+    for _ in range(WINDOW):
+        lateness.add(80)
+    assert lateness.value_us == 80

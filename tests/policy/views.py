@@ -16,6 +16,14 @@ class PieceSeen:
     rows: int
     deadline_us: int = 0
     arrived_us: int = 0
+    sheltered: bool = False
+
+
+@dataclass(frozen=True)
+class ArrivalSeen:
+    rows: int = 1
+    size: int = 0
+    lane_key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,8 @@ class LaneSeen:
     pieces: tuple[PieceSeen, ...]
     variants: tuple[str, ...] = ("a",)
     size: int = 0
+    closed: bool = False
+    sheltered: tuple[PieceSeen, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -61,6 +71,7 @@ class QueueSeen:
 
     slices: int = 1
     slice: str = ""
+    lateness_us: float | None = None
     neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
 
     @property
@@ -85,6 +96,7 @@ lanes = st.builds(
     pieces=waiting,
     variants=st.sampled_from([("a",), ("b",), ("a", "b"), ("b", "a")]),
     size=st.sampled_from([0, 1]),
+    closed=st.sampled_from([False, False, True]),
 )
 replicas = st.builds(
     ReplicaSeen,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import COARSE_REPEATS, REFINED_COUNT, Measurement, Sweep
+from serving.profile.sweep import COARSE_REPEATS, FINE_ROWS, REFINED_COUNT, Measurement, Sweep
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def test_refinement_fills_the_least_known_first_and_stops_when_all_are_known_wel
     sweep = Sweep(batch_max, slo_us, sizes, budget_us)
     run_coarse(sweep, device)
     limit_us = min(slo_us, idle_us)
-    steps_max = len(sizes) * len(grid(batch_max)) * REFINED_COUNT
+    steps_max = len(sizes) * batch_max * REFINED_COUNT
     for _ in range(steps_max):
         counts = {(point.rows, point.size): point.count for point in sweep.points()}
         measurement = sweep.next_refinement(idle_us)
@@ -114,12 +114,16 @@ def test_refinement_fills_the_least_known_first_and_stops_when_all_are_known_wel
             break
         batch = (measurement.rows, measurement.size)
         assert measurement.budget_us == idle_us
-        assert batch[0] in grid(batch_max)
+        assert batch[0] in grid(batch_max) or batch[0] <= FINE_ROWS or batch[0] % 2 == 0
         safe = [count for known, count in counts.items() if device.latency_us(*known) <= limit_us]
         assert counts.get(batch, 0) <= min(safe)
         assert batch not in counts or device.latency_us(*batch) <= limit_us
         sweep.take(*batch, device.run(measurement))
     assert sweep.next_refinement(idle_us) is None
+    for rows, size in {(rows, size) for rows in range(1, min(batch_max, FINE_ROWS)) for size in sizes}:
+        below = [point.rows for point in sweep.points() if point.size == size and point.rows <= rows]
+        known = below and device.latency_us(max(below), size) * rows / max(below) > limit_us
+        assert rows in below or not below or known
     for point in sweep.points():
         assert point.count >= REFINED_COUNT or device.latency_us(point.rows, point.size) > limit_us
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from serving.ports import Call, Reply
-from serving.specs import ModelSpec, ParameterSpec, ServedModel, TensorSpec, VariantSpec
+from serving.specs import (
+    DEFAULT_TENANT,
+    ModelSpec,
+    ParameterSpec,
+    ServedModel,
+    TenantSpec,
+    TensorSpec,
+    VariantSpec,
+)
 from serving.tensor import Tensor
 from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
 
@@ -42,23 +50,30 @@ CRASH = served("crash", (TensorSpec("IN", "FP32", (-1, 1)),), (TensorSpec("OUT",
 """`submit` itself raises: a bug in the core."""
 
 
+TENANTS = {name: TenantSpec(name) for name in (DEFAULT_TENANT, "gold", "batch.jobs")}
+
+
 class FakeServing:
     """Answers within `submit`; with `held`, when `release` is called; with `later_s`, after that time.
 
+    `waited_us` (queue, batch, compute) and `retry_us` go into every reply.
     A test in another thread than the event loop's may use everything here.
     """
 
     def __init__(self) -> None:
         self.models: Mapping[str, ServedModel] = {model.name: model for model in (SIMPLE, IDENTITY, CRASH)}
+        self.tenants: Mapping[str, TenantSpec] = TENANTS
         self.ready = True
         self.unready_models: set[str] = set()
         self.held = False
         self.later_s: float | None = None
         self.outcome = COMPLETED
         self.detail = ""
+        self.waited_us = (0, 0, 0)
+        self.retry_us = 0
         self.calls: list[Call] = []
         self.cancelled: list[int] = []
-        self.turned_away: list[tuple[str, Outcome]] = []
+        self.turned_away: list[tuple[str, Outcome, str]] = []
         self._waiting: dict[int, tuple[Call, Deliver]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = threading.Condition()
@@ -67,8 +82,8 @@ class FakeServing:
     def open_requests(self) -> int:
         return len(self._waiting)
 
-    def refused(self, model: str, outcome: Outcome) -> None:
-        self.turned_away.append((model, outcome))
+    def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
+        self.turned_away.append((model, outcome, tenant))
 
     def model_ready(self, name: str) -> bool:
         return self.ready and name not in self.unready_models
@@ -126,6 +141,8 @@ class FakeServing:
 
     def _reply(self, call: Call) -> Reply:
         reply = Reply(self.outcome, self.detail)
+        reply.queue_us, reply.batch_us, reply.compute_us = self.waited_us
+        reply.retry_us = self.retry_us
         if self.outcome == COMPLETED:
             reply.outputs = compute(call)
             reply.variant, reply.batch_rows = "exact", call.rows

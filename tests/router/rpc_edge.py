@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
+import numpy as np
+import pytest
 from tritonclient.grpc import service_pb2
 
 from router.rpc import SERVICE, RpcServer
 from serving.ports import Call, Reply
-from serving.specs import Limits, ServedModel
+from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
-from tests.router.fakes import IDENTITY, SIMPLE, compute
+from tests.router.fakes import IDENTITY, SIMPLE, TENANTS, compute
 
 INFER = f"/{SERVICE}/ModelInfer"
 
@@ -21,6 +23,7 @@ def completed(call: Call) -> Reply:
     """The right answer of the fakes' models."""
     reply = Reply(COMPLETED)
     reply.outputs = compute(call)
+    reply.variant, reply.batch_rows = "exact", call.rows
     return reply
 
 
@@ -29,13 +32,14 @@ class Core:
 
     def __init__(self, answer: Callable[[Call], Reply | None] = completed) -> None:
         self.models: Mapping[str, ServedModel] = {model.name: model for model in (SIMPLE, IDENTITY)}
+        self.tenants: Mapping[str, TenantSpec] = TENANTS
         self.ready = True
         self.down: set[str] = set()
         self.answer = answer
         self.calls: list[Call] = []
         self.open: dict[int, Callable[[Reply], None]] = {}
         self.cancelled: list[int] = []
-        self.turned_away: list[tuple[str, Outcome]] = []
+        self.turned_away: list[tuple[str, Outcome, str]] = []
         self.changed = asyncio.Event()  # a call came, or one was cancelled
         self.clock_us = 5_000_000
 
@@ -43,8 +47,8 @@ class Core:
     def open_requests(self) -> int:
         return len(self.open)
 
-    def refused(self, model: str, outcome: Outcome) -> None:
-        self.turned_away.append((model, outcome))
+    def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
+        self.turned_away.append((model, outcome, tenant))
 
     def model_ready(self, name: str) -> bool:
         return name not in self.down
@@ -86,6 +90,13 @@ class Edge:
             return await raw_infer(channel)(request.SerializeToString(), **options)
 
 
+def refused(outcome: Outcome, retry_us: int = 0, queue_us: int = 0) -> Reply:
+    """The reply to a call that is not completed."""
+    reply = Reply(outcome)
+    reply.retry_us, reply.queue_us = retry_us, queue_us
+    return reply
+
+
 def raw_infer(channel: Any) -> Any:
     """The method with requests as bytes, which lets a test send damaged ones."""
     return channel.unary_unary(INFER, None, service_pb2.ModelInferResponse.FromString)
@@ -107,3 +118,26 @@ def simple_request(**fields: Any) -> Any:
         request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
         request.raw_input_contents.append(bytes(64))
     return request
+
+
+def simple_inputs(module: Any, rows: int = 1) -> list[Any]:
+    """A tritonclient module's inputs for `simple`: 0, 1, 2... and all ones."""
+    a = np.arange(16 * rows, dtype=np.int32).reshape(rows, 16)
+    inputs = [module.InferInput(f"INPUT{i}", [rows, 16], "INT32") for i in (0, 1)]
+    inputs[0].set_data_from_numpy(a)
+    inputs[1].set_data_from_numpy(np.ones_like(a))
+    return inputs
+
+
+async def error_of(answer: Any) -> tuple[grpc.StatusCode, str]:
+    """Code and sentence of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    return caught.value.code(), caught.value.details()
+
+
+async def fields_of(answer: Any) -> dict[str, str]:
+    """The trailing metadata of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    return dict(caught.value.trailing_metadata())

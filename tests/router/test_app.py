@@ -4,7 +4,9 @@ import httpx
 import pytest
 
 from router.app import create_app
+from router.outcomes import ANSWERS
 from serving.specs import Limits
+from serving.vocabulary import ALL_OUTCOMES, CLIENT_GONE
 from tests.router.fakes import FakeServing
 
 
@@ -126,8 +128,16 @@ async def test_the_openapi_document_describes_inference(client: httpx.AsyncClien
         operation = document["paths"][path]["post"]
         assert set(operation["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
         named = {parameter["name"] for parameter in operation["parameters"]}
-        assert {"model", "Inference-Header-Content-Length", "X-Request-Timeout-Ms"} <= named
-        assert {"200", "400", "404", "413", "415", "503", "504"} <= set(operation["responses"])
+        assert {"model", "Inference-Header-Content-Length", "X-Request-Timeout-Ms", "X-Tenant"} <= named
+        responses = operation["responses"]
+        told = {str(ANSWERS[outcome].http_status) for outcome in ALL_OUTCOMES if outcome is not CLIENT_GONE}
+        assert told | {"415"} <= set(responses)
+        assert {"Server-Timing", "X-Penstock-Variant", "X-Penstock-Batch-Rows"} == set(
+            responses["200"]["headers"]
+        )
+        for status, response in responses.items():
+            retry = any(a.retry for a in ANSWERS.values() if str(a.http_status) == status)
+            assert ("Retry-After" in response.get("headers", {})) is retry, status
 
 
 async def test_the_docs_page_shows_every_operation_and_loads_nothing(client: httpx.AsyncClient) -> None:

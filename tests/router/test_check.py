@@ -100,6 +100,14 @@ def test_errors_and_warnings_of_the_file_are_reported_together(tmp_path: Path) -
     assert [line.split(":")[0] for line in str(found).splitlines()] == ["error", "warning"]
 
 
+def test_the_plan_shows_all_tenants_with_their_shares(tmp_path: Path) -> None:
+    shop = "tenants: [{name: shop, weight: 2.5, priority: 1}"
+    line = "tenants: shop (weight 2.5, priority 1), default (weight 1, priority 0)"
+    assert report(tmp_path, "server:", f"{shop}]\nserver:").plan[-1] == line
+    line = "tenants: shop (weight 2.5, priority 1), default (weight 3, priority 0)"
+    assert report(tmp_path, "server:", f"{shop}, {{name: default, weight: 3}}]\nserver:").plan[-1] == line
+
+
 def test_a_missing_file_is_reported_like_any_other_error(tmp_path: Path) -> None:
     found = check(tmp_path / "penstock.yaml", lambda _: FAST)
     assert str(found) == f"error: {tmp_path}/penstock.yaml:1:1: no such file"

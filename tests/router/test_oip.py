@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.oip import find_model, stated_timeout_us, tighten
+from router.oip import find_model, stated_timeout_us, tenant_of, tighten
 from router.tensors.errors import RequestError
 from serving.ports import Call
 from serving.vocabulary import BAD_INPUT, NEVER_US, UNKNOWN_MODEL
@@ -34,6 +34,18 @@ def test_what_a_client_sends_is_not_repeated_at_length(long: str) -> None:
     with pytest.raises(RequestError) as caught:
         find_model(FakeServing(), **asked)
     assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("stated", "tenant"),
+    [("gold", "gold"), (" batch.jobs\t", "batch.jobs"), ("default", "default")]
+    + [
+        (stated, "default")
+        for stated in ("", "Gold", "goldx", "x" * 100_000, "z\u0142oto", "gold,gold", "\x00")
+    ],
+)
+def test_a_tenant_that_is_not_listed_is_the_default_one(stated: str, tenant: str) -> None:
+    assert tenant_of(FakeServing(), stated) == tenant
 
 
 @given(st.lists(limits_us, min_size=1, max_size=4))

@@ -9,21 +9,25 @@ from router.outcomes import ANSWERS, error_body, unknown_model
 from serving.vocabulary import ALL_OUTCOMES, COMPLETED, QUEUE_FULL, Outcome
 
 CODES = {
-    "ok": (200, "OK"),
-    "bad_input": (400, "INVALID_ARGUMENT"),
-    "too_large": (413, "RESOURCE_EXHAUSTED"),
-    "unknown_model": (404, "NOT_FOUND"),
-    "queue_full": (503, "RESOURCE_EXHAUSTED"),
-    "memory_full": (503, "RESOURCE_EXHAUSTED"),
-    "no_replica": (503, "UNAVAILABLE"),
-    "draining": (503, "UNAVAILABLE"),
-    "deadline_queued": (504, "DEADLINE_EXCEEDED"),
-    "deadline_running": (504, "DEADLINE_EXCEEDED"),
-    "deadline_unmet": (504, "DEADLINE_EXCEEDED"),
-    "worker_lost": (503, "UNAVAILABLE"),
-    "model_error": (500, "INTERNAL"),
-    "client_gone": (499, "CANCELLED"),
+    "ok": (200, "OK", False),
+    "bad_input": (400, "INVALID_ARGUMENT", False),
+    "too_large": (413, "RESOURCE_EXHAUSTED", False),
+    "unknown_model": (404, "NOT_FOUND", False),
+    "queue_full": (503, "RESOURCE_EXHAUSTED", True),
+    "memory_full": (503, "RESOURCE_EXHAUSTED", True),
+    "overload": (503, "RESOURCE_EXHAUSTED", True),
+    "quota": (429, "RESOURCE_EXHAUSTED", True),
+    "deadline_unreachable": (503, "RESOURCE_EXHAUSTED", True),
+    "no_replica": (503, "UNAVAILABLE", True),
+    "draining": (503, "UNAVAILABLE", False),
+    "deadline_queued": (504, "DEADLINE_EXCEEDED", False),
+    "deadline_running": (504, "DEADLINE_EXCEEDED", False),
+    "deadline_unmet": (504, "DEADLINE_EXCEEDED", True),
+    "worker_lost": (503, "UNAVAILABLE", False),
+    "model_error": (500, "INTERNAL", False),
+    "client_gone": (499, "CANCELLED", False),
 }
+"""HTTP status, gRPC code, and whether the client is told when to come back."""
 
 
 def test_every_outcome_has_its_one_answer() -> None:
@@ -33,14 +37,17 @@ def test_every_outcome_has_its_one_answer() -> None:
 
 @pytest.mark.parametrize("outcome", ALL_OUTCOMES, ids=lambda outcome: outcome.reason.value)
 def test_an_outcome_is_the_same_verdict_over_rest_and_grpc(outcome: Outcome) -> None:
-    status, code = CODES[outcome.reason.value]
-    assert ANSWERS[outcome][:2] == (status, grpc.StatusCode[code])
+    status, code, retry = CODES[outcome.reason.value]
+    answer = ANSWERS[outcome]
+    assert (answer.http_status, answer.grpc_code, answer.retry) == (status, grpc.StatusCode[code], retry)
 
 
 def test_the_documentation_has_the_same_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (\w+)[^|]* \| (\d+) \| (\w+) \|$", text, re.MULTILINE)
-    assert [(reason, kind, int(status), code) for reason, kind, status, code in rows] == [
+    rows = re.findall(r"^\| `(\w+)` \| (\w+)[^|]* \| (\d+) \| (\w+) \| (yes|no) \|$", text, re.MULTILINE)
+    assert [
+        (reason, kind, int(status), code, retry == "yes") for reason, kind, status, code, retry in rows
+    ] == [
         (outcome.reason.value, outcome.kind.value, *CODES[outcome.reason.value])
         for outcome in ALL_OUTCOMES
         if outcome != COMPLETED

@@ -27,21 +27,7 @@ from serving.vocabulary import (
     WORKER_LOST,
     Outcome,
 )
-from tests.router.rpc_edge import Core, completed, raw_infer, serve, simple_request
-
-
-def simple_inputs(module: Any, rows: int = 1) -> list[Any]:
-    a = np.arange(16 * rows, dtype=np.int32).reshape(rows, 16)
-    inputs = [module.InferInput(f"INPUT{i}", [rows, 16], "INT32") for i in (0, 1)]
-    inputs[0].set_data_from_numpy(a)
-    inputs[1].set_data_from_numpy(np.ones_like(a))
-    return inputs
-
-
-async def error_of(answer: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
-    return caught.value.code(), caught.value.details()
+from tests.router.rpc_edge import Core, completed, error_of, raw_infer, serve, simple_inputs, simple_request
 
 
 async def test_the_asyncio_triton_client_gets_every_row_and_its_request_id() -> None:
@@ -186,10 +172,10 @@ async def test_what_is_refused_before_the_core_is_reported_and_the_next_call_ans
             assert got == code
             assert part in details
         assert edge.core.turned_away == [
-            ("simple", BAD_INPUT),
-            ("", BAD_INPUT),
-            ("absent", UNKNOWN_MODEL),
-            ("simple", UNKNOWN_MODEL),
+            ("simple", BAD_INPUT, "default"),
+            ("", BAD_INPUT, "default"),
+            ("absent", UNKNOWN_MODEL, "default"),
+            ("simple", UNKNOWN_MODEL, "default"),
         ]
         assert edge.core.calls == []
         assert (await infer(simple_request().SerializeToString())).model_name == "simple"

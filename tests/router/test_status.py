@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,7 +18,21 @@ from rich.console import Console
 from router.status import ModelStatus, Replica, SliceStatus, Status, describe, percentile_us, render, watch
 from router.telemetry import Telemetry
 from serving.ports import Serving
-from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, QUEUE_FULL
+from serving.vocabulary import (
+    ALL_OUTCOMES,
+    BAD_INPUT,
+    CLIENT_GONE,
+    COMPLETED,
+    DEADLINE_QUEUED,
+    OVERLOAD,
+    QUEUE_FULL,
+    QUOTA,
+    Outcome,
+)
+from tests.builders import model_spec, served
+from tests.router.happenings import end, request, run
+
+HOUR_US = 3_600_000_000
 
 
 def status(telemetry: Telemetry, uptime_s: float, queue_rows: int = 0) -> Status:
@@ -37,16 +52,29 @@ def status(telemetry: Telemetry, uptime_s: float, queue_rows: int = 0) -> Status
     serving = SimpleNamespace(
         models=models, ready=False, open_requests=3, model_ready=lambda name: name == "digits"
     )
-    counters = telemetry.snapshot()
+    counters = dict(telemetry.snapshot(round(uptime_s * 1e6)))
     return describe(cast(Serving, serving), counters, {"digits": queue_rows}, replicas, slices, uptime_s)
 
 
 def new() -> Telemetry:
-    return Telemetry(["digits", "minilm"], {})
+    return Telemetry([served(model_spec("digits")), served(model_spec("minilm"))])
 
 
-def text(previous: Status | None, current: Status, elapsed_s: float) -> str:
-    console = Console(width=150, force_terminal=False)
+def ask(
+    telemetry: Telemetry,
+    count: int,
+    outcome: Outcome = COMPLETED,
+    latency_us: int = 4_000,
+    rows: int = 1,
+    at_us: int = 0,
+) -> None:
+    """So many requests for digits end in the same way."""
+    for _ in range(count):
+        end(telemetry, request("digits", rows, arrived_us=at_us), outcome, latency_us)
+
+
+def text(previous: Status | None, current: Status, elapsed_s: float, width: int = 150) -> str:
+    console = Console(width=width, force_terminal=False)
     with console.capture() as capture:
         console.print(render(previous, current, elapsed_s))
     return capture.get()
@@ -59,37 +87,81 @@ def cells(shown: str, model: str) -> dict[str, str]:
     return dict(zip(titles, next(line for line in lines if line[0] == model), strict=True))
 
 
+def endings(shown: str) -> dict[str, str]:
+    """The lines that say how requests ended, by model."""
+    lines = [line.strip() for line in shown.splitlines()]
+    if "not completed in time, % of requests:" not in lines:
+        return {}
+    start = lines.index("not completed in time, % of requests:") + 1
+    found = [re.split(" {2,}", line, maxsplit=1) for line in takewhile(bool, lines[start:])]
+    return {name: how for name, how in found}  # noqa: C416  a line without both parts is an error
+
+
 def test_rates_are_those_between_two_readings() -> None:
     telemetry = new()
-    for _ in range(1000):
-        telemetry.request_done("digits", COMPLETED, 9, 900_000, False)
-    telemetry.batch_done("digits", "cnn", 99, 1)
+    ask(telemetry, 1000, latency_us=900_000, rows=9)
+    run(telemetry, "digits", "cnn", 99)
     before = status(telemetry, 100.0)
-    for _ in range(30):
-        telemetry.request_done("digits", COMPLETED, 2, 4_000, True)
-    for _ in range(5):
-        telemetry.request_done("digits", COMPLETED, 2, 60_000, False)
-    for _ in range(3):
-        telemetry.request_done("digits", QUEUE_FULL, 1, 10, False)
-    for _ in range(2):
-        telemetry.request_done("digits", DEADLINE_QUEUED, 1, 50_000, False)
-    telemetry.batch_done("digits", "cnn", 4, 1_000)
-    telemetry.batch_done("digits", "linear", 7, 1_000)
+    ask(telemetry, 30, rows=2)
+    ask(telemetry, 5, latency_us=60_000, rows=2)
+    ask(telemetry, 3, QUEUE_FULL)
+    ask(telemetry, 2, DEADLINE_QUEUED)
+    run(telemetry, "digits", "cnn", 4)
+    run(telemetry, "digits", "linear", 7)
     shown = text(before, status(telemetry, 102.0, queue_rows=12), 2.0)
     row = cells(shown, "digits")
     assert (row["state"], row["variant"], row["replicas"], row["queued"]) == ("ready", "cnn", "1/2", "12")
-    assert (row["req/s"], row["rows/s"], row["done %"]) == ("20.0", "35.0", "87.5")  # 40, 70 in 2 s; 35 of 40
-    assert row["missed %"] == "18.9"  # 5 late and 2 shed of the 37 that were accepted
+    assert (row["req/s"], row["rows/s"], row["in time %"]) == ("20.0", "35.0", "75.0")  # 30 of 40
+    assert endings(shown) == {"digits": "late 12.5, queue_full 7.5, deadline_queued 5.0"}
     assert (row["batch"], row["SLO ms"]) == ("5.5", "50")
     assert 3 <= float(row["p50 ms"]) <= 5
     assert 50 <= float(row["p99 ms"]) <= 75
     assert "of the last 2.0 s" in shown
 
 
+def test_bad_input_and_departures_break_no_promise_but_are_shown() -> None:
+    telemetry = new()
+    ask(telemetry, 7)
+    ask(telemetry, 2, BAD_INPUT)
+    ask(telemetry, 1, CLIENT_GONE)
+    shown = text(None, status(telemetry, 10.0), 0.0)
+    assert cells(shown, "digits")["in time %"] == "100.0"
+    assert endings(shown) == {"digits": "bad_input 20.0, client_gone 10.0"}
+
+
+def test_the_burn_is_that_of_the_last_hour() -> None:
+    telemetry = new()
+    ask(telemetry, 10, OVERLOAD)
+    ask(telemetry, 97, at_us=2 * HOUR_US)
+    ask(telemetry, 3, QUOTA, at_us=2 * HOUR_US)
+    assert cells(text(None, status(telemetry, 2 * 3600), 0.0), "digits")["burn 1h"] == "3.0"
+
+
+def test_where_all_is_well_no_endings_are_shown() -> None:
+    telemetry = new()
+    ask(telemetry, 7)
+    assert endings(text(None, status(telemetry, 10.0), 0.0)) == {}
+
+
+def test_endings_of_the_worst_models_only_are_shown_a_line_each() -> None:
+    names = [f"m{number}" for number in range(20)]
+    telemetry = Telemetry([served(model_spec(name)) for name in names])
+    for number, name in enumerate(names):
+        for outcome in ALL_OUTCOMES * number:
+            end(telemetry, request(name), outcome)
+    before = status(new(), 1.0)
+    current: Status = {**before, "models": []}
+    for name, counters in telemetry.snapshot(0):
+        current["models"].append({**before["models"][0], "name": name, "counters": counters})
+    shown = text(None, current, 0.0, width=100)
+    assert list(endings(shown)) == names[:-9:-1]
+    assert max(map(len, shown.splitlines())) <= 100
+    assert len(shown.splitlines()) < 20 + 8 + 2 + 16  # models, endings, slices, and what is around them
+
+
 def test_a_single_reading_shows_rates_since_the_start() -> None:
     telemetry = new()
-    for _ in range(50):
-        telemetry.request_done("digits", COMPLETED, 1, 4_000, True)
+    ask(telemetry, 50)
     shown = text(None, status(telemetry, 10.0), 0.0)
     assert "since the start" in shown
     assert cells(shown, "digits")["req/s"] == "5.0"
@@ -97,9 +169,8 @@ def test_a_single_reading_shows_rates_since_the_start() -> None:
 
 def test_a_restart_between_two_readings_shows_no_negative_rates() -> None:
     old, fresh = new(), new()
-    for _ in range(50):
-        old.request_done("digits", COMPLETED, 1, 4_000, True)
-    fresh.request_done("digits", COMPLETED, 1, 4_000, True)
+    ask(old, 50)
+    ask(fresh, 1)
     shown = text(status(old, 500.0), status(fresh, 0.5), 1.0)
     assert cells(shown, "digits")["req/s"] == "2.0"
 
@@ -107,7 +178,7 @@ def test_a_restart_between_two_readings_shows_no_negative_rates() -> None:
 def test_an_idle_model_shows_dashes_not_zeros() -> None:
     row = cells(text(None, status(new(), 10.0), 0.0), "minilm")
     assert (row["state"], row["replicas"], row["req/s"]) == ("not ready", "0/1", "0.0")
-    assert [row[title] for title in ("done %", "missed %", "batch", "p50 ms", "p99 ms")] == ["-"] * 5
+    assert [row[title] for title in ("in time %", "burn 1h", "batch", "p50 ms", "p99 ms")] == ["-"] * 5
     assert row["SLO ms"] == "2500"
 
 

@@ -1,238 +1,337 @@
 """Metrics: what is counted is what is exported, in valid text, with bounded labels."""
 
-import asyncio
-import contextlib
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
 
-from router.telemetry import DURATION_BOUNDS_US, HEAD_BYTES_MAX, UNKNOWN, MetricsServer, Telemetry
+from router.telemetry import UNKNOWN, Present, Telemetry
+from router.telemetry.histogram import BATCH, DURATION
+from router.telemetry.observer import STEP_CHARACTERS
+from serving.scheduler.commands import RunBatch
+from serving.specs import DEFAULT_TENANT
 from serving.vocabulary import (
     ALL_OUTCOMES,
+    BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,
+    DRAINING,
     MODEL_ERROR,
+    OVERLOAD,
     QUEUE_FULL,
-    Kind,
+    QUOTA,
+    TOO_LARGE,
+    UNKNOWN_MODEL,
     Outcome,
 )
+from tests.builders import model_spec, served
+from tests.router.happenings import SLO_US, end, key, reply, request, run, samples, text
 
-Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+TENANTS = ("gold", DEFAULT_TENANT)
+BOUNDS = DURATION.bounds
 
-# around the bounds, where an observation could land in the wrong bucket
-latencies_us = st.sampled_from([b + d for b in (0, *DURATION_BOUNDS_US) for d in (-1, 0, 1) if b + d >= 0])
-requests = st.tuples(
-    st.sampled_from(["a", "b", "absent"]),
+# around the bounds, where an observation could land in the wrong bucket, and around the deadline
+latencies_us = st.sampled_from([b + d for b in (0, SLO_US, *BOUNDS) for d in (-1, 0, 1) if b + d >= 0])
+endings = st.tuples(
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(TENANTS),
     st.sampled_from(ALL_OUTCOMES),
     st.integers(1, 5),
     latencies_us,
-    st.booleans(),
 )
+Ending = tuple[str, str, Outcome, int, int]
 
 
-def samples(telemetry: Telemetry) -> Samples:
-    """Every exported sample, by name and labels; fails where the text is not valid or repeats one."""
-    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
-    for family in text_string_to_metric_families(telemetry.render().decode()):
-        assert family.documentation
-        assert family.type != "unknown"
-        for sample in family.samples:
-            key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in found
-            found[key] = sample.value
-    return found
+def new(*names: str, tenants: Sequence[str] = TENANTS) -> Telemetry:
+    models = [served(model_spec(name)) for name in names or ("a", "b")]
+    return Telemetry(models, tenants, ["cpu0", "cpu1"])
 
 
-def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
-    return name, frozenset(labels.items())
-
-
-def new() -> Telemetry:
-    return Telemetry(["a", "b"], {"a": 8, "b": 6})
+def promised(outcome: Outcome, latency_us: int) -> bool:
+    """The definition of docs/metrics.md, once more."""
+    if outcome is CLIENT_GONE:
+        return latency_us > SLO_US
+    return outcome not in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL)
 
 
 @pytest.mark.slow
-@given(st.lists(requests, max_size=20))
-def test_every_request_is_counted_once_under_its_model_and_outcome(
-    done: list[tuple[str, Outcome, int, int, bool]],
-) -> None:
+@given(st.lists(endings, max_size=20))
+@example([("a", "gold", CLIENT_GONE, 1, SLO_US), ("a", "gold", CLIENT_GONE, 1, SLO_US + 1)])
+def test_every_request_is_counted_once_under_its_model_tenant_and_outcome(done: list[Ending]) -> None:
     telemetry = new()
-    for request in done:
-        telemetry.request_done(*request)
+    for model, tenant, outcome, rows, latency_us in done:
+        end(telemetry, request(model, rows, tenant), outcome, latency_us)
     exported = samples(telemetry)
-    for model in ("a", "b", UNKNOWN):
-        own = [r for r in done if r[0] == model or (model == UNKNOWN and r[0] == "absent")]
+    for model, tenant in {(each[0], each[1]) for each in done}:
+        own = [each for each in done if each[:2] == (model, tenant)]
+        labels = {"model": model, "tenant": tenant}
         for outcome in ALL_OUTCOMES:
-            labels = {"model": model, "outcome": outcome.kind.value, "reason": outcome.reason.value}
-            count = sum(r[1] is outcome for r in own)
-            assert exported.get(key("penstock_requests_total", **labels), 0) == count
-        completed = [r for r in own if r[1] is COMPLETED]
-        late = sum(not r[4] for r in completed)
-        lost = sum(r[1].kind in (Kind.SHED, Kind.FAILED) for r in own)
-        assert exported[key("penstock_rows_total", model=model)] == sum(r[2] for r in completed)
-        assert exported[key("penstock_goodput_rows_total", model=model)] == sum(
-            r[2] for r in completed if r[4]
-        )
-        assert exported[key("penstock_slo_violations_total", model=model)] == late + lost
+            ended = {"outcome": outcome.kind.value, "reason": outcome.reason.value}
+            count = sum(each[2] is outcome for each in own)
+            assert exported.get(key("penstock_requests_total", **labels, **ended), 0) == count
+        completed = [each for each in own if each[2] is COMPLETED]
+        good = [each for each in completed if each[4] <= SLO_US]
+        offered = [each for each in own if promised(each[2], each[4])]
+        for name, count in (
+            ("offered_requests", len(offered)),
+            ("goodput_requests", len(good)),
+            ("slo_violations", len(offered) - len(good)),
+            ("offered_rows", sum(each[3] for each in offered)),
+            ("rows", sum(each[3] for each in completed)),
+            ("goodput_rows", sum(each[3] for each in good)),
+        ):
+            assert exported[key(f"penstock_{name}_total", **labels)] == count, name
 
 
 @pytest.mark.slow
 @given(st.lists(latencies_us, max_size=30))
 def test_duration_buckets_are_cumulative_and_hold_every_observation(observed_us: list[int]) -> None:
     telemetry = new()
+    end(telemetry, request("a"), OVERLOAD)
     for latency_us in observed_us:
-        telemetry.request_done("a", COMPLETED, 1, latency_us, True)
+        end(telemetry, request("a"), COMPLETED, latency_us)
     exported = samples(telemetry)
-    name = "penstock_request_duration_seconds"
-    for bound_us in DURATION_BOUNDS_US:
-        bucket = exported[key(f"{name}_bucket", model="a", le=str(bound_us / 1e6))]
+    name, labels = "penstock_request_duration_seconds", {"model": "a", "tenant": DEFAULT_TENANT}
+    for bound_us in BOUNDS:
+        bucket = exported[key(f"{name}_bucket", **labels, le=str(bound_us / 1e6))]
         assert bucket == sum(latency_us <= bound_us for latency_us in observed_us)
-    assert exported[key(f"{name}_bucket", model="a", le="+Inf")] == len(observed_us)
-    assert exported[key(f"{name}_count", model="a")] == len(observed_us)
-    assert exported[key(f"{name}_sum", model="a")] == pytest.approx(sum(observed_us) / 1e6)
-    assert exported[key(f"{name}_count", model="b")] == 0
+    assert exported[key(f"{name}_bucket", **labels, le="+Inf")] == len(observed_us)
+    assert exported[key(f"{name}_count", **labels)] == len(observed_us)
+    assert exported[key(f"{name}_sum", **labels)] == pytest.approx(sum(observed_us) / 1e6)
+
+
+def test_phases_of_completed_requests_add_up_within_their_duration() -> None:
+    telemetry = new()
+    telemetry.parsed("a", 40)
+    telemetry.request_done(request("a"), reply(COMPLETED, 1_000, 300, 2_000), 3_500, True)
+    telemetry.request_done(request("a"), reply(DEADLINE_QUEUED, 50_000), 50_000, False)
+    exported = samples(telemetry)
+    for name, seconds in (
+        ("penstock_request_parse_seconds", 0.000_04),
+        ("penstock_queue_wait_seconds", 0.001),
+        ("penstock_batch_wait_seconds", 0.0003),
+    ):
+        assert exported[key(f"{name}_count", model="a")] == 1
+        assert exported[key(f"{name}_sum", model="a")] == pytest.approx(seconds)
+    assert exported[key("penstock_request_parse_seconds_bucket", model="a", le="0.00005")] == 1
 
 
 @pytest.mark.slow
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 10**6)), max_size=20))
-def test_batches_are_counted_by_size_and_compute_time(done: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 10**6)), max_size=20))
+def test_batches_are_counted_by_size_compute_time_and_prediction(done: list[tuple[int, int]]) -> None:
     telemetry = new()
     for rows, compute_us in done:
-        telemetry.batch_done("b", "small", rows, compute_us)
+        run(telemetry, "b", "small", rows, compute_us)
     exported = samples(telemetry)
     labels = {"model": "b", "variant": "small"}
-    for bound in (1, 2, 4, 6) if done else ():
-        bucket = exported[key("penstock_batch_rows_bucket", le=f"{bound}.0", **labels)]
-        assert bucket == sum(rows <= bound for rows, _ in done)
-    assert exported.get(key("penstock_batch_rows_count", **labels), 0) == len(done)
-    compute_s = exported.get(key("penstock_batch_compute_seconds_sum", **labels), 0)
-    assert compute_s == pytest.approx(sum(us for _, us in done) / 1e6)
+    for name in ("penstock_batch_rows", "penstock_batch_requests"):
+        for bound in BATCH.bounds if done else ():
+            bucket = exported[key(f"{name}_bucket", le=f"{bound}.0", **labels)]
+            assert bucket == sum(rows <= bound for rows, _ in done)
+        assert exported.get(key(f"{name}_count", **labels), 0) == len(done)
+    compute_s = sum(us for _, us in done) / 1e6
+    assert exported.get(key("penstock_batch_compute_seconds_sum", **labels), 0) == pytest.approx(compute_s)
+    name = "penstock_batch_observed_over_predicted_ratio"
+    assert exported.get(key(f"{name}_bucket", le="1.0", **labels), 0) == sum(us <= 1_000 for _, us in done)
+    assert exported.get(key(f"{name}_sum", **labels), 0) == pytest.approx(sum(us / 1000 for _, us in done))
+
+
+def test_a_batch_that_nobody_predicted_has_no_ratio() -> None:
+    telemetry = new()
+    batch = RunBatch(1, "cpu0", [], 1)
+    batch.model, batch.variant = "a", "x"
+    telemetry.batch_done(batch, 100, 200)
+    exported = samples(telemetry)
+    labels = {"model": "a", "variant": "x"}
+    assert exported[key("penstock_batch_rows_count", **labels)] == 1
+    assert exported[key("penstock_batch_observed_over_predicted_ratio_count", **labels)] == 0
 
 
 def test_names_that_clients_invent_add_no_labels() -> None:
     telemetry = new()
-    telemetry.request_done("first", QUEUE_FULL, 1, 1, False)
+    telemetry.refused("first", "first", UNKNOWN_MODEL)
     size = len(samples(telemetry))
     for number in range(100):
-        telemetry.request_done(f"invented-{number}", QUEUE_FULL, 1, 1, False)
-    assert len(samples(telemetry)) == size
-    assert telemetry.snapshot()[UNKNOWN]["rejected"] == {"queue_full": 101}
+        telemetry.refused(f"invented-{number}", f"invented-{number}", UNKNOWN_MODEL)
+    exported = samples(telemetry)
+    assert len(exported) == size
+    labels = {"model": UNKNOWN, "tenant": DEFAULT_TENANT, "outcome": "rejected", "reason": "unknown_model"}
+    assert exported[key("penstock_requests_total", **labels)] == 101
+
+
+def test_a_model_may_be_called_unknown() -> None:
+    telemetry = new(UNKNOWN)
+    end(telemetry, request(UNKNOWN))
+    telemetry.refused("nobody", DEFAULT_TENANT, UNKNOWN_MODEL)
+    labels = {"model": UNKNOWN, "tenant": DEFAULT_TENANT, "outcome": "rejected", "reason": "unknown_model"}
+    assert samples(telemetry)[key("penstock_requests_total", **labels)] == 1
+
+
+def test_what_an_edge_refused_was_promised_nothing() -> None:
+    telemetry = new()
+    for outcome in (BAD_INPUT, TOO_LARGE, DRAINING):
+        telemetry.refused("a", "gold", outcome)
+    exported = samples(telemetry)
+    labels = {"model": "a", "tenant": "gold"}
+    ended = {"outcome": "rejected", "reason": "bad_input"}
+    assert exported[key("penstock_requests_total", **labels, **ended)] == 1
+    assert exported[key("penstock_offered_requests_total", **labels)] == 0
+
+
+def test_only_pairs_that_were_seen_have_series() -> None:
+    telemetry = new()
+    end(telemetry, request("a", tenant="gold"))
+    shown = text(telemetry)
+    assert 'model="a",tenant="gold"' in shown
+    assert 'tenant="default"' not in shown
+    assert 'model="b",tenant=' not in shown
+
+
+def test_many_tenants_share_a_models_histogram_of_durations_but_not_its_counters() -> None:
+    telemetry = new(*(f"m{n}" for n in range(10)), tenants=[f"t{n}" for n in range(64)])
+    for tenant in ("t1", "t2"):
+        end(telemetry, request("m3", tenant=tenant))
+    exported = samples(telemetry)
+    assert exported[key("penstock_request_duration_seconds_count", model="m3")] == 2
+    assert exported[key("penstock_goodput_requests_total", model="m3", tenant="t1")] == 1
+    assert sum(dict(telemetry.snapshot(0))["m3"]["latency_counts"]) == 2
 
 
 def test_names_with_quotes_and_backslashes_stay_valid_text() -> None:
     name = 'a"b\\c\nd'
-    telemetry = Telemetry([name], {})
-    telemetry.request_done(name, COMPLETED, 3, 1, True)
-    telemetry.batch_done(name, name, 2, 1)
+    telemetry = new(name, tenants=(name,))
+    end(telemetry, request(name, 3, name))
+    run(telemetry, name, name, 2)
     telemetry.worker_restarted(name)
     exported = samples(telemetry)
-    assert exported[key("penstock_rows_total", model=name)] == 3
+    assert exported[key("penstock_rows_total", model=name, tenant=name)] == 3
     assert exported[key("penstock_batch_rows_sum", model=name, variant=name)] == 2
     assert exported[key("penstock_worker_restarts_total", slice=name)] == 1
 
 
 def test_gauges_are_read_at_the_scrape() -> None:
-    telemetry, queue, replicas = new(), {"a": 0}, {("a", "loading"): 1}
-    telemetry.read_gauges(lambda: queue, lambda: replicas)
-    queue["a"] = 7
-    replicas = {("a", "ready"): 2}
+    telemetry = new()
+    telemetry.read_present = lambda: Present(5, 3, {"a": (7, 2)}, {("a", "ready"): 2})
     exported = samples(telemetry)
+    assert exported[key("penstock_open_requests")] == 3
     assert exported[key("penstock_queue_rows", model="a")] == 7
+    assert exported[key("penstock_queue_requests", model="a")] == 2
     assert exported[key("penstock_replicas", model="a", state="ready")] == 2
-    assert key("penstock_replicas", model="a", state="loading") not in exported
+    telemetry.read_present = Present
+    assert key("penstock_replicas", model="a", state="ready") not in samples(telemetry)
 
 
-def test_the_process_is_measured() -> None:
-    assert samples(new())[key("process_resident_memory_bytes")] > 1 << 20
+def test_workers_are_counted_by_slice_from_zero() -> None:
+    telemetry = new()
+    telemetry.worker_restarted("cpu1")
+    telemetry.worker_suspected("cpu1")
+    telemetry.worker_suspected("cpu1")
+    exported = samples(telemetry)
+    for slice_name, restarts, suspicions in (("cpu0", 0, 0), ("cpu1", 1, 2)):
+        assert exported[key("penstock_worker_restarts_total", slice=slice_name)] == restarts
+        assert exported[key("penstock_worker_suspicions_total", slice=slice_name)] == suspicions
+
+
+def test_the_process_and_its_event_loop_are_measured() -> None:
+    telemetry = new()
+    telemetry.observe_lag(3_000)
+    exported = samples(telemetry)
+    assert exported[key("process_resident_memory_bytes")] > 1 << 20
+    assert exported[key("penstock_event_loop_lag_seconds_bucket", le="0.002")] == 0
+    assert exported[key("penstock_event_loop_lag_seconds_bucket", le="0.005")] == 1
+
+
+def test_the_promise_itself_is_exported() -> None:
+    exported = samples(new())
+    assert exported[key("penstock_slo_objective_ratio")] == 0.99
+    assert exported[key("penstock_slo_latency_seconds", model="a")] == 0.05
+
+
+def busy(telemetry: Telemetry) -> None:
+    """Something in every metric."""
+    for model in ("a", "b"):
+        telemetry.parsed(model, 30)
+        run(telemetry, model, "x", 3)
+        for tenant in TENANTS:
+            for outcome in ALL_OUTCOMES:
+                end(telemetry, request(model, tenant=tenant), outcome)
+
+
+def test_names_follow_the_conventions() -> None:
+    telemetry = new()
+    busy(telemetry)
+    heads = re.findall(r"^# (HELP|TYPE) (\S+) (.*)$", text(telemetry), re.MULTILINE)
+    kinds = {name: rest for what, name, rest in heads if what == "TYPE"}
+    assert [name for what, name, _ in heads if what == "HELP"] == list(kinds)
+    assert len(heads) == 2 * len(kinds)  # each once
+    for name, kind in kinds.items():
+        if name.startswith("penstock_"):
+            assert name.endswith("_total") == (kind == "counter"), name
+            assert not name.endswith(("_us", "_ms"))
+
+
+def test_no_step_of_a_scrape_is_long_and_together_they_are_all_of_it() -> None:
+    telemetry = new(*(f"m{n}" for n in range(40)))
+    for number in range(40):
+        end(telemetry, request(f"m{number}"))
+        run(telemetry, f"m{number}", "x", 3)
+    steps = list(telemetry.steps())
+    assert len(steps) > 10
+    assert max(map(len, steps)) < 2 * STEP_CHARACTERS
+    assert all(step.endswith(b"\n") for step in steps)  # a line is never cut
+
+
+def test_a_scrape_that_is_overtaken_by_events_is_valid_and_its_histograms_agree() -> None:
+    telemetry = new(*(f"m{n}" for n in range(40)), tenants=("gold", "late"))
+    for number in range(40):
+        end(telemetry, request(f"m{number}", tenant="gold"))
+    pieces = []
+    for count, step in enumerate(telemetry.steps()):
+        pieces.append(step)
+        for number in range(40):
+            end(telemetry, request(f"m{number}", tenant="gold"))
+            end(telemetry, request(f"m{number}", tenant="late"))
+            run(telemetry, f"m{number}", f"x{count}", 3)
+    whole = b"".join(pieces).decode()
+    buckets = re.findall(r'^(\w+)_bucket\{(.*?),?le="\+Inf"\} (\d+)$', whole, re.MULTILINE)
+    counts = re.findall(r"^(penstock_\w+)_count(?:\{(.*)\})? (\d+)$", whole, re.MULTILINE)
+    assert len(buckets) > 100
+    assert buckets == counts
 
 
 def test_a_snapshot_sums_what_happened_to_a_model() -> None:
     telemetry = new()
-    telemetry.request_done("a", COMPLETED, 3, 1_000, True)
-    telemetry.request_done("a", COMPLETED, 2, 40_000_000, False)
-    for outcome in (QUEUE_FULL, DEADLINE_QUEUED, MODEL_ERROR, CLIENT_GONE):
-        telemetry.request_done("a", outcome, 1, 10, False)
-    telemetry.batch_done("a", "x", 4, 100)
-    telemetry.batch_done("a", "y", 1, 50)
-    counters = telemetry.snapshot()["a"]
-    assert (counters["requests"], counters["completed"], counters["cancelled"]) == (6, 2, 1)
+    end(telemetry, request("a", 3, "gold"))
+    end(telemetry, request("a", 2), COMPLETED, 40_000_000)
+    for outcome in (QUEUE_FULL, QUOTA, DEADLINE_QUEUED, MODEL_ERROR, CLIENT_GONE, BAD_INPUT):
+        end(telemetry, request("a"), outcome)
+    end(telemetry, request("a", tenant="gold"), QUOTA)
+    end(telemetry, request("a"), CLIENT_GONE, SLO_US + 1)
+    run(telemetry, "a", "x", 4, 100)
+    run(telemetry, "a", "y", 1, 50)
+    counters = dict(telemetry.snapshot(40_000_000))["a"]
+    assert (counters["requests"], counters["completed"], counters["cancelled"]) == (10, 2, 2)
     assert (counters["rejected"], counters["shed"], counters["failed"]) == (
-        {"queue_full": 1},
+        {"queue_full": 1, "quota": 2, "bad_input": 1},
         {"deadline_queued": 1},
         {"model_error": 1},
     )
-    assert (counters["rows"], counters["goodput_rows"], counters["violations"]) == (5, 3, 3)
+    assert (counters["offered"], counters["good"]) == (8, 1)
+    assert counters["missed"] == {
+        "late": 1, "queue_full": 1, "quota": 2, "deadline_queued": 1, "model_error": 1, "client_gone": 1
+    }  # fmt: skip
+    assert sum(counters["missed"].values()) == counters["offered"] - counters["good"]
+    assert counters["burn"]["6h"] == pytest.approx(7 / 8 / 0.01)
+    assert (counters["rows"], counters["goodput_rows"]) == (5, 3)
     assert (counters["batches"], counters["batch_rows"], counters["compute_us"]) == (2, 5, 150)
-    assert counters["latency_counts"][DURATION_BOUNDS_US.index(1_000)] == 1
+    assert counters["latency_counts"][BOUNDS.index(1_000)] == 1
     assert counters["latency_counts"][-1] == 1
 
 
-async def exchange(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(request)
-        return await reader.read()
-    finally:
-        writer.close()
-
-
-@pytest.mark.parametrize(
-    ("request_line", "status", "part"),
-    [
-        (b"GET /metrics HTTP/1.1", b"200 OK", b"# TYPE penstock_requests_total counter"),
-        (b"GET /metrics?name[]=up HTTP/1.1", b"200 OK", b"penstock_rows_total"),
-        (b"GET /other HTTP/1.1", b"404 Not Found", b"Metrics are at /metrics."),
-        (b"POST /metrics HTTP/1.1", b"405 Method Not Allowed", b"Use GET"),
-        (b"nonsense", b"404 Not Found", b"/metrics"),
-    ],
-)
-async def test_metrics_are_served_at_their_path_only(request_line: bytes, status: bytes, part: bytes) -> None:
-    server = MetricsServer(new())
-    port = await server.start("127.0.0.1", 0)
-    head, _, body = (await exchange(port, request_line + b"\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
-    await server.stop()
-    assert head.startswith(b"HTTP/1.1 " + status)
-    assert f"Content-Length: {len(body)}".encode() in head
-    assert part in body
-
-
-async def test_head_says_the_length_without_the_text() -> None:
-    server = MetricsServer(new())
-    port = await server.start("127.0.0.1", 0)
-    head, _, body = (await exchange(port, b"HEAD /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
-    await server.stop()
-    assert b"200 OK" in head
-    assert body == b""
-
-
-async def test_an_endless_head_is_cut_off_and_the_next_scrape_answered() -> None:
-    server = MetricsServer(new())
-    port = await server.start("127.0.0.1", 0)
-    with contextlib.suppress(ConnectionResetError):  # as good an end: bytes were left unread
-        assert await exchange(port, b"GET /metrics HTTP/1.1\r\nx: " + b"y" * (HEAD_BYTES_MAX + 1)) == b""
-    assert b"200 OK" in await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")
-    await server.stop()
-
-
-async def test_stopping_ends_what_is_connected_and_leaves_no_task_behind() -> None:
-    server = MetricsServer(new())
-    port = await server.start("127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    assert b"200 OK" in await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")  # accepted after the other
-    await server.stop()
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-    with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
-    writer.close()
-
-
-async def test_a_taken_port_is_an_error_that_names_it() -> None:
-    server = MetricsServer(new())
-    port = await server.start("127.0.0.1", 0)
-    with pytest.raises(OSError, match=f"cannot serve metrics on 127.0.0.1:{port}"):
-        await MetricsServer(new()).start("127.0.0.1", port)
-    await server.stop()
+def test_a_model_that_nobody_asked_has_counters_all_the_same() -> None:
+    counters = dict(new().snapshot(0))["b"]
+    assert (counters["requests"], counters["burn"], sum(counters["latency_counts"])) == (0, {}, 0)
+    assert len(counters["latency_counts"]) == len(BOUNDS) + 1

@@ -19,6 +19,8 @@ from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
+from serving.scheduler.commands import RunBatch
+from serving.scheduler.requests import Request
 from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
 from serving.tensor import Tensor
 from serving.vocabulary import (
@@ -46,15 +48,26 @@ class Tally:
         self.outcomes: list[Outcome] = []
         self.late = 0
         self.batches: list[int] = []
+        self.suspicions: list[str] = []
+        self.parse_us: list[int] = []
+        self.latency_us: list[int] = []
 
-    def request_done(
-        self, model: str, outcome: Outcome, rows: int, latency_us: int, within_slo: bool
-    ) -> None:
+    def parsed(self, model: str, parse_us: int) -> None:
+        self.parse_us.append(parse_us)
+
+    def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
+        self.outcomes.append(reply.outcome)
+        self.late += reply.outcome is COMPLETED and not within_slo
+        self.latency_us.append(latency_us)
+
+    def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
-        self.late += outcome is COMPLETED and not within_slo
 
-    def batch_done(self, model: str, variant: str, rows: int, compute_us: int) -> None:
-        self.batches.append(rows)
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+        self.batches.append(batch.rows)
+
+    def worker_suspected(self, slice: str) -> None:  # noqa: A002
+        self.suspicions.append(slice)
 
 
 class House:
@@ -195,7 +208,8 @@ async def test_a_stopped_worker_is_replaced_after_the_stall_limit(tmp_path: Path
         os.kill(pid, signal.SIGSTOP)
         reply = await here.submit(here.add(1))[1]
         assert reply.outcome is WORKER_LOST
-        assert reply.detail == "the worker of slice s was ended: a simple batch of 1 rows ran for over 0.3 s"
+        reason = "a simple batch of 1 rows was late by over 0.3 s"
+        assert reply.detail == f"the worker of slice s was ended: {reason}"
         await here.until(lambda: here.gateway.ready)
         assert (await here.submit(here.add(1))[1]).outcome is COMPLETED
 
@@ -217,14 +231,26 @@ async def test_a_second_start_measures_nothing_again(tmp_path: Path) -> None:
 
 
 async def test_with_a_delay_requests_wait_for_company(tmp_path: Path) -> None:
-    async with house(tmp_path, batching=BatchingSpec(size=8, delay_us=30_000)) as here:
+    async with house(tmp_path, batching=BatchingSpec("static", size=8, delay_us=30_000)) as here:
         first = here.submit(here.add(1))[1]
         await asyncio.sleep(0.005)
         second = here.submit(here.add(1))[1]
         replies = await asyncio.gather(first, second)
         assert [reply.batch_rows for reply in replies] == [2, 2]
-        assert replies[0].queue_us >= 30_000
+        assert replies[0].batch_us >= 30_000
         assert all(reply.outcome.kind is Kind.COMPLETED for reply in replies)
+
+
+async def test_what_the_edge_took_is_in_the_duration_but_in_no_wait(tmp_path: Path) -> None:
+    async with house(tmp_path, batching=BatchingSpec("static", size=1)) as here:
+        call = here.add(1)
+        call.arrived_us = here.gateway.now_us() - 3_600_000_000
+        _, answered = here.submit(call)
+        reply = await answered
+        assert reply.outcome is COMPLETED
+        assert here.tally.parse_us[0] >= 3_600_000_000
+        assert here.tally.latency_us[0] > 3_600_000_000
+        assert reply.queue_us + reply.batch_us < 3_600_000_000
 
 
 async def test_a_profile_that_cannot_be_stored_is_said_and_nothing_else_happens(

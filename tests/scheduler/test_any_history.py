@@ -1,7 +1,7 @@
 """Whatever happens in whatever order, every request ends once and no row is lost, doubled or misplaced.
 
-Hypothesis writes histories of events; `witness.py` holds the promises. PENSTOCK_HISTORIES raises their
-number (and draws other ones), for example `PENSTOCK_HISTORIES=20000 pytest tests/scheduler`.
+Hypothesis writes histories of events; `witness.py` holds the promises, `rules.py` what they rest on.
+PENSTOCK_HISTORIES raises their number (and draws others): `PENSTOCK_HISTORIES=20000 pytest tests/scheduler`.
 """
 
 import os
@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from serving.profile.curve import Latency, Point, Profile
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Replica
-from serving.specs import BatchingSpec, Limits
+from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.scheduler.values import VARIANTS, allow, served_model
@@ -27,6 +27,10 @@ HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "0"))
 MODELS = ("m", "n", "o")
 SLICES = ("s", "t", "u")
 SIZES = (4, 16)
+TENANTS = (TenantSpec("gold", weight=3.0), TenantSpec("late", priority=-1))
+GRAINS_US = (1, 1000)
+"""Microseconds of one unit of time in a history. In the fine grain no batch is sent ahead, and none is
+suspected but after a long silence: both go by milliseconds."""
 
 LANES = [("", 4, ("a", "b"))] * 3 + [
     ("x", 4, ("a", "b")),
@@ -36,19 +40,29 @@ LANES = [("", 4, ("a", "b"))] * 3 + [
     ("", 16, ("b", "a")),
 ]
 
-pauses_us = st.integers(0, 4)
+pauses = st.integers(0, 4)
 picks = st.integers(0, 99)
 models = st.sampled_from((*MODELS, "m"))
 slices = st.sampled_from(SLICES)
 variants = st.sampled_from(VARIANTS)
-sorts = st.tuples(
-    st.sampled_from([4, 8, 2, 4, 8, 1]),  # the largest batch
-    st.sampled_from([30, 9, 20, 30, 4, 1]),  # the SLO in us
-    st.sampled_from([None, 3, None, 2, None, 6, 1]),  # the static policy's size
-    st.just(0) | st.integers(1, 9),  # and its delay in us
+tenants = st.sampled_from([DEFAULT_TENANT, DEFAULT_TENANT, *(tenant.name for tenant in TENANTS)])
+policies = st.sampled_from(
+    [
+        ("static",) * 3,
+        ("static", "slo", "aimd"),
+        ("slo",) * 3,
+        ("aimd", "static", "slo"),
+        ("slo", "static", "slo"),
+    ]
 )
-steps_us = st.lists(st.sampled_from([0.0, 0.4, 1.0, 2.0, 5.0]), min_size=4, max_size=4)
-latencies_us = st.tuples(steps_us, steps_us)
+sorts = st.tuples(
+    st.sampled_from([8, 4, 8, 2, 8, 4, 8, 1]),  # the largest batch
+    st.sampled_from([30, 15, 30, 9, 20, 30, 4]),  # the SLO
+    st.sampled_from([None, 6, None, 3, None, 2, None]),  # the size of static and aimd
+    st.just(0) | st.integers(1, 9),  # and their delay
+)
+steps = st.lists(st.sampled_from([0.0, 0.4, 1.0, 2.0, 5.0]), min_size=4, max_size=4)
+latencies = st.tuples(steps, steps)
 
 
 class Call(NamedTuple):
@@ -57,19 +71,21 @@ class Call(NamedTuple):
     model: str
     rows: int
     lane: tuple[str, int, tuple[str, ...]]  # shape, size, the variants it allows
-    slack_us: int
-    left_us: int | None  # what the client gives it
-    pause_us: int
+    slack: int
+    left: int | None  # what the client gives it
+    pause: int
+    tenant: str
 
 
 calls = st.builds(
     Call,
     model=models,
-    rows=st.sampled_from([1, 1, 1, 2, 1, 2, 3, 12]),
+    rows=st.sampled_from([1, 1, 1, 1, 2, 1, 2, 3, 12]),
     lane=st.sampled_from(LANES),
-    slack_us=st.integers(0, 25),
-    left_us=st.none() | st.integers(0, 12),
-    pause_us=st.just(0) | pauses_us,
+    slack=st.integers(0, 25),
+    left=st.none() | st.none() | st.integers(-1, 12),
+    pause=st.just(0) | pauses,
+    tenant=tenants,
 )
 
 
@@ -79,28 +95,43 @@ class History(RuleBasedStateMachine):
     witness: Witness
 
     @initialize(
+        grain_us=st.sampled_from(GRAINS_US),
+        policies=policies,
         sorts=st.tuples(sorts, sorts, sorts),
-        bounds=st.tuples(st.integers(8, 40), st.integers(3, 10), st.integers(10, 60)),
+        bounds=st.tuples(st.integers(8, 60), st.integers(3, 20), st.integers(10, 60)),
         up=st.lists(st.tuples(slices, models, variants), min_size=2, max_size=6),
     )
     def begin(
         self,
+        grain_us: int,
+        policies: Sequence[str],
         sorts: Sequence[tuple[int, int, int | None, int]],
         bounds: tuple[int, int, int],
         up: list[tuple[str, str, str]],
     ) -> None:
+        self.grain_us = grain_us
         models = [
-            served_model(name, batch_max, slo_us, BatchingSpec("static", size, delay_us))
-            for name, (batch_max, slo_us, size, delay_us) in zip(MODELS, sorts, strict=True)
+            served_model(
+                name,
+                batch_max,
+                slo * grain_us,
+                BatchingSpec(
+                    policy, size if policy != "slo" else None, delay * grain_us, guard_us=grain_us // 2
+                ),
+            )
+            for name, policy, (batch_max, slo, size, delay) in zip(MODELS, policies, sorts, strict=True)
         ]
-        queue_rows, queue_requests, stall_us = bounds
-        limits = Limits(queue_rows=queue_rows, queue_requests=queue_requests, stall_us=stall_us)
+        queue_rows, queue_requests, stall = bounds
+        limits = Limits(queue_rows=queue_rows, queue_requests=queue_requests, stall_us=stall * grain_us)
         self.now_us = 100
         self.count = 0
         self.reported: list[int] = []  # batches that are no longer in flight
-        self.witness = Witness(models, limits)
+        self.witness = Witness(models, limits, TENANTS)
         for slice_name, model, variant in [("s", name, "a") for name in MODELS] + up:
             self.replica_up(slice_name, model, variant, ([1.0, 1.0, 2.0, 2.0], [2.0, 2.0, 2.0, 3.0]))
+
+    def pass_time(self, pause: int) -> None:
+        self.now_us += pause * self.grain_us
 
     # requests
 
@@ -112,34 +143,54 @@ class History(RuleBasedStateMachine):
     def arrive(self, calls: list[Call], alike: bool, then_wake: bool) -> None:
         """Several calls of one instant or nearly; alike ones may share a batch."""
         for call in calls:
-            model, most, (shape, size, variants), slack_us, left_us, pause_us = call
-            if alike:
-                model, (shape, size, variants) = calls[0].model, calls[0].lane
-            self.now_us += pause_us
-            self.count += 1
-            rows = min(most, 3 * self.witness.models[model].spec.batch_max)
-            expires_us = NEVER_US if left_us is None else self.now_us + left_us
-            request = Request(self.count, model, rows, self.now_us, min(self.now_us + slack_us, expires_us))
-            self.witness.arrive(allow(request, variants, shape, size, expires_us), self.now_us)
+            first = calls[0] if alike else call
+            self.pass_time(call.pause)
+            self.send(call._replace(model=first.model, lane=first.lane))
         if then_wake:
             self.witness.wake(self.now_us)
 
+    @rule(call=calls, slacks=st.lists(st.integers(1, 25), min_size=2, max_size=12), lag=pauses)
+    def rush(self, call: Call, slacks: list[int], lag: int) -> None:
+        """Alike calls of one instant, which the driver comes to `lag` later."""
+        for slack in slacks:
+            self.send(call._replace(slack=slack, left=None))
+        self.pass_time(lag)
+        self.witness.wake(self.now_us)
+
+    def send(self, call: Call) -> None:
+        self.count += 1
+        rows = min(call.rows, 3 * self.witness.models[call.model].spec.batch_max)
+        expires_us = NEVER_US if call.left is None else self.now_us + call.left * self.grain_us
+        due_us = min(self.now_us + call.slack * self.grain_us, expires_us)
+        request = Request(self.count, call.model, rows, self.now_us, due_us)
+        request.tenant = call.tenant
+        shape, size, variants = call.lane
+        self.witness.arrive(allow(request, variants, shape, size, expires_us), self.now_us)
+
+    @precondition(lambda self: self.count > 10)
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
         known = [*self.witness.open, *self.witness.open, self.count + 1, 1]  # open, unknown or ended
         self.witness.cancel(known[pick % len(known)], self.now_us)
 
-    @precondition(lambda self: self.count > 40)
+    @precondition(lambda self: self.count > 150)
     @rule()
     def drain(self) -> None:
         self.witness.drain()
 
     # time
 
-    @rule(pause_us=pauses_us | pauses_us | st.integers(5, 60))
-    def wake(self, pause_us: int) -> None:
+    @rule(pause=pauses | pauses | st.integers(5, 60))
+    def wake(self, pause: int) -> None:
         """Early, late or for nothing."""
-        self.now_us += pause_us
+        self.pass_time(pause)
+        self.witness.wake(self.now_us)
+
+    @precondition(lambda self: self.witness.open or self.running())
+    @rule(silence_us=st.sampled_from([9_999, 10_100, 1_000_000]))
+    def wake_after_a_silence(self, silence_us: int) -> None:
+        """Long enough to doubt a slice, or what is known of a model."""
+        self.now_us += silence_us
         self.witness.wake(self.now_us)
 
     @rule(early_us=st.integers(0, 1))
@@ -152,23 +203,32 @@ class History(RuleBasedStateMachine):
     # batches
 
     def running(self) -> list[int]:
-        return [batch_id for site in self.witness.sites.values() for batch_id in site.running]
+        """Of each slice the one that runs: a worker computes what was sent ahead after it."""
+        return [site.runs.id for site in self.witness.sites.values() if site.running]
 
     @precondition(lambda self: self.running())
-    @rule(reports=st.lists(picks, min_size=1, max_size=4), pause_us=pauses_us)
-    def batches_done(self, reports: list[int], pause_us: int) -> None:
-        self.now_us += pause_us
+    @rule(reports=st.lists(picks, min_size=1, max_size=4), pause=pauses, quick=st.booleans())
+    def batches_done(self, reports: list[int], pause: int, quick: bool) -> None:
+        """`quick`: the worker says that it took next to nothing; what else it took was the way."""
+        self.pass_time(pause)
+        for pick in reports:
+            if running := self.running():
+                self.report_done(running[pick % len(running)], quick)
+
+    def report_done(self, batch_id: int, quick: bool = False) -> None:
+        (site,) = (site for site in self.witness.sites.values() if batch_id in site.running)
+        self.reported.append(batch_id)
+        compute_us = 1 if quick else max(self.now_us - site.since_us, 1)
+        self.witness.batch_done(batch_id, compute_us, self.now_us)
+
+    @precondition(lambda self: self.running())
+    @rule(reports=st.lists(picks, min_size=1, max_size=4), pause=pauses)
+    def batches_failed(self, reports: list[int], pause: int) -> None:
+        self.pass_time(pause)
         for pick in reports:
             if running := self.running():
                 self.reported.append(running[pick % len(running)])
-                self.witness.batch_done(self.reported[-1], self.now_us)
-
-    @precondition(lambda self: self.running())
-    @rule(pick=picks, pause_us=pauses_us)
-    def batch_failed(self, pick: int, pause_us: int) -> None:
-        self.now_us += pause_us
-        self.reported.append(self.running()[pick % len(self.running())])
-        self.witness.batch_failed(self.reported[-1], self.now_us)
+                self.witness.batch_failed(self.reported[-1], self.now_us)
 
     @precondition(lambda self: self.reported)
     @rule(pick=picks)
@@ -178,48 +238,57 @@ class History(RuleBasedStateMachine):
 
     # slices
 
-    @rule(slice_name=slices, model=models, variant=variants, latency_us=latencies_us)
     def replica_up(
-        self, slice_name: str, model: str, variant: str, latency_us: tuple[list[float], list[float]]
+        self, slice_name: str, model: str, variant: str, latency: tuple[list[float], list[float]]
     ) -> None:
-        """New, again, or with another latency."""
-        self.count += 1
         points = tuple(
-            Point(size, rows, max(sum(steps[: power + 1]), 0.1), 99.0, 1)
-            for size, steps in zip(SIZES, latency_us, strict=True)
+            Point(size, rows, max(sum(steps[: power + 1]), 0.1) * self.grain_us, 99.0, 1)
+            for size, steps in zip(SIZES, latency, strict=True)
             for power, rows in enumerate((1, 2, 4, 8))
         )
+        self.count += 1
         owner = self.witness.models[model]
-        latency = Latency(Profile(model, variant, KIND, points))
-        self.witness.replica_up(slice_name, model, Replica(self.count, variant, latency, owner), self.now_us)
+        replica = Replica(self.count, variant, Latency(Profile(model, variant, KIND, points)), owner)
+        for _ in range(2 * (self.count % 2)):  # every other one is known to be a long way off
+            replica.residuals.add(1.0, 1, 1 + self.grain_us)
+        self.witness.replica_up(slice_name, model, replica, self.now_us)
 
-    @rule(slice_name=slices, model=models, variant=variants, pause_us=pauses_us)
-    def replica_down(self, slice_name: str, model: str, variant: str, pause_us: int) -> None:
-        self.now_us += pause_us
-        self.witness.replica_down(slice_name, model, variant, self.now_us)
+    @rule(slice_name=slices, model=models, variant=variants, latency=st.none() | latencies, pause=pauses)
+    def change_replica(
+        self,
+        slice_name: str,
+        model: str,
+        variant: str,
+        latency: tuple[list[float], list[float]] | None,
+        pause: int,
+    ) -> None:
+        """Gone, new, again, or with another latency."""
+        self.pass_time(pause)
+        if latency is None:
+            self.witness.replica_down(slice_name, model, variant, self.now_us)
+        else:
+            self.replica_up(slice_name, model, variant, latency)
 
-    @rule(slice_name=slices, pause_us=pauses_us, back=st.booleans())
-    def slice_down(self, slice_name: str, pause_us: int, back: bool) -> None:
+    @precondition(lambda self: self.running())
+    @rule(slice_name=slices, pause=pauses, back=st.sampled_from([True, True, False]))
+    def slice_down(self, slice_name: str, pause: int, back: bool) -> None:
         """The worker is gone; sometimes another takes its place at once, and has loaded all it had."""
-        self.now_us += pause_us
+        self.pass_time(pause)
         site = self.witness.sites.get(slice_name)
         self.reported += site.running if site else ()
         self.witness.slice_down(slice_name, self.now_us)
-        for (model, _), replica in site.replicas.items() if site and back else ():
-            self.witness.replica_up(slice_name, model, replica, self.now_us)
+        for model, variant in site.replicas if site and back else ():
+            self.replica_up(slice_name, model, variant, ([1.0, 0.4, 2.0, 2.0], [2.0, 1.0, 2.0, 3.0]))
 
-    @rule(slice_name=slices, pause_us=pauses_us, again=st.booleans())
-    def hold_or_release(self, slice_name: str, pause_us: int, again: bool) -> None:
-        self.now_us += pause_us
+    @rule(slice_name=slices, pause=pauses, contrary=st.sampled_from([False, False, True]))
+    def hold_or_release(self, slice_name: str, pause: int, contrary: bool) -> None:
+        """In turns; or twice, or a release without a hold."""
+        self.pass_time(pause)
         site = self.witness.sites.get(slice_name)
-        if site is None or site.holds == 0 or (again and site.holds == 1):
+        if (site is None or site.holds == 0) != contrary:
             self.witness.hold(slice_name, self.now_us)
         else:
             self.witness.release(slice_name, self.now_us)
-
-    @rule(slice_name=slices)
-    def release(self, slice_name: str) -> None:
-        self.witness.release(slice_name, self.now_us)
 
     def teardown(self) -> None:
         """Whatever is open can be brought to its end by reports and wakes alone."""
@@ -232,10 +301,10 @@ class History(RuleBasedStateMachine):
         for _ in range(20 * (len(witness.open) + 1)):
             witness.wake(self.now_us)
             for batch_id in self.running():
-                witness.batch_done(batch_id, self.now_us)
+                self.report_done(batch_id)
             if not witness.open and not self.running():
                 break
-            self.now_us = max(self.now_us, min(witness.scheduler.wake_us, self.now_us + 100))
+            self.now_us = max(self.now_us, min(witness.scheduler.wake_us, self.now_us + 100 * self.grain_us))
         assert not witness.open
         assert witness.scheduler.open_requests == 0
         for name in witness.models:

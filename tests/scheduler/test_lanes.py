@@ -1,5 +1,7 @@
 """What lanes and queues promise: whatever joins and leaves, they agree with a plain sorted list."""
 
+from collections.abc import Hashable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ SHAPES = ("x", "y")
 
 
 class Lines(RuleBasedStateMachine):
-    """A queue beside a list of (deadline, order of arrival, piece); pieces also come back after a loss."""
+    """A queue beside a list of (deadline, order of arrival, piece); some pieces come back, maybe apart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,15 +26,18 @@ class Lines(RuleBasedStateMachine):
         self.waiting: list[tuple[int, int, Piece]] = []
         self.away: list[tuple[int, int, Piece]] = []
 
-    def line(self, shape: str) -> list[Piece]:
-        return [piece for _, _, piece in sorted(self.waiting, key=lambda entry: entry[:2])
-                if piece.request.lane_key == (shape, ("a",), 0)]  # fmt: skip
+    def lines(self) -> dict[Hashable, list[Piece]]:
+        lines: dict[Hashable, list[Piece]] = {}
+        for _, _, piece in sorted(self.waiting, key=lambda entry: entry[:2]):
+            lines.setdefault((piece.request.lane_key, piece.apart), []).append(piece)
+        return lines
 
     @rule(shape=st.sampled_from(SHAPES), rows=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-          slack_us=st.integers(0, 12), pause_us=st.integers(0, 3))  # fmt: skip
-    def insert(self, shape: str, rows: list[int], slack_us: int, pause_us: int) -> None:
+          slack_us=st.integers(0, 12), pause_us=st.integers(0, 3), sheltered=st.booleans())  # fmt: skip
+    def insert(self, shape: str, rows: list[int], slack_us: int, pause_us: int, sheltered: bool) -> None:
         self.now_us += pause_us
         request = allow(request_of(1, sum(rows), self.now_us, slack_us), ("a",), shape)
+        request.sheltered = sheltered
         for count in rows:
             self.count += 1
             piece = Piece(request, 0, count)
@@ -40,13 +45,13 @@ class Lines(RuleBasedStateMachine):
             self.waiting.append((piece.deadline_us, self.count, piece))
 
     @precondition(lambda self: self.waiting)
-    @rule(shape=picks, count=st.integers(1, 5))
-    def take(self, shape: int, count: int) -> None:
+    @rule(shape=picks, first=st.sampled_from([0, 0, 1, 2]), count=st.integers(1, 5), step=st.integers(1, 2))
+    def take(self, shape: int, first: int, count: int, step: int) -> None:
+        """Mostly from the head, sometimes others."""
         lanes = list(self.queue.lanes)
         lane = lanes[shape % len(lanes)]
-        expected = list(lane.pieces)[:count]
-        taken = self.queue.take(lane, count)
-        assert taken == expected
+        taken = lane.pieces[first::step][:count] or lane.pieces[:1]
+        self.queue.take(lane, taken)
         assert all(piece.lane is None for piece in taken)
         self.away += [entry for entry in self.waiting if entry[2] in taken]
         self.waiting = [entry for entry in self.waiting if entry[2] not in taken]
@@ -59,25 +64,26 @@ class Lines(RuleBasedStateMachine):
         assert entry[2].lane is None
 
     @precondition(lambda self: self.away)
-    @rule(pick=picks)
-    def come_back(self, pick: int) -> None:
+    @rule(pick=picks, part=st.integers(0, 2))
+    def come_back(self, pick: int, part: int) -> None:
         entry = self.away.pop(pick % len(self.away))
-        entry[2].request.lost += 1
+        entry[2].returned = True
+        entry[2].apart = entry[2].apart or part
         self.queue.insert(entry[2])
         self.waiting.append(entry)
 
     @invariant()
     def agrees_with_the_list(self) -> None:
-        lanes = {lane.key: lane for lane in self.queue.lanes}
+        lines = self.lines()
         assert self.queue.backlog.rows == sum(piece.rows for _, _, piece in self.waiting)
-        for shape in SHAPES:
-            expected = self.line(shape)
-            lane = lanes.get((shape, ("a",), 0))
-            if lane is None:
-                assert not expected, "a lane was forgotten with pieces in it"
-                continue
+        lanes = list(self.queue.lanes)
+        assert len(lanes) == len(lines), "a lane was forgotten with pieces in it, or kept without"
+        for lane in lanes:
+            head = lane.pieces[0]
+            expected = lines[head.request.lane_key, head.apart]
             assert lane.pieces == expected
-            assert expected, "an empty lane was kept"
+            assert lane.closed == (head.apart > 0)
+            assert lane.sheltered == [piece for piece in expected if piece.request.sheltered]
             assert lane.rows == sum(piece.rows for piece in expected)
             assert lane.oldest_us == min(piece.arrived_us for piece in expected)
             assert all(piece.lane is lane for piece in expected)
@@ -106,6 +112,19 @@ def test_a_lane_says_who_may_answer_and_of_which_size_it_is() -> None:
     queue.insert(Piece(allow(request_of(), ("b", "a"), "x", 16), 0, 1))
     lane = next(iter(queue.lanes))
     assert (lane.key, lane.variants, lane.size) == (("x", ("b", "a"), 16), ("b", "a"), 16)
+
+
+def test_pieces_that_are_tried_apart_share_a_lane_with_none_but_their_part() -> None:
+    queue = Queue()
+    pieces = [Piece(request_of(number), 0, 1) for number in range(5)]
+    for piece, part in zip(pieces, (0, 3, 3, 4, 0), strict=True):
+        piece.apart = part
+        queue.insert(piece)
+    assert [(lane.pieces, lane.closed) for lane in queue.lanes] == [
+        ([pieces[0], pieces[4]], False),
+        (pieces[1:3], True),
+        ([pieces[3]], True),
+    ]
 
 
 def test_only_what_waits_can_be_removed() -> None:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.scheduler.commands import Answer, ReplaceWorker, RunBatch
+from serving.policy.batching.slo import TRY_US
+from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.scheduler import Scheduler
 from serving.specs import BatchingSpec, Limits
 from serving.vocabulary import (
@@ -12,30 +13,23 @@ from serving.vocabulary import (
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
+    DEADLINE_UNMET,
     MEMORY_FULL,
-    MODEL_ERROR,
     NEVER_US,
-    WORKER_LOST,
 )
-from tests.scheduler.values import replica_of, request_of, served_model
-from tests.scheduler.witness import only
+from tests.scheduler.values import (
+    allow,
+    only,
+    replica_of,
+    request_of,
+    rows_of,
+    scheduler_on,
+    send,
+    served_model,
+    started,
+)
 
-LIMITS = Limits(queue_requests=3, stall_us=1000)
-
-
-def scheduler_on(
-    *slices: str, batch_max: int = 4, batching: BatchingSpec | None = None, limits: Limits = LIMITS
-) -> Scheduler:
-    """The model "m" as variant "a" on each of these slices."""
-    model = served_model(batch_max=batch_max, batching=batching)
-    scheduler = Scheduler([model], limits)
-    for name in slices:
-        scheduler.replica_up(name, "m", replica_of(model), 0)
-    return scheduler
-
-
-def started(scheduler: Scheduler, now_us: int = 0) -> list[RunBatch]:
-    return only(scheduler.wake(now_us), RunBatch)
+SLO = BatchingSpec("slo", guard_us=0)
 
 
 def test_arrivals_of_one_instant_share_a_batch() -> None:
@@ -47,7 +41,7 @@ def test_arrivals_of_one_instant_share_a_batch() -> None:
 
 
 def test_a_request_above_the_largest_batch_is_split_and_completed_by_its_last_piece() -> None:
-    scheduler = scheduler_on("s", "t", batch_max=4)
+    scheduler = scheduler_on("s", "t")
     request = request_of(rows=10)
     scheduler.arrive(request, 9)
     first, second = started(scheduler, 9)
@@ -111,7 +105,7 @@ def test_no_event_starts_a_request_whose_deadline_has_passed(event: str) -> None
 
 
 def test_cancelling_frees_the_rows_that_wait_and_forgets_those_that_run() -> None:
-    scheduler = scheduler_on("s", batch_max=4)
+    scheduler = scheduler_on("s")
     request = request_of(rows=10)
     scheduler.arrive(request, 0)
     (batch,) = started(scheduler)
@@ -122,70 +116,8 @@ def test_cancelling_frees_the_rows_that_wait_and_forgets_those_that_run() -> Non
     assert scheduler.batch_done(batch.id, 1, 5) == []
 
 
-def test_a_model_that_raises_fails_its_batch_and_nothing_else() -> None:
-    scheduler = scheduler_on("s", batch_max=2)
-    for request_id, rows in ((1, 1), (2, 1), (3, 1)):
-        scheduler.arrive(request_of(request_id, rows), 0)
-    (batch,) = started(scheduler)
-    commands = scheduler.batch_failed(batch.id, "shape mismatch", 5)
-    assert [(a.request.id, a.outcome, a.detail) for a in only(commands, Answer)] == [
-        (1, MODEL_ERROR, "shape mismatch"),
-        (2, MODEL_ERROR, "shape mismatch"),
-    ]
-    assert [p.request.id for batch in only(commands, RunBatch) for p in batch.pieces] == [3]
-
-
-def test_a_lost_batch_runs_again_elsewhere_before_what_came_later() -> None:
-    scheduler = scheduler_on("s", "t", batch_max=1)
-    for request_id in (1, 2, 3):
-        scheduler.arrive(request_of(request_id), 0)
-    first, second = started(scheduler)
-    assert [batch.pieces[0].request.id for batch in (first, second)] == [1, 2]
-    assert not scheduler.slice_down(first.slice, "killed", 2)
-    (again,) = only(scheduler.batch_done(second.id, 1, 3), RunBatch)
-    assert again.pieces == first.pieces, "of equal deadlines the one that came first, though it was away"
-    assert scheduler.batch_done(first.id, 1, 4) == (), "the dead worker's report counts for nothing"
-
-
-def test_a_request_that_took_two_workers_with_it_is_failed_whichever_piece_it_was() -> None:
-    scheduler = scheduler_on("s", "t", "u", batch_max=1)
-    scheduler.arrive(request_of(rows=3), 0)
-    first, second, _ = started(scheduler)
-    assert not only(scheduler.slice_down(first.slice, "killed", 1), Answer)
-    (answer,) = only(scheduler.slice_down(second.slice, "killed again", 2), Answer)
-    assert (answer.outcome, answer.detail) == (WORKER_LOST, "killed again")
-    assert scheduler.queue_rows("m") == 0
-
-
-def test_two_pieces_in_one_lost_batch_are_one_loss() -> None:
-    scheduler = scheduler_on("s", "t", batch_max=4, batching=BatchingSpec(size=4, delay_us=100))
-    scheduler.hold("t")
-    model = served_model(batch_max=4)
-    small = replica_of(model, latency_us={1: 1.0, 2: 900.0, 4: 5000.0})
-    for name in ("s", "t"):
-        scheduler.replica_up(name, "m", small, 0)
-    scheduler.hold("s")
-    scheduler.arrive(request_of(rows=5), 0)
-    scheduler.replica_up("s", "m", replica_of(model), 0)
-    (batch,) = only(scheduler.release("s", 0), RunBatch)
-    assert len({piece.request.id for piece in batch.pieces}) == 1
-    assert len(batch.pieces) == 2
-    assert not only(scheduler.slice_down("s", "killed", 1), Answer)
-
-
-def test_a_batch_that_hangs_is_named_once_a_stall_and_its_worker_replaced() -> None:
-    scheduler = scheduler_on("s")
-    scheduler.arrive(request_of(), 0)
-    started(scheduler)
-    assert scheduler.wake_us == 1000
-    assert not scheduler.wake(999)
-    assert scheduler.wake(1000) == [ReplaceWorker("s", "a m batch of 1 rows ran for over 0.001 s")]
-    assert not scheduler.wake(1001)
-    assert scheduler.wake_us == 2000
-
-
 def test_who_is_turned_away_is_told_why() -> None:
-    scheduler = scheduler_on("s")
+    scheduler = scheduler_on("s", limits=Limits(queue_requests=3))
     scheduler.hold("s")
     for request_id in (1, 2, 3):
         scheduler.arrive(request_of(request_id, rows=2), 0)
@@ -198,11 +130,42 @@ def test_who_is_turned_away_is_told_why() -> None:
 def test_deadlines_of_answered_requests_are_not_kept_without_bound() -> None:
     scheduler = scheduler_on("s")
     for request_id in range(400):
-        scheduler.arrive(request_of(request_id, expires_us=10**9), 0)
-        (batch,) = started(scheduler)
+        (batch,) = send(scheduler, request_of(request_id, expires_us=10**9))
         scheduler.batch_done(batch.id, 1, 0)
-        assert len(scheduler._expiries) <= 2 * 1 + 65 + 1
+        assert len(scheduler._accepted._expiries) <= 2 * 1 + 65 + 1
     assert scheduler.open_requests == 0
+
+
+def test_who_expires_in_the_queue_is_told_when_it_may_be_shorter() -> None:
+    scheduler = scheduler_on("s")
+    send(scheduler, request_of(1, rows=4))
+    scheduler.arrive(request_of(2, expires_us=50), 0)
+    (answer,) = only(scheduler.wake(50), Answer)
+    assert answer.outcome is DEADLINE_QUEUED
+    assert answer.retry_us > 0
+
+
+def test_a_request_that_expired_on_its_way_in_is_answered_at_once_and_makes_no_wake_up_late() -> None:
+    """Its body may take seconds to decode: counted as lateness, they would become every batch's guard."""
+    scheduler = scheduler_on("s")
+    send(scheduler, request_of(1))
+    for request_id in range(2, 40):
+        scheduler.arrive(request_of(request_id, arrived_us=100, expires_us=150), 9_000)
+        assert scheduler.wake_us == 9_000
+        assert [answer.outcome for answer in only(scheduler.wake(9_000), Answer)] == [DEADLINE_QUEUED]
+    assert scheduler._lateness.value_us == 0
+
+
+def test_wake_ups_are_late_by_what_passes_after_an_instant_that_was_asked_for_ahead() -> None:
+    scheduler = scheduler_on("s")
+    now_us = 0
+    for request_id in range(40):
+        now_us += 1000
+        (batch,) = send(scheduler, request_of(request_id, arrived_us=now_us), now_us=now_us + 700)
+        scheduler.arrive(request_of(100 + request_id, expires_us=now_us + 800), now_us + 700)
+        scheduler.wake(scheduler.wake_us + 60)
+        scheduler.batch_done(batch.id, 1, now_us + 900)
+    assert scheduler._lateness.value_us == 60, "what waited for a busy driver is not a late timer"
 
 
 def test_an_idle_scheduler_asks_for_no_wake() -> None:
@@ -231,3 +194,44 @@ def test_accepted_requests_together_hold_no_more_bytes_than_the_limit_and_give_t
     (batch,) = started(scheduler, 10)
     scheduler.batch_done(batch.id, 1, 11)
     assert not arrive(5, 500)  # alone it may: its own bound is limits.body_mb
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9])
+def test_while_in_doubt_a_request_of_many_pieces_is_tried_as_one_of_a_single_piece_is(rows: int) -> None:
+    """Predicted to be late whatever happens, and no batch for a second to say otherwise."""
+    scheduler = scheduler_on("s", model=served_model(batching=SLO))
+    now_us = TRY_US + 1
+    (batch,) = send(scheduler, request_of(1, rows, arrived_us=now_us, slack_us=0), now_us=now_us)
+    assert rows_of(batch) == [1]
+
+
+def test_what_is_hopeless_in_one_lane_takes_nothing_else_out_of_another() -> None:
+    """A request may wait in two lanes: in its own, and apart with its part of a batch that failed."""
+    scheduler = scheduler_on("s", "t", model=served_model(slo_us=10_000, batching=SLO), row_us=100)
+    for request in (request_of(1, rows=5, slack_us=1500), request_of(2, slack_us=9000)):
+        scheduler.arrive(request, 0)
+    batches: list[RunBatch] = []
+    while len(batches) < 2:
+        batches += started(scheduler, max(scheduler.wake_us, 1))
+    assert [rows_of(batch) for batch in batches] == [[1], [1, 2]]
+    scheduler.hold("t")
+    scheduler.batch_failed(batches[1].id, "why", 1000)
+    scheduler.slice_down("s", "killed", 1000)
+    scheduler.arrive(request_of(3, arrived_us=1000, slack_us=8000), 1000)
+    commands = [*scheduler.release("t", 1450), *scheduler.wake(1450)]
+    assert [(a.request.id, a.outcome) for a in only(commands, Answer)] == [(1, DEADLINE_UNMET)]
+
+
+def test_no_slice_idles_because_what_it_was_to_run_was_given_up() -> None:
+    """Two rows could be in time: not the first piece, of four; and the second alone answers nothing."""
+    scheduler = scheduler_on("s", model=served_model(slo_us=1_000_000, batching=SLO), row_us=10_000)
+    scheduler.hold("s")
+    for request_id in range(10, 30):  # eight times what the slice can do
+        scheduler.arrive(request_of(request_id, rows=4, slack_us=1_000_000), 0)
+        scheduler.cancel(request_id)
+    scheduler.arrive(request_of(1, rows=5, arrived_us=100_000, slack_us=30_000), 100_000)
+    other = allow(request_of(2, rows=4, arrived_us=100_000, slack_us=900_000), ("a",), shape="other")
+    scheduler.arrive(other, 100_000)
+    commands = scheduler.release("s", 100_000)
+    assert [answer.request.id for answer in only(commands, Answer)] == [1]
+    assert [rows_of(batch) for batch in only(commands, RunBatch)] == [[2]]

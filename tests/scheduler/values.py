@@ -1,30 +1,43 @@
 """Models, replicas and requests for the scheduler's tests; small numbers, so that boundaries collide."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from serving.profile.curve import Latency, Point, Profile
+from serving.scheduler.commands import Answer, Command, RunBatch
 from serving.scheduler.requests import Request
+from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.slices import Replica
-from serving.specs import BatchingSpec, ServedModel
-from serving.vocabulary import NEVER_US
+from serving.specs import BatchingSpec, Limits, ServedModel
+from serving.vocabulary import NEVER_US, Outcome
 from tests.builders import KIND, model_spec, served
 
 VARIANTS = ("a", "b")
+C = TypeVar("C")
+
+
+def only(commands: Iterable[Command], kind: type[C]) -> list[C]:
+    """The commands of one kind."""
+    return [command for command in commands if isinstance(command, kind)]
 
 
 def served_model(
     name: str = "m", batch_max: int = 4, slo_us: int = 1000, batching: BatchingSpec | None = None
 ) -> ServedModel:
     spec = model_spec(name, VARIANTS, batch_max)
-    return replace(served(spec, (), batching), slo_us=slo_us)
+    return replace(served(spec, (), batching or BatchingSpec("static")), slo_us=slo_us)
 
 
 def replica_of(
-    model: ServedModel, variant: str = "a", replica_id: int = 1, latency_us: Mapping[int, float] | None = None
+    model: ServedModel,
+    variant: str = "a",
+    replica_id: int = 1,
+    latency_us: Mapping[int, float] | None = None,
+    row_us: float = 1.0,
 ) -> Replica:
-    """A replica with these latencies by rows; without them each row takes 1 us."""
-    measured = latency_us or {1: 1.0, model.spec.batch_max: float(model.spec.batch_max)}
+    """A replica with these latencies by rows; without them each row takes `row_us`."""
+    measured = latency_us or {1: row_us, model.spec.batch_max: row_us * model.spec.batch_max}
     points = tuple(Point(0, rows, us, us, 1) for rows, us in measured.items())
     return Replica(replica_id, variant, Latency(Profile(model.name, variant, KIND, points)), model)
 
@@ -55,3 +68,36 @@ def allow(
     request.lane_key = (shape, variants, size)
     request.expires_us = expires_us
     return request
+
+
+def scheduler_on(
+    *slices: str, model: ServedModel | None = None, limits: Limits | None = None, row_us: float = 1.0
+) -> Scheduler:
+    """The model "m" as variant "a" on each of these slices; a row takes `row_us`."""
+    model = model or served_model()
+    scheduler = Scheduler([model], limits or Limits())
+    for name in slices:
+        scheduler.replica_up(name, "m", replica_of(model, row_us=row_us), 0)
+    return scheduler
+
+
+def started(scheduler: Scheduler, now_us: int = 0) -> list[RunBatch]:
+    """The batches that a wake starts."""
+    return only(scheduler.wake(now_us), RunBatch)
+
+
+def send(scheduler: Scheduler, *requests: Request, now_us: int = 0) -> list[RunBatch]:
+    """The batches that accepted requests of one instant start."""
+    for request in requests:
+        assert scheduler.arrive(request, now_us) == ()
+    return started(scheduler, now_us)
+
+
+def rows_of(batch: RunBatch) -> list[int]:
+    """The ids of the requests in a batch, one for each piece."""
+    return [piece.request.id for piece in batch.pieces]
+
+
+def outcomes(commands: Iterable[Command]) -> dict[int, Outcome]:
+    """How requests ended, by their ids."""
+    return {answer.request.id: answer.outcome for answer in only(commands, Answer)}

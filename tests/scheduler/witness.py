@@ -1,101 +1,77 @@
-"""A model of the scheduler by its promises: it performs each event and checks all that is said in return.
+"""A witness beside the scheduler: it performs each event and holds what is said in return to the rules."""
 
-Rows are followed one by one: each waits, is in exactly one batch in flight, or is computed.
-"""
+from collections.abc import Callable, Mapping, Sequence
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import ceil
-from typing import TypeVar
-
-from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
+from serving.policy.isolation import FAILURES_MAX
+from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.requests import Piece, Request
-from serving.scheduler.scheduler import RETRIES, Scheduler
+from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.slices import Replica
-from serving.specs import Limits, ServedModel
+from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
-    DRAINING,
+    DEADLINE_UNMET,
+    DEADLINE_UNREACHABLE,
     MODEL_ERROR,
     NEVER_US,
-    NO_REPLICA,
+    OVERLOAD,
     QUEUE_FULL,
+    QUOTA,
     WORKER_LOST,
     Outcome,
-)  # fmt: skip
+)
+from tests.scheduler.rules import COMPUTED, LOST, WAITING, Case, Rules, Site
+from tests.scheduler.values import only
 
-WAITING, LOST, COMPUTED = 0, -1, -2  # else the id of the batch that a row is in
-C = TypeVar("C")
-
-
-class Site:
-    """A live slice: its replicas by (model, variant), and the batches on it with the start of their watch."""
-
-    def __init__(self) -> None:
-        self.holds = 0
-        self.replicas: dict[tuple[str, str], Replica] = {}
-        self.running: dict[int, RunBatch] = {}
-        self.since_us: dict[int, int] = {}
-
-    def variant_for(self, request: Request) -> str | None:
-        """The first variant that the request allows and that is resident here."""
-        return next((v for v in request.variants if (request.model, v) in self.replicas), None)
+HELD_OFF = (OVERLOAD, QUOTA, DEADLINE_UNREACHABLE)
+COME_BACK = (*HELD_OFF, QUEUE_FULL, DEADLINE_QUEUED, DEADLINE_UNMET)
+Causes = Mapping[Outcome, Callable[[Case], bool]]
 
 
-class Case:
-    """An open request: where each of its rows is, and the batches that it lost with a worker."""
+class Witness(Rules):
+    """One method per event, each with its promises."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.rows = [WAITING] * request.rows
-        self.lost = 0
-
-    def where(self, piece: Piece) -> int:
-        """Where a piece is; its rows are never apart."""
-        places = set(self.rows[piece.first_row : piece.first_row + piece.rows])
-        assert len(places) == 1
-        return places.pop()
-
-    def move(self, piece: Piece, place: int) -> None:
-        self.rows[piece.first_row : piece.first_row + piece.rows] = [place] * piece.rows
-
-
-def only(commands: Iterable[Command], kind: type[C]) -> list[C]:
-    return [command for command in commands if isinstance(command, kind)]
-
-
-class Witness:
-    """Beside a scheduler: one method per event, each with its promises."""
-
-    def __init__(self, models: Sequence[ServedModel], limits: Limits) -> None:
-        self.scheduler = Scheduler(models, limits)
-        self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
-        self.limits = limits
-        self.sites: dict[str, Site] = {}
-        self.open: dict[int, Case] = {}
+    def __init__(
+        self, models: Sequence[ServedModel], limits: Limits, tenants: Sequence[TenantSpec] = ()
+    ) -> None:
+        super().__init__(models, limits)
+        self.scheduler = Scheduler(models, limits, {tenant.name: tenant for tenant in tenants})
         self.outcomes: dict[int, Outcome] = {}
         self.batch_ids: set[int] = set()
-        self.draining = False
 
     # events of requests
 
     def arrive(self, request: Request, now_us: int) -> None:
-        expected, before = self._refusal(request), self.scheduler.wake_us
+        expected, before_us, due_us = self.refusal(request), self.scheduler.wake_us, request.deadline_us
+        cuts = self.cuts(request) if expected is None else []
         commands = self.scheduler.arrive(request, now_us)
-        if expected is not None:
-            assert [answer.outcome for answer in only(commands, Answer)] == [expected]
+        if expected is not None or commands:
+            (answer,) = only(commands, Answer)
             assert len(commands) == 1
-            self.outcomes[request.id] = expected
+            held_off = self.policy(request.model) == "slo" and answer.outcome in HELD_OFF
+            assert answer.outcome is expected or (expected is None and held_off)
+            assert answer.retry_us > 0 or answer.outcome not in COME_BACK
+            self.outcomes[request.id] = answer.outcome
         else:
-            assert not commands
-            assert [piece.first_row for piece in request.pieces] == self._cuts(request)
+            assert [(piece.first_row, piece.deadline_us) for piece in request.pieces] == cuts
             assert sum(piece.rows for piece in request.pieces) == request.rows
+            assert request.deadline_us == request.pieces[-1].deadline_us
             self.open[request.id] = Case(request)
-            if not self._finds_a_free_slice(request):
-                assert self.scheduler.wake_us == min(before, request.expires_us), "a plan for nothing"
+            self._woken(request, due_us, before_us, now_us)
         self.check(now_us)
+
+    def _woken(self, request: Request, due_us: int, before_us: int, now_us: int) -> None:
+        """A plan is asked for where a slice can take a batch, else for what it brings nearer."""
+        mine = [site for site in self.sites.values() if site.serves(request.model)]
+        opens_us = min(site.opens_us() for site in mine)
+        if opens_us > now_us:
+            nearer_us = min(request.expires_us, opens_us)
+            if any(site.suspect for site in mine):
+                nearer_us = min(nearer_us, due_us)
+            assert self.scheduler.wake_us == min(before_us, max(nearer_us, now_us)), "a plan for nothing"
 
     def cancel(self, request_id: int, now_us: int) -> None:
         known = request_id in self.open
@@ -105,15 +81,16 @@ class Witness:
 
     def wake(self, now_us: int) -> None:
         commands = self.scheduler.wake(now_us)
-        stalled = {
-            name: batch_id
-            for name, site in self.sites.items()
-            for batch_id, since_us in site.since_us.items()
-            if now_us - since_us >= self.limits.stall_us
-        }
-        assert sorted(c.slice for c in only(commands, ReplaceWorker)) == sorted(stalled)
-        for name, batch_id in stalled.items():
-            self.sites[name].since_us[batch_id] = now_us
+        doubted, stalled = [], []
+        for name, site in self.sites.items():
+            if not site.suspect and site.suspect_us() <= now_us:
+                site.suspect = True
+                doubted.append(name)
+            if site.stall_us(self.limits.stall_us) <= now_us:
+                site.warned_us = now_us
+                stalled.append(name)
+        assert [command.slice for command in only(commands, Suspect)] == doubted
+        assert [command.slice for command in only(commands, ReplaceWorker)] == stalled
         self._conclude(commands, now_us, {})
         self._settled(now_us)
         assert self.scheduler.wake_us > now_us, "a driver would spin"
@@ -124,17 +101,27 @@ class Witness:
 
     # events of batches and slices
 
-    def batch_done(self, batch_id: int, now_us: int) -> None:
-        batch = self._finish(batch_id, COMPUTED)
-        commands = self.scheduler.batch_done(batch_id, 1, now_us)
+    def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> None:
+        site, batch = self._finish(batch_id, COMPUTED, now_us)
+        site.failures[batch.model, batch.variant] = 0
+        self.heard_us[batch.model] = now_us
+        commands = self.scheduler.batch_done(batch_id, compute_us, now_us)
         self._conclude(commands, now_us, {COMPLETED: lambda case: set(case.rows) == {COMPUTED}})
         assert all(answer.batch is batch for answer in only(commands, Answer) if answer.outcome is COMPLETED)
         assert all(set(case.rows) != {COMPUTED} for case in self.open.values())
         self._settled(now_us)
 
     def batch_failed(self, batch_id: int, now_us: int) -> None:
-        batch = self._finish(batch_id, LOST)
-        broken = {piece.request.id for piece in batch.pieces}
+        site, batch = self._finish(batch_id, LOST, now_us)
+        replica = (batch.model, batch.variant)
+        failures = 0
+        if replica in site.replicas:
+            failures = site.failures[replica] = site.failures.get(replica, 0) + 1
+        left = [p for p in batch.pieces if p.request.id in self.open and p.request.expires_us > now_us]
+        again = len(batch.pieces) > 1 and failures <= FAILURES_MAX
+        broken = {p.request.id for p in left if not again or not self.in_time(p.request, now_us)}
+        for place, piece in enumerate(left):
+            self.parts[piece] = (batch.id, int(place >= (len(left) + 1) // 2))
         commands = self.scheduler.batch_failed(batch_id, "why", now_us)
         self._conclude(commands, now_us, {MODEL_ERROR: lambda case: case.request.id in broken})
         assert not broken & set(self.open)
@@ -157,21 +144,28 @@ class Witness:
     def slice_down(self, slice_name: str, now_us: int) -> None:
         known = slice_name in self.sites
         site = self.sites.pop(slice_name, Site())
+        late = set()
         for batch in site.running.values():
             self._mark(batch, LOST)
-            for request_id in {piece.request.id for piece in batch.pieces} & set(self.open):
-                self.open[request_id].lost += 1
+            for request in {piece.request for piece in batch.pieces if piece.request.id in self.open}:
+                self.open[request.id].lost += batch is site.runs
+                if not self.in_time(request, now_us):
+                    late.add(request.id)
         commands = self.scheduler.slice_down(slice_name, "why", now_us)
-        self._conclude(commands, now_us, {WORKER_LOST: self._doomed})
-        assert not any(self._doomed(case) for case in self.open.values())
+        self._conclude(
+            commands, now_us, {WORKER_LOST: lambda case: case.request.id in late or self.doomed(case)}
+        )
+        assert not late & set(self.open)
+        assert not any(self.doomed(case) for case in self.open.values())
         self._settled(now_us) if known else self.check(now_us)
 
     def replica_down(self, slice_name: str, model: str, variant: str, now_us: int) -> None:
         site = self.sites.get(slice_name, Site())
         known = site.replicas.pop((model, variant), None) is not None
+        site.failures.pop((model, variant), None)
         commands = self.scheduler.replica_down(slice_name, model, variant, "why", now_us)
-        self._conclude(commands, now_us, {WORKER_LOST: self._doomed})
-        assert not any(self._doomed(case) for case in self.open.values())
+        self._conclude(commands, now_us, {WORKER_LOST: self.doomed})
+        assert not any(self.doomed(case) for case in self.open.values())
         self._settled(now_us) if known else self.check(now_us)
 
     def hold(self, slice_name: str, now_us: int) -> None:
@@ -190,52 +184,86 @@ class Witness:
 
     # what was said
 
-    def _conclude(
-        self, commands: Sequence[Command], now_us: int, causes: Mapping[Outcome, Callable[[Case], bool]]
-    ) -> None:
+    def _conclude(self, commands: Sequence[Command], now_us: int, causes: Causes) -> None:
         """Enter the answers, then the batches: those of ended requests must not be in one."""
+        given_up = set()
         for answer in only(commands, Answer):
             case = self.open.pop(answer.request.id)  # KeyError: it was never accepted, or answered before
             expired = case.request.expires_us <= now_us
-            waiting = WAITING in case.rows
-            allowed = {DEADLINE_QUEUED: expired and waiting, DEADLINE_RUNNING: expired and not waiting}
+            queued = case.waits or LOST in case.rows
+            allowed = {
+                DEADLINE_QUEUED: expired and case.waits,
+                DEADLINE_RUNNING: expired and not case.waits,
+                DEADLINE_UNMET: queued and self.policy(case.request.model) == "slo",
+            }
             cause = causes.get(answer.outcome)
             assert allowed.get(answer.outcome) or (cause is not None and cause(case)), answer.outcome
+            assert answer.retry_us > 0 or answer.outcome not in COME_BACK
+            if answer.outcome is DEADLINE_UNMET:
+                given_up.add(case.request)
             self.outcomes[case.request.id] = answer.outcome
         for case in self.open.values():
             case.rows = [WAITING if place == LOST else place for place in case.rows]
         for batch in only(commands, RunBatch):
-            self._start(batch, now_us)
+            # A request of several pieces may be given up when its first one has just been dispatched.
+            pieces = [piece for piece in batch.pieces if piece.request not in given_up]
+            self._start(batch, pieces, now_us)
 
-    def _start(self, batch: RunBatch, now_us: int) -> None:
+    def _start(self, batch: RunBatch, pieces: Sequence[Piece], now_us: int) -> None:
         site = self.sites[batch.slice]
-        assert site.holds == 0
-        assert not site.running, "a slice of width 1 runs one batch at a time"
+        head = batch.pieces[0].request
+        replica = site.replica_for(head)
+        start_us = site.starts_us(now_us)
+        assert site.opens_us() <= now_us, "a slice runs one batch at a time, and is sent one ahead"
+        assert site.free or not self.waits_elsewhere(batch.model)
+        assert (batch.staged, batch.started_us) == (not site.free, start_us)
         assert batch.id not in self.batch_ids
-        lane = self._lane(batch.pieces[0].request)
-        head = lane[0].request
-        count, rows, limit = len(batch.pieces), sum(p.rows for p in batch.pieces), self._limit(site, head)
-        assert batch.pieces == lane[:count], "the most urgent of one lane, in their order"
-        assert rows == batch.rows <= self.models[batch.model].spec.batch_max
-        assert rows <= limit or count == 1
-        assert count == len(lane) or rows + lane[count].rows > limit, "a piece that fits was left behind"
+        assert batch.rows == sum(piece.rows for piece in batch.pieces)
+        assert batch.rows <= self.models[batch.model].spec.batch_max
+        assert batch.rows <= self.rows_max(site, head) or len(batch.pieces) == 1
         assert all(piece.request.expires_us > now_us for piece in batch.pieces)
+        assert {self.lane_key(piece) for piece in batch.pieces} == {self.lane_key(batch.pieces[0])}
         assert (batch.model, batch.size) == (head.model, head.size)
-        assert batch.variant == site.variant_for(head)
-        assert batch.replica == site.replicas[batch.model, batch.variant].id
-        assert self._due_us(site, lane) <= now_us
-        due = [one for one in self._lanes_of(site) if self._due_us(site, one) <= now_us]
-        assert self._latest_start_us(site, lane) == min(self._latest_start_us(site, one) for one in due)
+        assert (batch.variant, batch.replica) == (site.variant_for(head), replica.id)
+        assert batch.predicted_us == replica.predict_us(batch.rows, batch.size)
+        assert batch.typical_us == replica.typical_us(batch.rows, batch.size)
+        if pieces:
+            lane = self.waiting()[self.lane_key(pieces[0])]
+            rule = self._out_of_turn if self.policy(batch.model) == "slo" else self._in_turn
+            rule(pieces, lane)
+            if self.policy(batch.model) == "static":
+                self._due_and_full(site, batch.rows, lane, start_us)
         self.batch_ids.add(batch.id)
-        site.running[batch.id], site.since_us[batch.id] = batch, now_us
+        site.start(batch, now_us)
         self._mark(batch, batch.id)
 
-    def _finish(self, batch_id: int, place: int) -> RunBatch:
+    def _in_turn(self, pieces: Sequence[Piece], lane: Sequence[Piece]) -> None:
+        assert pieces == lane[: len(pieces)], "the most urgent of one lane, in their order"
+
+    def _out_of_turn(self, pieces: Sequence[Piece], lane: Sequence[Piece]) -> None:
+        """In their order; or sheltered ones first, and then those in their order that are not given up."""
+        first = [piece for piece in lane if piece.sheltered]
+        others = [piece for piece in lane if not piece.sheltered]
+        count = sum(piece.sheltered for piece in pieces)
+        turns = [*first[:count], *others[: len(pieces) - count]]
+        assert pieces in (lane[: len(pieces)], turns)
+
+    def _due_and_full(self, site: Site, rows: int, lane: Sequence[Piece], start_us: int) -> None:
+        taken = 0
+        for piece in lane:
+            taken += piece.rows
+            if taken > rows:
+                assert taken > self.rows_max(site, piece.request), "a piece that fits was left behind"
+                break
+        assert self.due_us(site, lane) <= start_us
+        due = [one for one in self.lanes_of(site, "static") if self.due_us(site, one) <= start_us]
+        assert self.latest_start_us(site, lane) == min(self.latest_start_us(site, one) for one in due)
+
+    def _finish(self, batch_id: int, place: int, now_us: int) -> tuple[Site, RunBatch]:
         site = next(site for site in self.sites.values() if batch_id in site.running)
-        del site.since_us[batch_id]
-        batch = site.running.pop(batch_id)
+        batch = site.finish(batch_id, now_us)
         self._mark(batch, place)
-        return batch
+        return site, batch
 
     def _mark(self, batch: RunBatch, place: int) -> None:
         for piece in batch.pieces:
@@ -249,22 +277,28 @@ class Witness:
     def check(self, now_us: int) -> None:
         """True after every event."""
         assert self.scheduler.open_requests == len(self.open)
-        for name in self.models:
-            self._check_queue(name)
+        running = {batch_id for site in self.sites.values() for batch_id in site.running}
+        assert set(self.scheduler._dispatch._running) == running
+        self._check_queues()
         for name, site in self.sites.items():
-            busy = site.holds or site.running
             waiting = [name for name, _ in site.replicas if self.scheduler.queue_rows(name)]
-            assert self.scheduler.is_idle(name) == (not busy and not waiting)
-        assert self.scheduler.wake_us <= max(now_us, min(self._instants(), default=NEVER_US))
+            assert self.scheduler.is_idle(name) == (site.free and not waiting)
+            assert self.scheduler._slices[name].suspect == site.suspect
+        assert self.scheduler.wake_us <= max(now_us, min(self.instants(now_us), default=NEVER_US))
 
-    def _check_queue(self, name: str) -> None:
-        waiting = [case for case in self._of(name) if WAITING in case.rows]
-        backlog = self.scheduler._models[name].queue.backlog
-        assert backlog.requests == len(waiting)
-        assert self.scheduler.queue_rows(name) == sum(case.rows.count(WAITING) for case in waiting)
-        lanes = list(self.scheduler._models[name].queue.lanes)
-        assert {lane.key for lane in lanes} == {case.request.lane_key for case in waiting}
-        for variant in {v for case in self._of(name) for v in case.request.variants}:
+    def _check_queues(self) -> None:
+        lanes = self.waiting()
+        for name in self.models:
+            queue = self.scheduler._models[name].queue
+            mine = [lane for lane in lanes.values() if lane[0].request.model == name]
+            assert queue.backlog.requests == len({piece.request for lane in mine for piece in lane})
+            assert self.scheduler.queue_rows(name) == sum(piece.rows for lane in mine for piece in lane)
+            kept = {lane.pieces[0]: lane for lane in queue.lanes}
+            assert len(kept) == len(mine)
+            for lane in mine:
+                assert kept[lane[0]].pieces == lane
+                assert kept[lane[0]].closed == self.closed(lane)
+        for name, variant in {(c.request.model, v) for c in self.open.values() for v in c.request.variants}:
             resident = any((name, variant) in site.replicas for site in self.sites.values())
             assert self.scheduler.can_answer(name, variant) == resident
 
@@ -273,93 +307,10 @@ class Witness:
         self.check(now_us)
         assert all(case.request.expires_us > now_us for case in self.open.values())
         for site in self.sites.values():
-            if not site.holds and not site.running:
-                assert all(self._due_us(site, lane) > now_us for lane in self._lanes_of(site))
-
-    def _instants(self) -> Iterable[int]:
-        """When a wake is due."""
-        for case in self.open.values():
-            yield case.request.expires_us
-        for site in self.sites.values():
-            yield from (since_us + self.limits.stall_us for since_us in site.since_us.values())
-            if not site.holds and not site.running:
-                yield from (self._due_us(site, lane) for lane in self._lanes_of(site))
-
-    # the rules, said a second time
-
-    def _of(self, model: str) -> list[Case]:
-        return [case for case in self.open.values() if case.request.model == model]
-
-    def _lane(self, like: Request) -> list[Piece]:
-        """The waiting pieces that may share a batch with this request, the most urgent first."""
-        pieces = [
-            piece
-            for case in self._of(like.model)
-            for piece in case.request.pieces
-            if case.request.lane_key == like.lane_key and case.where(piece) == WAITING
-        ]
-        return sorted(pieces, key=lambda p: (p.request.deadline_us, p.request.id, p.first_row))
-
-    def _lanes_of(self, site: Site) -> list[list[Piece]]:
-        heads = {
-            (case.request.model, case.request.lane_key): case.request
-            for case in self.open.values()
-            if WAITING in case.rows and site.variant_for(case.request) is not None
-        }
-        return [self._lane(head) for head in heads.values()]
-
-    def _replica(self, site: Site, request: Request) -> Replica:
-        return site.replicas[request.model, site.variant_for(request) or ""]
-
-    def _limit(self, site: Site, request: Request) -> int:
-        size = self.models[request.model].batching.size
-        return min(self._replica(site, request).rows_max(request.size), size or 1 << 30)
-
-    def _due_us(self, site: Site, lane: Sequence[Piece]) -> int:
-        if sum(piece.rows for piece in lane) >= self._limit(site, lane[0].request):
-            return 0
-        oldest_us = min(piece.request.arrived_us for piece in lane)
-        return oldest_us + self.models[lane[0].request.model].batching.delay_us
-
-    def _latest_start_us(self, site: Site, lane: Sequence[Piece]) -> int:
-        head, limit = lane[0].request, self._limit(site, lane[0].request)
-        rows = lane[0].rows
-        for piece in lane[1:]:
-            if rows + piece.rows > limit:
-                break
-            rows += piece.rows
-        return head.deadline_us - ceil(self._replica(site, head).predict_us(rows, head.size))
-
-    def _allowed(self, request: Request) -> list[Replica]:
-        return [
-            site.replicas[request.model, variant]
-            for site in self.sites.values()
-            for variant in request.variants
-            if (request.model, variant) in site.replicas
-        ]
-
-    def _finds_a_free_slice(self, request: Request) -> bool:
-        return any(
-            not site.holds and not site.running and request.model in {model for model, _ in site.replicas}
-            for site in self.sites.values()
-        )
-
-    def _doomed(self, case: Case) -> bool:
-        """It took too many workers with it, or rows of it wait for a variant that is nowhere."""
-        waits = WAITING in case.rows or LOST in case.rows
-        return case.lost > RETRIES or (waits and not self._allowed(case.request))
-
-    def _refusal(self, request: Request) -> Outcome | None:
-        if self.draining:
-            return DRAINING
-        if not self._allowed(request):
-            return NO_REPLICA
-        waiting = [case for case in self._of(request.model) if WAITING in case.rows]
-        rows = sum(case.rows.count(WAITING) for case in waiting) + request.rows
-        full = len(waiting) >= self.limits.queue_requests or (waiting and rows > self.limits.queue_rows)
-        return QUEUE_FULL if full else None
-
-    def _cuts(self, request: Request) -> list[int]:
-        """First rows of its pieces: as large as some replica would run within the SLO."""
-        largest = max(replica.rows_max(request.size) for replica in self._allowed(request))
-        return list(range(0, request.rows, largest))
+            if site.opens_us() <= now_us:
+                start_us = site.starts_us(now_us)
+                assert all(self.due_us(site, lane) > start_us for lane in self.lanes_of(site, "static"))
+                assert all(self.delayed_us(lane) > start_us for lane in self.lanes_of(site, "aimd"))
+                assert all(lane[0].deadline_us > start_us for lane in self.lanes_of(site, "slo"))
+            if site.suspect:
+                assert all(self.tried(site, lane, now_us) for lane in self.lanes_of(site, "slo"))

@@ -6,10 +6,18 @@ the replica's profile allows. As in the paper, the objective is held against the
 against queueing: under overload it serves late rather than shed.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import BatchReport, Choice, LaneView, QueueView, ReplicaView
+from serving.policy.batching.seam import (
+    ArrivalView,
+    BatchReport,
+    Choice,
+    LaneView,
+    Outlook,
+    QueueView,
+    ReplicaView,
+)
 
 STEP_ROWS = 1  # the paper gives no number; the least one oscillates least
 BACKOFF_TENTHS = 9  # "a small multiplicative back-off, by 10 %"
@@ -29,7 +37,7 @@ class Aimd:
         self._delay_us = delay_us
         self._rows_max: dict[tuple[str, str, int], int] = {}
 
-    def on_arrival(self, rows: int, lane: Hashable, now_us: int) -> None:
+    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
         """AIMD looks at batches only."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  it keeps no time
@@ -55,3 +63,7 @@ class Aimd:
             return rows_max if self._size is None else min(rows_max, self._size)
 
         return choose_due(view, rows_worth, self._delay_us, now_us)
+
+    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
+        """It promises nothing: under overload it serves late."""
+        return None

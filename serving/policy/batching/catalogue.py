@@ -12,7 +12,7 @@ from serving.specs import BatchingSpec
 POLICIES: Mapping[str, Callable[[BatchingSpec, int], BatchingPolicy]] = MappingProxyType(
     {
         "static": lambda spec, _slo_us: Static(spec.size, spec.delay_us),
-        "slo": lambda spec, slo_us: Slo(slo_us, spec.guard_us),
+        "slo": lambda spec, slo_us: Slo(slo_us, spec.guard_us, spec.mode == "consolidate", spec.admission),
         "aimd": lambda spec, slo_us: Aimd(slo_us, spec.size, spec.delay_us),
     }
 )

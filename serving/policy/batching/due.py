@@ -36,11 +36,11 @@ def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: 
         return WAIT
     variant, replica = found
     rows_max = rows_worth(variant, replica, lane.size)
-    if lane.rows < rows_max:
+    if lane.rows < rows_max and not lane.closed:
         due_us = lane.oldest_us + delay_us
         if now_us < due_us:
             return Choice(wake_us=due_us)
     pieces = lane.pieces
     count, rows = take_prefix(pieces, rows_max)
     latest_us = pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
-    return Choice(lane, count, rows, variant, latest_us)
+    return Choice(lane, pieces[:count], rows, variant, latest_us)

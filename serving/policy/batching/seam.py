@@ -20,6 +20,21 @@ class PieceView(Protocol):
     def deadline_us(self) -> int: ...
     @property
     def arrived_us(self) -> int: ...
+    @property
+    def sheltered(self) -> bool:
+        """Whether it must not be given up only to carry more load: its tenant does not cause the overload."""
+        ...
+
+
+class ArrivalView(Protocol):
+    """A request that joins a queue."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def lane_key(self) -> Hashable: ...
 
 
 class LaneView(Protocol):
@@ -46,8 +61,18 @@ class LaneView(Protocol):
         ...
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing can join it: waiting for more rows is in vain."""
+        ...
+
+    @property
     def pieces(self) -> Sequence[PieceView]:
         """Ordered by deadline, ties by arrival; never empty."""
+        ...
+
+    @property
+    def sheltered(self) -> Sequence[PieceView]:
+        """Those of them that are sheltered, in the same order."""
         ...
 
 
@@ -93,7 +118,12 @@ class QueueView(Protocol):
 
     @property
     def slices(self) -> int:
-        """Live slices that hold this model."""
+        """Slices that hold this model and can be counted on, at least 1."""
+        ...
+
+    @property
+    def lateness_us(self) -> float | None:
+        """How late wake-ups are as a rule; None while that is not known."""
         ...
 
     @property
@@ -116,20 +146,20 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Run `count` pieces of `lane` now as `variant`; the batch must start by `latest_start_us`.
+    """Run `pieces` of `lane` now as `variant`; the batch must start by `latest_start_us`.
 
-    The first `skip` pieces of the lane are given up for it. `lane` None: wait, and ask again at `wake_us`
-    or when the queue changes. `patient`: the batch may also wait for more rows; how long is decided
-    between all models of the slice, from `latency_us` and from `grown_us`, its latency with one row more.
+    The pieces in `drop`, of the same lane, are given up for it. `lane` None: wait, and ask again at `wake_us`
+    or when the queue changes. `patient`: the batch may also wait for more rows, until `wake_us` at most; how
+    long is decided between all models of the slice, from `latency_us` and `grown_us`, that with one row more.
     """
 
     lane: LaneView | None = None
-    count: int = 0
+    pieces: Sequence[PieceView] = ()
     rows: int = 0
     variant: str = ""
     latest_start_us: int = NEVER_US
     wake_us: int = NEVER_US
-    skip: int = 0
+    drop: Sequence[PieceView] = ()
     patient: bool = False
     latency_us: float = 0
     grown_us: float = 0
@@ -138,11 +168,20 @@ class Choice:
 WAIT = Choice()
 
 
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """For admission: `row_us` is a slice's time for a row in the batches that are aimed at. `doubtful`: no
+    batch has come back for so long that predictions may be stale, and one should be tried."""
+
+    row_us: float
+    doubtful: bool = False
+
+
 class BatchingPolicy(Protocol):
     """Decides for one model when a batch is worth running and which pieces go into it."""
 
-    def on_arrival(self, rows: int, lane: Hashable, now_us: int) -> None:
-        """A request of `rows` joined the queue; `lane` names what it may share a batch with."""
+    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
+        """A request joined the queue."""
         ...
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
@@ -155,6 +194,11 @@ class BatchingPolicy(Protocol):
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """What an idle slice should do for this model now."""
+        ...
+
+    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
+        """What is to be expected while `rate` rows a microsecond are offered; None: nothing is promised,
+        and no request is turned away for what it could expect."""
         ...
 
 

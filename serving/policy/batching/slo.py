@@ -7,26 +7,34 @@ arXiv 2308.07470, "drop target"). A batch goes at once when waiting for more row
 latest start that is left when all models of the slice are planned backwards (`policy/arbitration.py`).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
 from serving.policy.batching.seam import (
     WAIT,
+    ArrivalView,
     BatchReport,
     Choice,
     LaneView,
+    Outlook,
     QueueView,
     ReplicaView,
     resident,
-    take_prefix,
 )
+from serving.policy.batching.window import window
 from serving.policy.rates import Rate
+from serving.vocabulary import NEVER_US
 
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
 MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7 ms was best in simulation
 REVIEW_US = 50_000  # how old the derived sizes may grow
 SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
+LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
+QUIET = 0.05e-6  # rows a microsecond: one in 20 s is no load to make room for
+TRY_US = 1_000_000
+"""Without a batch for so long, one is tried though it is predicted late: a model whose batches were slow
+for a while would otherwise never show that they no longer are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +47,64 @@ class Sizes:
     rate: float
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`rate` rows a microsecond of one size bucket, and the batch aimed at for them on `replica`."""
+
+    rate: float
+    target: int
+    replica: ReplicaView
+    size: int
+
+    def need(self, scale: float) -> float:
+        """Slices' worth of time, with batches of `scale` times the target."""
+        rows = max(1, int(scale * self.target))
+        return self.rate * self.replica.typical_us(rows, self.size) / rows
+
+
 class Slo:
-    """`slo_us`: the promise, less what answering costs after the batch; `guard_us`: lateness to allow for."""
+    """`slo_us`: the promise; `guard_us`: lateness of wake-ups to allow for until it has been measured.
 
-    __slots__ = ("_derived", "_guard_us", "_rate", "_slo_us")
+    `consolidate`: wait for the whole target (Symphony's load-proportional use of slices, for the least
+    device time) instead of running as soon as waiting would save nothing. `admission`: let requests be
+    turned away at arrival for what they could expect.
+    """
 
-    def __init__(self, slo_us: int, guard_us: int) -> None:
+    __slots__ = (
+        "_admission", "_consolidate", "_derived", "_guard_us", "_heard_us", "_loads", "_rates", "_slo_us",
+    )  # fmt: skip
+
+    def __init__(self, slo_us: int, guard_us: int, consolidate: bool = False, admission: bool = True) -> None:
         self._slo_us = slo_us
         self._guard_us = guard_us
-        self._rate = Rate()
-        self._derived: dict[tuple[int, str, int], tuple[int, Sizes]] = {}  # memo of a pure function, by slice
+        self._consolidate = consolidate
+        self._admission = admission
+        self._heard_us = 0
+        self._rates: dict[int, Rate] = {}  # by size bucket
+        # Memos of pure functions, by slice:
+        self._loads: dict[str, tuple[int, list[Load]]] = {}
+        self._derived: dict[tuple[int, str, int], tuple[int, Sizes]] = {}
 
-    def on_arrival(self, rows: int, lane: Hashable, now_us: int) -> None:  # noqa: ARG002  lanes share the load
+    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
         """Count towards the arrival rate."""
-        self._rate.add(rows, now_us)
+        rate = self._rates.get(request.size)
+        if rate is None:
+            rate = self._rates[request.size] = Rate()
+        rate.add(request.rows, now_us)
 
-    def on_done(self, report: BatchReport, now_us: int) -> None:
-        """Batches teach the latency estimate, not this policy."""
+    def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  the estimate learns from it
+        """A sign of life."""
+        self._heard_us = now_us
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What could not be answered in time even alone, at once."""
+        """What typically would be late even alone; where in doubt, one piece is kept to try."""
         found = []
         for lane in view.lanes:
             here = resident(view, lane)
             if here is not None:
                 count = _expired(lane, here[1], now_us)
+                if count and count == len(lane.pieces) and self._doubtful(now_us):
+                    count -= 1
                 if count:
                     found.append((lane, count))
         return found
@@ -79,19 +120,45 @@ class Slo:
                 best = choice
         return best
 
-    def load(self, view: QueueView, now_us: int) -> tuple[float, int, ReplicaView] | None:
-        """The model's arrival rate, the batch it aims at and a replica that runs it; None without traffic."""
-        rate, replica = self._rate.peak(now_us), _any_replica(view)
-        if not rate or replica is None:
+    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
+        """At the present mix of size buckets."""
+        if not self._admission:
             return None
-        return rate, self._target(replica, 0, rate), replica
+        loads = self.loads(view, now_us)
+        admitted = sum(load.rate for load in loads)
+        if not admitted:
+            replica = _any_replica(view)
+            if replica is None:
+                return None
+            return Outlook(replica.typical_us(1, 0), self._doubtful(now_us))
+        row_us = 0.0
+        for load in loads:
+            part = load.rate / admitted
+            target = self._target(load.replica, load.size, part * rate)
+            row_us += part * load.replica.typical_us(target, load.size) / target
+        return Outlook(row_us, self._doubtful(now_us))
+
+    def loads(self, view: QueueView, now_us: int) -> list[Load]:
+        """The model's traffic by size bucket."""
+        known = self._loads.get(view.slice)
+        if known is not None and now_us - known[0] < REVIEW_US:
+            return known[1]
+        replica = _any_replica(view)
+        loads = []
+        for size, counted in self._rates.items() if replica is not None else ():
+            rate = counted.peak(now_us)
+            if rate > QUIET and replica is not None:
+                loads.append(Load(rate, self._target(replica, size, rate), replica, size))
+        self._loads[view.slice] = (now_us, loads)
+        return loads
 
     def slack_us(self, view: QueueView, now_us: int) -> float:
         """How long this model, while it has traffic, can stand another's batch before its own."""
-        replica = _any_replica(view)
-        if replica is None or not self._rate.peak(now_us):
-            return inf
-        return self._slo_us - replica.predict_us(1, 0)
+        alone = [load.replica.predict_us(1, load.size) for load in self.loads(view, now_us)]
+        return self._slo_us - max(alone) if alone else inf
+
+    def _doubtful(self, now_us: int) -> bool:
+        return now_us - self._heard_us >= TRY_US
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)
@@ -100,22 +167,40 @@ class Slo:
         variant, replica = here
         size = lane.size
         sizes = self._sizes(view, replica, variant, size, now_us)
-        skip, count, rows = _window(lane, replica, sizes, now_us + self._guard_us)
+        guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
+        pieces, drop, rows = window(lane, replica, sizes.sustaining, sizes.cap, now_us)
         latency_us = replica.predict_us(rows, size)
         grown_us = replica.predict_us(rows + 1, size) if rows < sizes.target else latency_us
-        head_us = lane.pieces[skip].deadline_us - self._guard_us
+        until_us = 0 if lane.closed else self._patience(replica, size, rows, sizes)
+        due_us = min(piece.deadline_us for piece in pieces)
         return Choice(
-            lane, count, rows, variant, head_us - ceil(latency_us),
-            skip=skip, latency_us=latency_us, grown_us=grown_us,
-            patient=rows < _threshold(replica, size, rows, sizes),
+            lane, pieces, rows, variant, due_us - ceil(guard_us + latency_us), until_us,
+            drop=drop, latency_us=latency_us, grown_us=grown_us, patient=until_us > now_us,
         )  # fmt: skip
+
+    def _patience(self, replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> int:
+        """Until when a batch of `rows` may wait for more.
+
+        Waiting for one more row costs the slice an inter-arrival and saves beta / rows: it pays while rows <
+        beta * rate, and while a row comes as soon as that rate promises. When none has come for a few times
+        what there is to save, the rate has fallen.
+        """
+        if rows >= sizes.target:
+            return 0
+        if self._consolidate:
+            return NEVER_US
+        beta_us = _saving(replica, size, rows, sizes.target)
+        if rows >= max(1, min(sizes.sustaining, beta_us * sizes.rate)):
+            return 0
+        return self._rates[size].last_us + int(LULL * beta_us / rows)
 
     def _sizes(self, view: QueueView, replica: ReplicaView, variant: str, size: int, now_us: int) -> Sizes:
         key = (id(replica), variant, size)
         known = self._derived.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
-        rate = self._rate.peak(now_us)
+        counted = self._rates.get(size)
+        rate = counted.peak(now_us) if counted is not None else 0.0
         target = self._target(replica, size, rate)
         scale = self._scale(view, now_us)
         sizes = Sizes(target, max(1, int(scale * target)), self._cap(view, replica, size, now_us), rate)
@@ -125,41 +210,34 @@ class Slo:
         return sizes
 
     def _target(self, replica: ReplicaView, size: int, rate: float) -> int:
-        """The largest batch that its first row can wait for (Symphony's estimator)."""
-        target = 1
-        for rows in range(1, replica.rows_max(size) + 1):
-            latency_us = replica.predict_us(rows, size)
-            devices = rate * latency_us / rows
-            if devices > 1:
-                fits = latency_us * (1 + 1 / devices) <= self._slo_us
+        """The largest batch that its first row can wait for at `rate`: l(b) + b / rate <= SLO.
+
+        Symphony's estimator, l(b) (1 + 1/n) <= SLO with n = rate l(b) / b, comes to the same.
+        """
+        low, high = 1, replica.rows_max(size) if rate else 1
+        while low < high:
+            rows = (low + high + 1) // 2
+            if replica.predict_us(rows, size) + rows / rate <= self._slo_us:
+                low = rows
             else:
-                fits = latency_us + (rows / rate if rate else inf) <= self._slo_us
-            if fits:
-                target = rows
-        return target
+                high = rows - 1
+        return low
 
     def _scale(self, view: QueueView, now_us: int) -> float:
         """The least share of their targets with which all models here carry their load; 1 in overload."""
-        neighbours = [
-            policy.load(queue, now_us) for policy, queue in view.neighbours if isinstance(policy, Slo)
+        loads = [
+            load
+            for policy, queue in view.neighbours
+            if isinstance(policy, Slo)
+            for load in policy.loads(queue, now_us)
         ]
-        loads = [load for load in neighbours if load is not None]
         room = RHO * view.slices
-
-        def needs(scale: float) -> float:
-            """Slices' worth of time that all need with batches of `scale` times their targets."""
-            total = 0.0
-            for rate, target, replica in loads:
-                rows = max(1, int(scale * target))
-                total += rate * replica.typical_us(rows, 0) / rows
-            return total
-
-        if needs(1.0) > room:
+        if _needs(loads, 1.0) > room:
             return 1.0
         low, high = 0.0, 1.0
         for _ in range(SCALE_STEPS):
             middle = (low + high) / 2
-            low, high = (low, middle) if needs(middle) <= room else (middle, high)
+            low, high = (low, middle) if _needs(loads, middle) <= room else (middle, high)
         return high
 
     def _cap(self, view: QueueView, replica: ReplicaView, size: int, now_us: int) -> int:
@@ -173,33 +251,19 @@ class Slo:
         return max(1, min(replica.rows_max(size), replica.rows_in(budget_us, size)))
 
 
-def _window(lane: LaneView, replica: ReplicaView, sizes: Sizes, now_us: int) -> tuple[int, int, int]:
-    """(pieces to give up, pieces to take, their rows): the first window that carries the load.
-
-    While the batch that meets the head's deadline is smaller than what carries the load, and than what
-    is there, the head is not worth its price and the next piece is looked at.
-    """
-    pieces, left = lane.pieces, lane.rows
-    for skip, piece in enumerate(pieces):
-        fitting = min(sizes.cap, replica.rows_in(piece.deadline_us - now_us, lane.size))
-        if fitting >= min(sizes.sustaining, left, sizes.cap) or skip == len(pieces) - 1:
-            return skip, *take_prefix(pieces, fitting, skip)
-        left -= piece.rows
-    raise AssertionError("a lane is never empty")
+def _needs(loads: Iterable[Load], scale: float) -> float:
+    return sum(load.need(scale) for load in loads)
 
 
-def _threshold(replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> float:
-    """Rows from which waiting saves nothing: one inter-arrival of idle time against beta / rows of work."""
-    if rows >= sizes.target:
-        return 0
-    here_us, target_us = replica.typical_us(rows, size), replica.typical_us(sizes.target, size)
-    slope_us = (target_us - here_us) / (sizes.target - rows)
-    beta_us = here_us - rows * slope_us
-    return max(1, min(sizes.sustaining, sizes.target, beta_us * sizes.rate))
+def _saving(replica: ReplicaView, size: int, rows: int, target: int) -> float:
+    """beta: the part of a batch's latency that does not grow with its rows, between `rows` and `target`."""
+    here_us = replica.typical_us(rows, size)
+    slope_us = (replica.typical_us(target, size) - here_us) / (target - rows)
+    return here_us - rows * slope_us
 
 
 def _expired(lane: LaneView, replica: ReplicaView, now_us: int) -> int:
-    earliest_us = now_us + replica.predict_us(1, lane.size)
+    earliest_us = now_us + replica.typical_us(1, lane.size)
     count = 0
     for piece in lane.pieces:
         if piece.deadline_us >= earliest_us:

@@ -30,7 +30,7 @@ class Device:
         for _ in range(batches):
             choice = self.policy.choose(self.view, NOW_US)
             took_us = ceil(self.alpha_us * choice.rows + self.beta_us)
-            full = choice.count < len(self.view.lanes[0].pieces)
+            full = len(choice.pieces) < len(self.view.lanes[0].pieces)
             self.policy.on_done(BatchReport("a", choice.rows, 0, took_us, full), NOW_US)
             sizes.append(choice.rows)
         return sizes

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.virtual_time import Run, World, good_share, poisson
+from loadtests.virtual_time import Run, World, good_share, offer
 from serving.policy.batching.slo import Slo
 from serving.scheduler.commands import Answer
 from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED, DEADLINE_UNMET
-from tests.policy.views import NOW_US, QueueSeen, queues
+from serving.vocabulary import COMPLETED, DEADLINE_UNMET, DEADLINE_UNREACHABLE, OVERLOAD
+from tests.policy.views import NOW_US, ArrivalSeen, QueueSeen, queues
 
 SLO = BatchingSpec("slo", guard_us=0)
 STATIC = BatchingSpec("static")
@@ -21,7 +21,7 @@ def trained(slo_us: int, gaps_us: list[int]) -> Slo:
     policy, now_us = Slo(slo_us, 0), NOW_US - sum(gaps_us)
     for gap_us in gaps_us:
         now_us += gap_us
-        policy.on_arrival(1, (), now_us)
+        policy.on_arrival(ArrivalSeen(), now_us)
     return policy
 
 
@@ -34,11 +34,11 @@ def test_a_batch_meets_the_deadline_of_its_head_unless_no_batch_could(view: Queu
     if choice.lane is None:
         assert all(view.replica(variant) is None for lane in view.lanes for variant in lane.variants)
         return
-    pieces = choice.lane.pieces[choice.skip : choice.skip + choice.count]
+    pieces = choice.pieces
     replica = view.replica(choice.variant)
     assert replica is not None
     assert choice.rows == sum(piece.rows for piece in pieces)
-    if choice.count > 1:
+    if len(pieces) > 1:
         assert choice.rows <= replica.rows_max(choice.lane.size)
         assert NOW_US + replica.predict_us(choice.rows, choice.lane.size) <= pieces[0].deadline_us
 
@@ -69,10 +69,8 @@ class Watched(Run):
         self.answers: list[tuple[Answer, int]] = []
         super().__init__(world)
 
-    def _carry_out(self, commands: object, now_us: int) -> None:
-        assert isinstance(commands, (list, tuple))
-        self.answers += [(command, now_us) for command in commands if isinstance(command, Answer)]
-        super()._carry_out(commands, now_us)
+    def answered(self, answer: Answer, now_us: int) -> None:
+        self.answers.append((answer, now_us))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -81,10 +79,10 @@ def test_with_exact_latencies_nothing_that_is_dispatched_is_late_and_all_is_answ
     world = World(SLO, draw.choice([1, 2, 8]), draw.choice([1, 3]), draw.choice([25_000, 100_000]))
     run = Watched(world)
     rate = draw.uniform(0.2, 3) * 900 * world.slices
-    tally = run.play(poisson(rate, 4000 / rate, seed, world.models))
+    tally = run.play(offer(world, rate, 4000 / rate, seed))
     assert len({answer.request.id for answer, _ in run.answers}) == len(run.answers) == tally.offered
     for answer, now_us in run.answers:
-        assert answer.outcome in (COMPLETED, DEADLINE_UNMET)
+        assert answer.outcome in (COMPLETED, DEADLINE_UNMET, OVERLOAD, DEADLINE_UNREACHABLE)
         if answer.outcome is COMPLETED:
             assert now_us <= answer.request.deadline_us
 
@@ -109,6 +107,6 @@ def test_where_static_batching_loses_nearly_everything_it_loses_little() -> None
 def test_at_low_load_it_runs_at_once() -> None:
     world = World(SLO, 1, 1, 100_000)
     run = Watched(world)
-    run.play(poisson(10, 30, 0, 1))
+    run.play(offer(world, 10, 30, 0))
     waits_us = sorted(now_us - answer.request.arrived_us for answer, now_us in run.answers)
-    assert waits_us[len(waits_us) // 2] <= world.latency_us(1) + 1000
+    assert waits_us[len(waits_us) // 2] <= world.each[0].latency_us(1) + 1000

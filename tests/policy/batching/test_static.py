@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from serving.policy.batching.seam import WAIT, BatchReport, Choice, take_prefix
 from serving.policy.batching.static import Static
 from serving.vocabulary import NEVER_US
-from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, lanes, queues, replicas
+from tests.policy.views import (
+    NOW_US,
+    ArrivalSeen,
+    LaneSeen,
+    PieceSeen,
+    QueueSeen,
+    ReplicaSeen,
+    lanes,
+    queues,
+    replicas,
+)
 
 sizes = st.none() | st.integers(1, 9)
 delays_us = st.integers(0, 9)
@@ -21,17 +31,17 @@ def rows_worth_going_for(size: int | None, replica: ReplicaSeen, lane: LaneSeen)
 
 
 @given(lanes, replicas, sizes, delays_us)
-def test_a_lane_goes_when_it_has_the_rows_or_its_oldest_has_waited_and_not_before(
+def test_a_lane_goes_when_it_has_the_rows_or_has_waited_or_gets_no_more_and_not_before(
     lane: LaneSeen, replica: ReplicaSeen, size: int | None, delay_us: int
 ) -> None:
     view = QueueSeen((lane,), dict.fromkeys(lane.variants, replica))
     choice = Static(size, delay_us).choose(view, NOW_US)
     limit = rows_worth_going_for(size, replica, lane)
     due_us = min(piece.arrived_us for piece in lane.pieces) + delay_us
-    if lane.rows >= limit or due_us <= NOW_US:
+    if lane.rows >= limit or due_us <= NOW_US or lane.closed:
         count, rows = take_prefix(lane.pieces, limit)
         latest_us = lane.pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
-        assert choice == Choice(lane, count, rows, lane.variants[0], latest_us)
+        assert choice == Choice(lane, lane.pieces[:count], rows, lane.variants[0], latest_us)
         assert rows <= limit or count == 1
     else:
         assert choice == Choice(wake_us=due_us)
@@ -78,7 +88,7 @@ def test_asking_twice_gives_the_same_answer_whatever_it_was_told_in_between(
 ) -> None:
     policy = Static(size, delay_us)
     first = policy.choose(view, NOW_US)
-    policy.on_arrival(3, "lane", NOW_US)
+    policy.on_arrival(ArrivalSeen(3), NOW_US)
     policy.on_done(BatchReport("a", 3, 0, 10), NOW_US)
     assert policy.choose(view, NOW_US) == first
 

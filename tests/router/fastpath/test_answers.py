@@ -12,13 +12,17 @@ from serving.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,
+    DEADLINE_QUEUED,
+    DRAINING,
+    OVERLOAD,
     QUEUE_FULL,
+    QUOTA,
     TOO_LARGE,
     UNKNOWN_MODEL,
     Outcome,
 )
 from tests.router.fakes import SIMPLE
-from tests.router.fastpath.wire import LIMITS, Running, body_of, infer, request, total
+from tests.router.fastpath.wire import LIMITS, Running, binary_infer, body_of, get, infer, request, total
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -101,6 +105,7 @@ def test_a_long_answer_is_compressed_where_the_client_names_a_coding(
     body = json.dumps({"inputs": [tensor]}).encode()
     answer = running.ask(request("/v2/models/identity/infer", body, accept_encoding=accepted))
     assert answer.fields.get("content-encoding") == coding
+    assert answer.fields["x-penstock-variant"] == "exact"
     body = answer.body
     if coding is not None:
         body = zlib.decompress(body, wbits=47)  # 47: either framing
@@ -156,7 +161,67 @@ def test_each_outcome_is_told_as_the_table_says(running: Running, outcome: Outco
     assert answer.status == ANSWERS[outcome].http_status
     assert answer.error == ANSWERS[outcome].sentence
     assert json.loads(answer.body)["reason"] == outcome.reason
+    assert answer.fields["x-penstock-reason"] == outcome.reason
     assert answer.fields["x-request-id"] == "7"
+
+
+@pytest.mark.parametrize("data", [infer(4), binary_infer(4), infer(4, x_request_id="7")])
+def test_an_answer_says_where_its_time_went_and_who_gave_it(running: Running, data: bytes) -> None:
+    running.serving.waited_us = (1_204, 50, 12_000_000)
+    fields = running.ask(data).fields
+    assert fields["server-timing"] == "queue;dur=1.204, batch;dur=0.050, infer;dur=12000.000"
+    assert (fields["x-penstock-variant"], fields["x-penstock-batch-rows"]) == ("exact", "1")
+    assert not fields.keys() & {"x-penstock-reason", "retry-after", "x-retry-after-ms"}
+
+
+@pytest.mark.parametrize(
+    ("retry_us", "seconds", "milliseconds"),
+    [
+        (1, "1", "1"),
+        (1_000, "1", "1"),
+        (1_001, "1", "2"),
+        (1_000_001, "2", "1001"),
+        (90_000_000, "90", "90000"),
+    ],
+)
+@pytest.mark.parametrize("outcome", [OVERLOAD, QUOTA, QUEUE_FULL], ids=lambda outcome: outcome.reason)
+def test_who_is_turned_away_is_told_when_to_come_back(
+    running: Running, outcome: Outcome, retry_us: int, seconds: str, milliseconds: str
+) -> None:
+    running.serving.outcome, running.serving.retry_us = outcome, retry_us
+    fields = running.ask(infer(1)).fields
+    assert (fields["retry-after"], fields["x-retry-after-ms"]) == (seconds, milliseconds)
+
+
+@pytest.mark.parametrize(("outcome", "retry_us"), [(OVERLOAD, 0), (DRAINING, 5_000)])
+def test_where_nobody_can_say_when_nothing_is_said(running: Running, outcome: Outcome, retry_us: int) -> None:
+    running.serving.outcome, running.serving.retry_us = outcome, retry_us
+    assert not running.ask(infer(1)).fields.keys() & {"retry-after", "x-retry-after-ms", "server-timing"}
+
+
+def test_a_request_that_was_shed_says_how_long_it_waited(running: Running) -> None:
+    running.serving.outcome, running.serving.waited_us = DEADLINE_QUEUED, (20_001, 0, 0)
+    assert running.ask(infer(1)).fields["server-timing"] == "queue;dur=20.001"
+
+
+@pytest.mark.parametrize(
+    ("stated", "tenant"),
+    [
+        (None, "default"),
+        ("gold", "gold"),
+        ("batch.jobs  ", "batch.jobs"),
+        ("default", "default"),
+        ("silver", "default"),
+        ("", "default"),
+        ("z\xb3oto\xff", "default"),
+        ("g" * 10_000, "default"),
+    ],
+)
+def test_a_request_belongs_to_the_tenant_that_it_names_where_that_is_listed(
+    running: Running, stated: str | None, tenant: str
+) -> None:
+    assert total(running.ask(request(body=body_of(1), x_tenant=stated))) == 2
+    assert running.serving.calls[0].tenant == tenant
 
 
 def test_the_cores_own_sentence_is_told(running: Running) -> None:
@@ -184,22 +249,34 @@ def test_a_bug_in_the_core_is_500_without_its_text(running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "model", "outcome"),
+    ("data", "model", "outcome", "tenant"),
     [
-        (request(body=b"{"), "simple", BAD_INPUT),
-        (request(body=b"{", content_encoding="br"), "simple", BAD_INPUT),
-        (request(body=b"x", content_encoding="gzip"), "simple", BAD_INPUT),
-        (request(body=gzip.compress(bytes(2 << 20)), content_encoding="gzip"), "simple", TOO_LARGE),
-        (infer(1, "/v2/models/nobody/infer"), "nobody", UNKNOWN_MODEL),
-        (infer(1, "/v2/models/simple/versions/2/infer"), "simple", UNKNOWN_MODEL),
+        (request(body=b"{"), "simple", BAD_INPUT, "default"),
+        (request(body=b"{", content_encoding="br"), "simple", BAD_INPUT, "default"),
+        (request(body=b"x", content_encoding="gzip", x_tenant="gold"), "simple", BAD_INPUT, "gold"),
+        (
+            request(body=gzip.compress(bytes(2 << 20)), content_encoding="gzip"),
+            "simple",
+            TOO_LARGE,
+            "default",
+        ),
+        (infer(1, "/v2/models/nobody/infer", x_tenant="gold"), "nobody", UNKNOWN_MODEL, "gold"),
+        (infer(1, "/v2/models/simple/versions/2/infer"), "simple", UNKNOWN_MODEL, "default"),
     ],
 )
-def test_a_request_that_never_became_a_call_is_counted(
-    running: Running, data: bytes, model: str, outcome: Outcome
+def test_a_request_that_never_became_a_call_is_counted_for_its_tenant_and_told_the_reason(
+    running: Running, data: bytes, model: str, outcome: Outcome, tenant: str
 ) -> None:
-    assert running.ask(data).status >= 400
-    assert running.serving.turned_away == [(model, outcome)]
+    answer = running.ask(data)
+    assert answer.status >= 400
+    assert answer.fields["x-penstock-reason"] == json.loads(answer.body)["reason"] == outcome.reason
+    assert running.serving.turned_away == [(model, outcome, tenant)]
     assert not running.serving.calls
+
+
+def test_metadata_of_an_unknown_model_has_its_reason_too(running: Running) -> None:
+    answer = running.ask(get("/v2/models/nobody"))
+    assert (answer.status, answer.fields["x-penstock-reason"]) == (404, "unknown_model")
 
 
 def test_the_model_that_the_call_names_is_the_one_served(running: Running) -> None:

@@ -1,5 +1,6 @@
-"""The clients that people have: tritonclient's two REST clients, against a server on a real port."""
+"""The clients that people have: tritonclient's two REST clients and Python's own, on a real port."""
 
+import http.client
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,8 +9,8 @@ import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from serving.vocabulary import QUEUE_FULL
-from tests.router.fastpath.wire import LIMITS, Running
+from serving.vocabulary import OVERLOAD, QUEUE_FULL
+from tests.router.fastpath.wire import LIMITS, SIMPLE_INFER, Running, body_of
 
 A = np.arange(32, dtype=np.int32).reshape(2, 16)
 B = np.ones((2, 16), dtype=np.int32)
@@ -68,6 +69,23 @@ def test_triton_http_reads_metadata_and_errors(running: Running) -> None:
         with pytest.raises(InferenceServerException, match="Exceeds maximum queue size") as raised:
             client.infer("simple", inputs(True))
         assert raised.value.status() == "503"
+
+
+def test_pythons_own_client_reads_what_an_answer_says_of_itself(running: Running) -> None:
+    """tritonclient keeps the header fields of an answer to itself."""
+    running.serving.waited_us = (20_500, 0, 1_000)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=5)
+    connection.request("POST", SIMPLE_INFER, body_of(1), {"X-Tenant": "gold"})
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.headers["Server-Timing"] == "queue;dur=20.500, batch;dur=0.000, infer;dur=1.000"
+    assert (answer.headers["X-Penstock-Variant"], answer.headers["X-Penstock-Batch-Rows"]) == ("exact", "1")
+    running.serving.outcome, running.serving.retry_us = OVERLOAD, 1_500_000
+    connection.request("POST", SIMPLE_INFER, body_of(1))
+    answer = connection.getresponse()
+    answer.read()
+    assert (answer.headers["X-Penstock-Reason"], answer.headers["Retry-After"]) == ("overload", "2")
+    connection.close()
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ def test_a_body_that_announces_itself_too_large_is_refused_at_once(running: Runn
         answer = wire.read()
         assert (answer.status, answer.fields["connection"]) == (413, "close")
         assert "1048576 bytes (limits.body_mb)" in answer.error
+        assert answer.fields["x-penstock-reason"] == json.loads(answer.body)["reason"] == "too_large"
         with contextlib.suppress(ConnectionError):  # a client may go on for a while without being cut off
             wire.send(bytes(1 << 20))
         assert wire.at_end()

@@ -20,6 +20,7 @@ from router.app import create_app
 from router.fastpath import create_server
 from router.fastpath.exchange import Exchange
 from router.tensors.decoded import Decoded
+from serving.vocabulary import TOO_LARGE
 from tests.router.fakes import FakeServing
 from tests.router.fastpath.conftest import Start
 from tests.router.fastpath.wire import LIMITS, Running, get, infer, request, total
@@ -88,6 +89,12 @@ def test_a_drain_answers_what_was_asked(held: Running, requests: bytes) -> None:
         assert answers[-1].fields["connection"] == "close"
         assert wire.at_end()
     assert drained.result(5)
+
+
+def test_a_body_over_the_limit_is_counted_for_its_tenant(held: Running) -> None:
+    held.serving.held = False
+    assert held.ask(request(content_length=str(LIMITS.body_bytes + 1), x_tenant="gold")).status == 413
+    assert held.serving.turned_away == [("simple", TOO_LARGE, "gold")]
 
 
 def test_a_drain_waits_for_a_request_that_is_being_received(held: Running) -> None:

@@ -32,7 +32,7 @@ def test_a_full_file_becomes_these_settings(home: Path) -> None:
     assert settings.slices == (SliceSpec("cpu-a", (CORES[0],)), SliceSpec("cpu-b", (), threads=2))
     assert (digits.name, digits.slo_us, digits.answering_variant) == ("digits", 40_000, "linear")
     assert (digits.variants, digits.slices) == (("cnn", "linear"), ("cpu-a",))
-    assert digits.batching == BatchingSpec("static", 32, 2000)
+    assert digits.batching == BatchingSpec("static", size=32, delay_us=2000)
     assert (minilm.slo_us, minilm.answering_variant) == (250_500, "fp32")
     assert (minilm.variants, minilm.slices) == (("fp32", "int8"), ("cpu-a", "cpu-b"))
     assert minilm.batching == BatchingSpec()
@@ -113,7 +113,7 @@ def test_every_limit_is_taken_in_its_own_unit(home: Path) -> None:
 
 
 def test_limits_given_as_their_defaults_change_nothing(home: Path) -> None:
-    text = "limits: {body_mb: 64, header_kb: 64, tensor_mb: 64, write_buffer_kb: 1024, stall_s: 30}"
+    text = "limits: {body_mb: 64, header_kb: 64, tensor_mb: 64, write_buffer_kb: 1024, stall_s: 5}"
     assert load_settings(write_gateway(home, f"{text}\nmodels: [{{path: models/digits}}]")).limits == Limits()
 
 

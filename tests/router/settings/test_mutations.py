@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from router.settings import SettingsError, load_model, load_settings
 from tests.router.settings.samples import DIGITS, GATEWAY, TEXT, write_deployment, write_gateway
 
+SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, priority: -1}\n"
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 tokens = st.sampled_from(
@@ -63,7 +64,7 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_edited_penstock_yaml_loads_or_is_explained(
     shared_home: Path, changes: list[tuple[float, int, str]]
 ) -> None:
-    text = mutated(GATEWAY, changes).encode("utf-8", "ignore").decode()
+    text = mutated(SHARED, changes).encode("utf-8", "ignore").decode()
     assert_loads_or_explains(load_settings, write_gateway(shared_home, text), shared_home)
 
 
@@ -96,7 +97,7 @@ values = st.recursive(
     ),
     max_leaves=4,
 )
-scalars = [match.span(1) for match in re.finditer(r": ([\w./-]+|\[[^\]]*\]|\{[^{}]*\})", GATEWAY)]
+scalars = [match.span(1) for match in re.finditer(r": ([\w./-]+|\[[^\]]*\]|\{[^{}]*\})", SHARED)]
 
 
 def in_flow_style(value: object) -> str:
@@ -115,5 +116,5 @@ def in_flow_style(value: object) -> str:
 def test_a_value_of_any_type_in_any_place_loads_or_is_explained(
     shared_home: Path, span: tuple[int, int], value: object
 ) -> None:
-    text = GATEWAY[: span[0]] + in_flow_style(value) + GATEWAY[span[1] :]
+    text = SHARED[: span[0]] + in_flow_style(value) + SHARED[span[1] :]
     assert_loads_or_explains(load_settings, write_gateway(shared_home, text), shared_home)

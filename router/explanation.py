@@ -1,0 +1,46 @@
+"""What an answer says of itself beside its outputs: where its time went, what computed it, why it is none,
+when to come back. REST carries it in header fields, gRPC in trailing metadata, under the same names.
+"""
+
+from router.outcomes import ANSWERS
+from serving.ports import Reply
+
+Lines = bytes
+"""Header fields as they stand on the wire, each after a line break."""
+
+_FRACTIONS = tuple(f".{thousandths:03}" for thousandths in range(1000))
+"""A table, as formatting floats or padded integers costs 0.3 us more an answer."""
+
+
+def completed_lines(reply: Reply) -> Lines:
+    """Variant, rows of the batch, and the phases of a completed call in milliseconds (W3C Server Timing):
+    it waited for a slice, its batch filled, the model ran."""
+    queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
+    return (
+        f"\r\nserver-timing: queue;dur={queue_us // 1000}{_FRACTIONS[queue_us % 1000]}, "
+        f"batch;dur={batch_us // 1000}{_FRACTIONS[batch_us % 1000]}, "
+        f"infer;dur={compute_us // 1000}{_FRACTIONS[compute_us % 1000]}"
+        f"\r\nx-penstock-variant: {reply.variant}\r\nx-penstock-batch-rows: {reply.batch_rows}"
+    ).encode()
+
+
+def failure_fields(reply: Reply) -> dict[str, str]:
+    """The reason of a call that was not completed, and of its phases those that took any time."""
+    fields = {"x-penstock-reason": reply.outcome.reason.value}
+    phases = (("queue", reply.queue_us), ("batch", reply.batch_us), ("infer", reply.compute_us))
+    if known := ", ".join(f"{name};dur={us / 1000:.3f}" for name, us in phases if us):
+        fields["server-timing"] = known
+    return fields
+
+
+def retry_ms(reply: Reply) -> int:
+    """When another try may fare better, in whole milliseconds from now, rounded up; 0: it is not told."""
+    return -(-reply.retry_us // 1000) if ANSWERS[reply.outcome].retry else 0
+
+
+def separate(lines: Lines) -> dict[str, str]:
+    """The fields by their names, for servers that take them one by one."""
+    fields = {}
+    for line in lines.decode("latin-1").split("\r\n")[1:]:
+        name, _, fields[name] = line.partition(": ")
+    return fields

@@ -1,0 +1,217 @@
+"""What is counted since the start, by model, by tenant of a model (a flow), by variant, by slice."""
+
+from typing import Final, TypedDict
+
+from router.telemetry.histogram import BATCH, DURATION, LAG, PARSE, RATIO, Histogram
+from router.telemetry.windows import WINDOWS_S, Windows, burn_rate
+from serving.vocabulary import BAD_INPUT, CLIENT_GONE, COMPLETED, TOO_LARGE, UNKNOWN_MODEL, Kind, Outcome
+
+UNKNOWN: Final = "unknown"
+"""The label of every model that is not served, so that clients cannot invent label values."""
+
+OWN_DOING: Final = frozenset((BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL))
+"""Endings that are their client's own doing; no promise was made to such a request."""
+
+
+class Counters(TypedDict):
+    """What happened to one model since the start; what `penstock status` takes its rates from.
+
+    `offered` requests were promised an answer in time, `good` of them had one, `missed` says why the others
+    had not, by reason ("late": completed too late). `rejected`, `shed`, `failed`: all requests, by reason.
+    `rows` are those of completed requests, `goodput_rows` of those in time. `burn`: error budget burn by
+    window, where anything was offered in it. `batches` of `batch_rows` rows together took `compute_us`.
+    `latency_counts`: completed requests by `latency_bounds_us`, the last one above all.
+    """
+
+    requests: int
+    completed: int
+    rejected: dict[str, int]
+    shed: dict[str, int]
+    failed: dict[str, int]
+    cancelled: int
+    offered: int
+    good: int
+    missed: dict[str, int]
+    rows: int
+    goodput_rows: int
+    burn: dict[str, float]
+    batches: int
+    batch_rows: int
+    compute_us: int
+    latency_bounds_us: list[int]
+    latency_counts: list[int]
+
+
+class FlowCounts:
+    """The requests of one tenant for one model."""
+
+    __slots__ = (
+        "completed", "duration", "gone_late", "good", "good_rows", "labels", "missed", "missed_rows",
+        "others", "rows", "windows",
+    )  # fmt: skip
+
+    def __init__(self, labels: str, duration: Histogram) -> None:
+        self.labels = labels
+        self.completed = 0
+        self.rows = 0  # of completed requests
+        self.good = 0  # completed in time
+        self.good_rows = 0
+        self.others: dict[Outcome, int] = {}  # all but completed
+        self.missed = 0  # of the others those that were promised an answer in time
+        self.missed_rows = 0
+        self.gone_late = 0  # of the missed those whose client left after their deadline
+        self.duration = duration
+        self.windows = Windows()
+
+    @property
+    def offered(self) -> int:
+        """Requests that were promised an answer in time."""
+        return self.completed + self.missed
+
+    @property
+    def offered_rows(self) -> int:
+        """Their rows."""
+        return self.rows + self.missed_rows
+
+    @property
+    def violations(self) -> int:
+        """Those that were not completed in time."""
+        return self.offered - self.good
+
+    def window_counts(self, now_us: int) -> list[tuple[int, int]]:
+        """(offered, good) within each window."""
+        return self.windows.counts(self.offered, self.good, now_us)
+
+    def miss(self, outcome: Outcome, rows: int, late: bool) -> None:
+        """A request was not completed: was it promised to be? `late`: it ended after its deadline."""
+        if outcome in OWN_DOING or (outcome is CLIENT_GONE and not late):
+            return
+        self.missed += 1
+        self.missed_rows += rows
+        self.gone_late += outcome is CLIENT_GONE
+
+
+class VariantCounts:
+    """The batches of one variant of a model."""
+
+    __slots__ = ("compute", "labels", "ratio", "requests", "rows")
+
+    def __init__(self, labels: str) -> None:
+        self.labels = labels
+        self.rows = Histogram(BATCH)
+        self.requests = Histogram(BATCH)
+        self.compute = Histogram(DURATION)
+        self.ratio = Histogram(RATIO)
+
+
+class ModelCounts:
+    """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one."""
+
+    __slots__ = (
+        "_shared", "compute_us", "durations", "filling", "flows", "labels", "others", "parse", "queue",
+        "slo_us", "variants",
+    )  # fmt: skip
+
+    def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
+        self.labels = f'model="{escape(name)}"'
+        self.slo_us = slo_us
+        self.flows: dict[str, FlowCounts] = {}  # by tenant
+        self.others: dict[Outcome, int] = {}  # requests of all flows that were not completed
+        self.variants: dict[str, VariantCounts] = {}
+        self.parse = Histogram(PARSE)
+        self.queue = Histogram(DURATION)
+        self.filling = Histogram(DURATION)
+        self.durations: list[tuple[str, Histogram]] = []  # with their labels
+        self.compute_us = 0  # each completed request's own, however many shared a batch
+        self._shared = None if by_tenant else Histogram(DURATION)
+        if self._shared is not None:
+            self.durations.append((self.labels, self._shared))
+
+    def flow(self, tenant: str) -> FlowCounts:
+        """The tenant's counts, made where there are none yet."""
+        flow = self.flows.get(tenant)
+        if flow is None:
+            labels = f'{self.labels},tenant="{escape(tenant)}"'
+            duration = self._shared
+            if duration is None:
+                duration = Histogram(DURATION)
+                self.durations.append((labels, duration))
+            flow = self.flows[tenant] = FlowCounts(labels, duration)
+        return flow
+
+    def end(self, flow: FlowCounts, outcome: Outcome) -> None:
+        """A request of the flow was not completed."""
+        self.others[outcome] = self.others.get(outcome, 0) + 1
+        flow.others[outcome] = flow.others.get(outcome, 0) + 1
+
+    def variant(self, name: str) -> VariantCounts:
+        """The variant's counts, made where there are none yet."""
+        counts = self.variants.get(name)
+        if counts is None:
+            counts = self.variants[name] = VariantCounts(f'{self.labels},variant="{escape(name)}"')
+        return counts
+
+    def summary(self, now_us: int) -> Counters:
+        """All its flows and variants together."""
+        flows, variants = list(self.flows.values()), list(self.variants.values())
+        rejected, shed, failed = map(self._by_reason, (Kind.REJECTED, Kind.SHED, Kind.FAILED))
+        completed = sum(flow.completed for flow in flows)
+        good = sum(flow.good for flow in flows)
+        missed = {**rejected, **shed, **failed, "late": completed - good}
+        missed[CLIENT_GONE.reason.value] = sum(flow.gone_late for flow in flows)
+        for outcome in OWN_DOING:
+            missed.pop(outcome.reason.value, None)
+        return {
+            "requests": completed + sum(self.others.values()),
+            "completed": completed,
+            "rejected": rejected,
+            "shed": shed,
+            "failed": failed,
+            "cancelled": self.others.get(CLIENT_GONE, 0),
+            "offered": sum(flow.offered for flow in flows),
+            "good": good,
+            "missed": {reason: count for reason, count in missed.items() if count},
+            "rows": sum(flow.rows for flow in flows),
+            "goodput_rows": sum(flow.good_rows for flow in flows),
+            "burn": _burn(flows, now_us),
+            "batches": sum(sum(each.rows.counts) for each in variants),
+            "batch_rows": sum(each.rows.total for each in variants),
+            "compute_us": sum(each.compute.total for each in variants),
+            "latency_bounds_us": list(DURATION.bounds),
+            "latency_counts": self._latency_counts(),
+        }
+
+    def _by_reason(self, kind: Kind) -> dict[str, int]:
+        return {each.reason.value: count for each, count in self.others.items() if each.kind is kind}
+
+    def _latency_counts(self) -> list[int]:
+        counts = [histogram.counts for _, histogram in self.durations]
+        return [sum(column) for column in zip(*counts, strict=True)] or [0] * (len(DURATION.bounds) + 1)
+
+
+def _burn(flows: list[FlowCounts], now_us: int) -> dict[str, float]:
+    by_window = zip(*(flow.window_counts(now_us) for flow in flows), strict=True)
+    sums = [[sum(part) for part in zip(*counts, strict=True)] for counts in by_window]
+    found = zip(WINDOWS_S, sums, strict=False)  # without a flow there are no sums
+    return {window: burn_rate(offered, good) for window, (offered, good) in found if offered}
+
+
+class Ledger:
+    """Everything that is counted."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelCounts] = {}
+        self.unknown = ModelCounts(UNKNOWN, 0, by_tenant=False)
+        self.restarts: dict[str, int] = {}  # by slice
+        self.suspicions: dict[str, int] = {}
+        self.lag = Histogram(LAG)
+
+
+def outcome_counts(flow: FlowCounts) -> list[tuple[Outcome, int]]:
+    """How often its requests ended in each way that has been seen; completed always."""
+    return [(COMPLETED, flow.completed), *flow.others.items()]
+
+
+def escape(value: str) -> str:
+    """A label value as it stands between quotes."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,147 @@
+"""The Prometheus text format (0.0.4), written in small blocks while the gateway goes on counting.
+
+Lines are written here and not by prometheus_client's generate_latest, which needs 9 us a line and makes all
+of them at once. A block is of one moment (a histogram's buckets, sum and count agree), two blocks need not
+be. Series are those that exist when the scrape begins.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
+from router.telemetry.histogram import Histogram
+from router.telemetry.windows import OBJECTIVE, WINDOWS_S, burn_rate
+
+_WINDOW_NAMES: Final = tuple(WINDOWS_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What is read at a scrape rather than counted. `queued`: (rows, requests) that wait for a batch, by
+    model; `replicas`: how many, by (model, state)."""
+
+    now_us: int = 0
+    open_requests: int = 0
+    queued: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    replicas: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+# name, help, attribute of a FlowCounts
+_FLOW_COUNTERS: Final = (
+    ("penstock_offered_requests_total", "Requests that were promised an answer in time.", "offered"),
+    ("penstock_goodput_requests_total", "Requests completed in time.", "good"),
+    ("penstock_slo_violations_total", "Requests offered but not completed in time.", "violations"),
+    ("penstock_offered_rows_total", "Rows of requests that were promised an answer in time.", "offered_rows"),
+    ("penstock_rows_total", "Rows of completed requests.", "rows"),
+    ("penstock_goodput_rows_total", "Rows of requests completed in time.", "good_rows"),
+)
+# name, help, attribute of a ModelCounts
+_MODEL_HISTOGRAMS: Final = (
+    ("penstock_request_parse_seconds", "A request is all there until it is decoded and submitted.", "parse"),
+    ("penstock_queue_wait_seconds", "Wait of completed requests while slices were busy.", "queue"),
+    ("penstock_batch_wait_seconds", "Wait of completed requests for their batch to fill.", "filling"),
+)
+# name, help, attribute of a VariantCounts
+_VARIANT_HISTOGRAMS: Final = (
+    ("penstock_batch_rows", "Rows in a batch.", "rows"),
+    ("penstock_batch_requests", "Requests in a batch.", "requests"),
+    ("penstock_batch_compute_seconds", "Run of a batch, measured by its worker.", "compute"),
+    (
+        "penstock_batch_observed_over_predicted_ratio",
+        "Dispatch to result of a batch over what was planned with.",
+        "ratio",
+    ),
+)
+
+
+def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
+    """Every metric that the gateway counts itself."""
+    models = list(ledger.models.values())
+    flows = [flow for model in models for flow in model.flows.values()]
+    variants = [variant for model in models for variant in model.variants.values()]
+    unknown = [] if ledger.unknown in models else list(ledger.unknown.flows.values())
+    yield head("penstock_requests_total", "counter", "Requests by how they ended.")
+    yield from map(_outcome_lines, [*flows, *unknown])
+    for name, text, attribute in _FLOW_COUNTERS:
+        yield head(name, "counter", text)
+        for flow in flows:
+            yield f"{name}{{{flow.labels}}} {getattr(flow, attribute)}\n"
+    yield from _objectives(models)
+    yield from _windows(flows, present.now_us)
+    name = "penstock_request_duration_seconds"
+    yield head(name, "histogram", "Arrival to answer of completed requests.")
+    for labels, duration in [each for model in models for each in model.durations]:
+        yield duration.block(name, labels)
+    yield from _histograms(_MODEL_HISTOGRAMS, [model for model in models if model.flows])
+    yield from _histograms(_VARIANT_HISTOGRAMS, variants)
+    yield from _states(ledger, present)
+
+
+def head(name: str, kind: str, text: str) -> str:
+    """The two lines before the samples of a metric."""
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+
+def _outcome_lines(flow: FlowCounts) -> str:
+    start = f"penstock_requests_total{{{flow.labels},"
+    return "".join(
+        f'{start}outcome="{outcome.kind}",reason="{outcome.reason}"}} {count}\n'
+        for outcome, count in outcome_counts(flow)
+    )
+
+
+def _objectives(models: Iterable[ModelCounts]) -> Iterator[str]:
+    yield head("penstock_slo_objective_ratio", "gauge", "Share of offered requests that is to be in time.")
+    yield f"penstock_slo_objective_ratio {OBJECTIVE}\n"
+    yield head("penstock_slo_latency_seconds", "gauge", "Latency that counts as in time, by model.")
+    for model in models:
+        yield f"penstock_slo_latency_seconds{{{model.labels}}} {model.slo_us / 1e6}\n"
+
+
+def _windows(flows: Iterable[FlowCounts], now_us: int) -> Iterator[str]:
+    for name, text, is_burn in (
+        ("penstock_slo_attainment_ratio", "Share of a window's offered requests completed in time.", False),
+        ("penstock_slo_burn_rate", "Share of a window's offered requests missed, over 1 - objective.", True),
+    ):
+        yield head(name, "gauge", text)
+        for flow in flows:
+            lines = ""
+            for window, (offered, good) in zip(_WINDOW_NAMES, flow.window_counts(now_us), strict=True):
+                if offered:
+                    value = burn_rate(offered, good) if is_burn else good / offered
+                    lines += f'{name}{{{flow.labels},window="{window}"}} {value:.6g}\n'
+            yield lines
+
+
+def _histograms(
+    families: Iterable[tuple[str, str, str]], owners: Iterable[ModelCounts | VariantCounts]
+) -> Iterator[str]:
+    for name, text, attribute in families:
+        yield head(name, "histogram", text)
+        for owner in owners:
+            histogram: Histogram = getattr(owner, attribute)
+            yield histogram.block(name, owner.labels)
+
+
+def _states(ledger: Ledger, present: Present) -> Iterator[str]:
+    name = "penstock_event_loop_lag_seconds"
+    yield head(name, "histogram", "Lateness of a timer of the gateway's event loop.") + ledger.lag.block(
+        name, ""
+    )
+    for name, text, by_slice in (
+        ("penstock_worker_restarts_total", "Worker processes lost and replaced.", ledger.restarts),
+        ("penstock_worker_suspicions_total", "Batches that were out for too long.", ledger.suspicions),
+    ):
+        samples = (f'{name}{{slice="{escape(each)}"}} {count}\n' for each, count in by_slice.items())
+        yield head(name, "counter", text) + "".join(samples)
+    yield head("penstock_open_requests", "gauge", "Accepted requests without an answer.")
+    yield f"penstock_open_requests {present.open_requests}\n"
+    for place, what in enumerate(("rows", "requests")):
+        name = f"penstock_queue_{what}"
+        yield head(name, "gauge", f"{what.capitalize()} that wait for a batch.")
+        for model, queued in present.queued.items():
+            yield f'{name}{{model="{escape(model)}"}} {queued[place]}\n'
+    yield head("penstock_replicas", "gauge", "Replicas by state.")
+    for (model, state), count in present.replicas.items():
+        yield f'penstock_replicas{{model="{escape(model)}",state="{escape(state)}"}} {count}\n'

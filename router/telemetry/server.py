@@ -1,0 +1,101 @@
+"""`GET /metrics` on a port of its own."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from router.telemetry.observer import Telemetry
+
+EXCHANGE_S_MAX: Final = 10.0
+"""For a whole exchange: Prometheus gives a scrape up after 10 s (its default scrape_timeout)."""
+CONNECTIONS_MAX: Final = 32
+HEAD_BYTES_MAX: Final = 8192
+
+
+class MetricsServer:
+    """One exchange a connection, a few at a time.
+
+    The text is made and sent step by step, with other work of the event loop between the steps: its length is
+    not known at the start, and no scraper makes the gateway hold more than one step of it. Hence chunks (RFC
+    9112, 7.1): unlike a body that ends with its connection, one that was cut off can be told. A client of
+    HTTP/1.0 gets the latter.
+    """
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._server: asyncio.Server | None = None
+        self._exchanges: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the bound port (`port` 0: any). OSError says which address and why not."""
+        try:
+            self._server = await asyncio.start_server(self._exchange, host, port, limit=HEAD_BYTES_MAX)
+        except OSError as error:
+            reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
+            raise OSError(f"cannot serve metrics on {host}:{port}: {reason}") from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Close the port and what is still connected to it."""
+        if self._server is not None:
+            self._server.close()
+            # Not by cancelling: for that, asyncio's streams of Python 3.11 log a traceback.
+            for writer in self._exchanges.values():
+                writer.transport.abort()
+            await asyncio.gather(*filter(None, self._exchanges))
+            await self._server.wait_closed()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self._exchanges[task] = writer
+        try:
+            if len(self._exchanges) <= CONNECTIONS_MAX:
+                writer.transport.set_write_buffer_limits(0)  # drain until all of it is sent
+                async with asyncio.timeout(EXCHANGE_S_MAX):
+                    await self._answer(await reader.readuntil(b"\r\n\r\n"), writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.transport.abort()  # a scraper that left, dawdles or sends no HTTP gets no (whole) answer
+        finally:
+            del self._exchanges[task]
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
+        target, _, version = rest.partition(b" ")
+        if target.partition(b"?")[0] != b"/metrics":
+            await _send(writer, [_response("404 Not Found", b"Metrics are at /metrics.\n")])
+        elif method not in (b"GET", b"HEAD"):
+            await _send(
+                writer, [_response("405 Method Not Allowed", b"Use GET /metrics.\n", b"Allow: GET, HEAD\r\n")]
+            )
+        else:
+            chunked = version == b"HTTP/1.1"
+            framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
+            start = f"HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE_PLAIN_0_0_4}\r\n{framing}"
+            await _send(writer, [start.encode() + b"Connection: close\r\n\r\n"])
+            if method == b"GET":
+                steps = self._telemetry.steps()
+                await _send(writer, _chunks(steps) if chunked else steps)
+
+
+def _chunks(steps: Iterable[bytes]) -> Iterable[bytes]:
+    for step in steps:
+        yield b"%x\r\n%b\r\n" % (len(step), step)
+    yield b"0\r\n\r\n"
+
+
+async def _send(writer: asyncio.StreamWriter, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)  # drain does not yield where all was sent at once
+
+
+def _response(status: str, body: bytes, more: bytes = b"") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + more + b"Connection: close\r\n\r\n" + body

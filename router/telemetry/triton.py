@@ -1,0 +1,94 @@
+"""The nv_inference_* counters of Triton Inference Server, for the dashboards and autoscalers that read them.
+
+Names, labels and meanings: Triton's user guide, "Metrics", "Inference Request Metrics". Its counters have no
+_total; its times are sums in microseconds over successful requests.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from router.telemetry.counts import Ledger, ModelCounts
+from router.telemetry.exposition import Present, head
+from serving.vocabulary import (
+    BAD_INPUT,
+    CLIENT_GONE,
+    MODEL_ERROR,
+    TOO_LARGE,
+    UNKNOWN_MODEL,
+    WORKER_LOST,
+    Outcome,
+)
+
+FAILURES: Final = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+
+_FAILURE: Final[dict[Outcome, str]] = {
+    CLIENT_GONE: "CANCELED",
+    WORKER_LOST: "BACKEND",
+    MODEL_ERROR: "BACKEND",
+    BAD_INPUT: "OTHER",
+    TOO_LARGE: "OTHER",
+    UNKNOWN_MODEL: "OTHER",
+}
+"""What is not named here was turned away or given up by the scheduler: REJECTED."""
+
+
+def _batches(model: ModelCounts) -> int:
+    return sum(sum(variant.rows.counts) for variant in model.variants.values())
+
+
+def _batch_rows(model: ModelCounts) -> int:
+    return sum(variant.rows.total for variant in model.variants.values())
+
+
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
+    (
+        "nv_inference_request_success",
+        "Completed requests.",
+        lambda model: sum(flow.completed for flow in model.flows.values()),
+    ),
+    ("nv_inference_count", "Rows computed.", _batch_rows),
+    ("nv_inference_exec_count", "Batches computed.", _batches),
+    (
+        "nv_inference_request_duration_us",
+        "Arrival to answer, sum over completed requests.",
+        lambda model: sum(duration.total for _, duration in model.durations),
+    ),
+    (
+        "nv_inference_queue_duration_us",
+        "Arrival to dispatch, sum over completed requests.",
+        lambda model: model.queue.total + model.filling.total,
+    ),
+    ("nv_inference_compute_input_duration_us", "Always 0: part of compute_infer.", lambda _: 0),
+    (
+        "nv_inference_compute_infer_duration_us",
+        "Run of the batch, sum over completed requests.",
+        lambda model: model.compute_us,
+    ),
+    ("nv_inference_compute_output_duration_us", "Always 0: part of compute_infer.", lambda _: 0),
+)
+
+
+def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
+    """The aliases, of the models that are served."""
+    models = [(f'{model.labels},version="1"', model) for model in ledger.models.values()]
+    for name, text, count in _COUNTERS:
+        yield head(name, "counter", text)
+        for labels, model in models:
+            yield f"{name}{{{labels}}} {count(model)}\n"
+    yield head("nv_inference_request_failure", "counter", "Requests not completed.")
+    for labels, model in models:
+        yield _failure_lines(labels, model)
+    name = "nv_inference_pending_request_count"
+    yield head(name, "gauge", "Requests that wait for a batch.")
+    for (labels, _), each in zip(models, ledger.models, strict=True):
+        yield f"{name}{{{labels}}} {present.queued.get(each, (0, 0))[1]}\n"
+
+
+def _failure_lines(labels: str, model: ModelCounts) -> str:
+    counts = dict.fromkeys(FAILURES, 0)
+    for outcome, count in model.others.items():
+        counts[_FAILURE.get(outcome, "REJECTED")] += count
+    return "".join(
+        f'nv_inference_request_failure{{{labels},reason="{reason}"}} {count}\n'
+        for reason, count in counts.items()
+    )

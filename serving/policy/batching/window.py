@@ -1,0 +1,72 @@
+"""The window drop: which waiting pieces make the batch that is worth running now, and which are given up.
+
+From the head on, pieces are given up while the batch that still meets the head's deadline is smaller than
+what carries the load (Nexus, SOSP 2019; Symphony, arXiv 2308.07470, "drop target"). Sheltered pieces, whose
+tenants do not cause the overload, are never given up for that, and go first while they have time for a large
+batch: taken in their turn they would each pin the batch to what their last moment leaves.
+"""
+
+from collections.abc import Sequence
+
+from serving.policy.batching.seam import LaneView, PieceView, ReplicaView, take_prefix
+
+Window = tuple[Sequence[PieceView], Sequence[PieceView], int]
+"""Pieces to take, at least one; pieces to give up for them; the rows of those taken."""
+
+
+def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float) -> Window:
+    """The first window of at least `sustaining` rows, at most `cap`, that meets its head's deadline; where
+    there is none, the largest."""
+    pieces, left = lane.pieces, lane.rows
+    if replica.rows_in(pieces[-1].deadline_us - now_us, lane.size) < 1:
+        return _in_hope(lane, replica, cap, now_us)
+    if lane.sheltered:
+        return _around_sheltered(lane, replica, sustaining, cap, now_us)
+    best_rows, best_skip, best_fitting = 0, len(pieces) - 1, 1
+    for skip, piece in enumerate(pieces):
+        in_time = replica.rows_in(piece.deadline_us - now_us, lane.size)
+        fitting = min(cap, in_time)
+        if min(fitting, left) > best_rows and in_time >= piece.rows:
+            best_rows, best_skip, best_fitting = min(fitting, left), skip, fitting
+        if fitting >= min(sustaining, left, cap):
+            break
+        left -= piece.rows
+    count, rows = take_prefix(pieces, best_fitting, best_skip)
+    return pieces[best_skip : best_skip + count], pieces[:best_skip], rows
+
+
+def _in_hope(lane: LaneView, replica: ReplicaView, cap: int, now_us: float) -> Window:
+    """By the estimate nothing here can be met, and the slice would idle: run what typically is in time.
+
+    Without this, a few slow batches could raise the estimate above the SLO, and where nothing runs it stays.
+    """
+    budget_us = lane.pieces[0].deadline_us - now_us
+    fitting = 1
+    while fitting < cap and replica.typical_us(fitting + 1, lane.size) <= budget_us:
+        fitting += 1
+    count, rows = take_prefix(lane.pieces, fitting)
+    return lane.pieces[:count], (), rows
+
+
+def _around_sheltered(
+    lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float
+) -> Window:
+    """The sheltered pieces that meet their own head's deadline, and of the others what fits beside them."""
+    head_us = lane.sheltered[0].deadline_us
+    count, rows = take_prefix(lane.sheltered, min(cap, replica.rows_in(head_us - now_us, lane.size)))
+    taken = list(lane.sheltered[:count])
+    others = [piece for piece in lane.pieces if not piece.sheltered]
+    left = lane.rows
+    skip, fitting = 0, 0
+    for piece in others:
+        fitting = min(cap, replica.rows_in(min(piece.deadline_us, head_us) - now_us, lane.size))
+        if fitting >= min(sustaining, left, cap) or piece.deadline_us >= head_us:
+            break
+        skip += 1
+        left -= piece.rows
+    for piece in others[skip:]:
+        if rows + piece.rows > fitting:
+            break
+        taken.append(piece)
+        rows += piece.rows
+    return taken, others[:skip], rows

@@ -1,0 +1,21 @@
+"""When a batch is late enough to doubt its slice, and when such a slice may be free again."""
+
+from math import ceil
+
+LAG_US = 10_000  # a batch may be this late, or LAG_SHARE of its predicted time, before its slice is doubted
+LAG_SHARE = 0.2
+
+
+def suspect_us(started_us: int, predicted_us: float) -> int:
+    """The instant from which a batch that is still out makes its slice suspect."""
+    return started_us + ceil(predicted_us + max(LAG_US, LAG_SHARE * predicted_us))
+
+
+def free_us(started_us: int, predicted_us: float, now_us: int) -> int:
+    """When a batch will be back: as predicted; one that is late, after as long again as it is late.
+
+    A stall that has lasted a time t is expected to last about as long again (Lindy's law: stalls are
+    heavy-tailed), so hiccups are waited for and a dead worker is believed in less and less.
+    """
+    due_us = started_us + ceil(predicted_us)
+    return due_us if due_us > now_us else now_us + (now_us - due_us)

@@ -1,0 +1,177 @@
+"""Which batch runs where, and what is in flight."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from serving.policy.arbitration import decide
+from serving.policy.batching.seam import Choice, PieceView
+from serving.scheduler.commands import RunBatch
+from serving.scheduler.lanes import Lane
+from serving.scheduler.requests import Piece, Request
+from serving.scheduler.slices import Slice, SliceQueue
+from serving.vocabulary import NEVER_US
+
+GiveUp = Callable[[Request], None]
+"""Ends a request that is still waiting, and takes it out of its queue at once."""
+
+_AGAIN_US = -1  # at once: what was to run was given up
+
+
+class Dispatch:
+    """Gives every free slice its best batch. Ids of batches are unique, also over slices that were lost."""
+
+    def __init__(self, slices: Mapping[str, Slice], ahead: bool) -> None:
+        self._slices = slices
+        self._ahead = ahead
+        self._running: dict[int, Slice] = {}  # batch id -> its slice
+        self._count = 0
+
+    def settle(self, batch_id: int, now_us: int) -> RunBatch | None:
+        """A batch is back; None for one that is unknown, or was on a slice that has been given up."""
+        live = self._running.pop(batch_id, None)
+        return None if live is None else live.settle(batch_id, now_us)
+
+    def forget(self, live: Slice) -> None:
+        """A slice is gone, and what ran on it."""
+        for batch_id in live.running:
+            del self._running[batch_id]
+
+    def plan(self, give_up: GiveUp, now_us: int) -> tuple[list[RunBatch], int]:
+        """Batches to run now, and when to ask again; requests that can no longer be met are given up."""
+        batches: list[RunBatch] = []
+        wake_us = NEVER_US
+        for ahead in (False, True):  # nothing is sent ahead that a free slice could start
+            for live in self._slices.values():
+                wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
+        for live in self._slices.values():
+            if now_us < live.opens_us < wake_us and any(q.queue.backlog.rows for q in live.queues.values()):
+                wake_us = live.opens_us
+            if live.suspect:
+                wake_us = min(wake_us, _clear(live, give_up, now_us))
+        return batches, wake_us
+
+    def _fill(self, live: Slice, ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int) -> int:
+        """Batches that start here at once, or `ahead` of one's end; returns when to ask again."""
+        while live.free is not ahead and live.opens_us <= now_us:
+            batch, ask_us = self._choose(live, give_up, now_us)
+            if batch is not None:
+                batches.append(batch)
+            elif ask_us != _AGAIN_US:
+                return ask_us
+        return NEVER_US
+
+    def _choose(self, live: Slice, give_up: GiveUp, now_us: int) -> tuple[RunBatch | None, int]:
+        """The slice's next batch, if one should go now; and when to ask again, if none.
+
+        Where it would have to wait for one that runs, it is chosen as of that one's expected end.
+        """
+        queues: list[SliceQueue] = []
+        choices: list[Choice] = []
+        wake_us = NEVER_US
+        start_us = live.starts_us(now_us)
+        for here in live.queues.values():
+            if here.queue.backlog.rows and (live.free or not here.waits_elsewhere):
+                left = _drop_hopeless(here, give_up, start_us)
+                choice = here.policy.choose(here, start_us)
+                if choice.lane is None:
+                    wake_us = min(wake_us, choice.wake_us)
+                elif choice.lane in left and not here.replicas[choice.variant].untried(start_us):
+                    wake_us = min(wake_us, _next_deadline_us(here, now_us))
+                else:
+                    queues.append(here)
+                    choices.append(choice)
+        if not choices:
+            return None, wake_us
+        steady = sum(not each.suspect for each in self._slices.values())
+        index, ask_us = decide(choices, max(steady, 1), start_us)
+        if index < 0:
+            return None, min(wake_us, ask_us)
+        here, choice = queues[index], choices[index]
+        lane = choice.lane
+        assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
+        _drop(choice.drop, (), give_up)
+        # Less than was chosen, where one that was given up had pieces further back:
+        pieces = [piece for piece in choice.pieces if isinstance(piece, Piece) and piece.lane is lane]
+        if not pieces:
+            return None, _AGAIN_US
+        return self._dispatch(live, here, lane, (pieces, choice.variant), start_us), NEVER_US
+
+    def _dispatch(
+        self, live: Slice, here: SliceQueue, lane: Lane, chosen: tuple[list[Piece], str], start_us: int
+    ) -> RunBatch:
+        """Take pieces of a lane (`chosen`: which, for which variant) into a batch."""
+        pieces, variant = chosen
+        here.queue.take(lane, pieces)
+        replica = here.replicas[variant]
+        self._count += 1
+        batch = RunBatch(self._count, live.name, pieces, sum(piece.rows for piece in pieces))
+        batch.model = here.model
+        batch.variant = variant
+        batch.replica = replica.id
+        batch.size = lane.size
+        batch.staged = not live.free
+        batch.started_us = start_us
+        batch.predicted_us = replica.predict_us(batch.rows, lane.size)
+        batch.typical_us = replica.typical_us(batch.rows, lane.size)
+        batch.lead_us = replica.lead_us(here.lateness_us) if self._ahead else 0
+        batch.full = bool(lane.pieces)
+        backlog = here.queue.backlog
+        idle_us = 0 if batch.staged else start_us - live.free_since_us
+        for piece in pieces:
+            request = piece.request
+            if not request.started_us:
+                request.started_us = start_us
+                request.filling_us = max(0, min(idle_us, start_us - request.arrived_us))
+            request.waiting -= 1
+            if request.waiting == 0:
+                backlog.requests -= 1
+        live.running[batch.id] = batch
+        self._running[batch.id] = live
+        return batch
+
+
+def _clear(live: Slice, give_up: GiveUp, now_us: int) -> int:
+    """Beside a suspect slice, nothing may ask for long: end what is hopeless; returns when to look again."""
+    look_us = NEVER_US
+    for here in live.queues.values():
+        _drop_hopeless(here, give_up, now_us)
+        look_us = min(look_us, _next_deadline_us(here, now_us))
+    return look_us
+
+
+def _next_deadline_us(here: SliceQueue, now_us: int) -> int:
+    """When the next piece of a queue will have been waited for in vain."""
+    return min(
+        (
+            next((piece.deadline_us for piece in lane.pieces if piece.deadline_us > now_us), NEVER_US)
+            for lane in here.queue.lanes
+        ),
+        default=NEVER_US,
+    )
+
+
+def _drop_hopeless(here: SliceQueue, give_up: GiveUp, now_us: int) -> Sequence[Lane]:
+    """Give up what the policy calls hopeless here; returns the lanes that are left to quicker slices.
+
+    All is looked up before anything is given up: a request may wait in several lanes. What the policy keeps
+    to try, though it is as late, is kept with its whole request.
+    """
+    found, left = [], []
+    for lane, first in here.policy.hopeless(here, now_us):
+        assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
+        earliest_us = now_us + here.least_us(lane)
+        late = [piece for piece in lane.pieces[:first] if piece.deadline_us < earliest_us]
+        kept = [piece for piece in lane.pieces[first : first + 1] if piece.deadline_us < earliest_us]
+        found.append((late, kept))
+        if len(late) < first == len(lane.pieces):
+            left.append(lane)
+    for late, kept in found:
+        _drop(late, kept, give_up)
+    return left
+
+
+def _drop(pieces: Sequence[PieceView], kept: Sequence[PieceView], give_up: GiveUp) -> None:
+    """Give up the requests of pieces that wait, but for those that have a piece among the `kept`."""
+    spared = {piece.request for piece in kept if isinstance(piece, Piece)}
+    for piece in pieces:
+        if isinstance(piece, Piece) and piece.lane is not None and piece.request not in spared:
+            give_up(piece.request)

@@ -1,0 +1,73 @@
+"""What an answer says of itself: exact to the microsecond, and never earlier than it may be."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.explanation import completed_lines, failure_fields, retry_ms, separate
+from serving.ports import Reply
+from serving.vocabulary import (
+    BAD_INPUT,
+    COMPLETED,
+    DEADLINE_QUEUED,
+    DEADLINE_RUNNING,
+    DRAINING,
+    MODEL_ERROR,
+    QUEUE_FULL,
+    Outcome,
+)
+
+spans_us = st.integers(0, 3000) | st.integers(0, 1 << 40)
+
+
+def reply_of(outcome: Outcome, queue_us: int = 0, batch_us: int = 0, compute_us: int = 0) -> Reply:
+    reply = Reply(outcome)
+    reply.queue_us, reply.batch_us, reply.compute_us = queue_us, batch_us, compute_us
+    return reply
+
+
+@given(spans_us, spans_us, spans_us)
+def test_a_completed_call_tells_all_three_phases_to_the_microsecond(
+    queue_us: int, batch_us: int, compute_us: int
+) -> None:
+    told = separate(completed_lines(reply_of(COMPLETED, queue_us, batch_us, compute_us)))["server-timing"]
+    found = re.fullmatch(
+        r"queue;dur=(\d+)\.(\d{3}), batch;dur=(\d+)\.(\d{3}), infer;dur=(\d+)\.(\d{3})", told
+    )
+    assert found
+    assert [int(found[i] + found[i + 1]) for i in (1, 3, 5)] == [queue_us, batch_us, compute_us]
+
+
+@pytest.mark.parametrize(
+    ("reply", "timing"),
+    [
+        (reply_of(QUEUE_FULL), None),
+        (reply_of(DEADLINE_QUEUED, 20_100), "queue;dur=20.100"),
+        (reply_of(DEADLINE_RUNNING, 0, 250), "batch;dur=0.250"),
+        (reply_of(MODEL_ERROR, 1_204, 350, 2_871), "queue;dur=1.204, batch;dur=0.350, infer;dur=2.871"),
+    ],
+)
+def test_a_call_that_failed_tells_its_reason_and_the_phases_that_it_saw(
+    reply: Reply, timing: str | None
+) -> None:
+    fields = failure_fields(reply)
+    assert fields.pop("x-penstock-reason") == reply.outcome.reason.value
+    assert fields == ({} if timing is None else {"server-timing": timing})
+
+
+@given(st.integers(1, 5000) | st.integers(1, 1 << 40))
+def test_nobody_is_told_to_come_back_too_early_or_a_millisecond_too_late(retry_us: int) -> None:
+    reply = Reply(QUEUE_FULL)
+    reply.retry_us = retry_us
+    assert 0 <= retry_ms(reply) * 1000 - retry_us < 1000
+    assert retry_ms(reply) >= 1
+
+
+@pytest.mark.parametrize("outcome", [COMPLETED, BAD_INPUT, DRAINING, MODEL_ERROR])
+def test_where_another_try_fares_no_better_nothing_is_told(outcome: Outcome) -> None:
+    reply = Reply(outcome)
+    reply.retry_us = 5_000
+    assert retry_ms(reply) == 0
+    assert retry_ms(Reply(QUEUE_FULL)) == 0  # the core cannot say

@@ -1,0 +1,135 @@
+"""What a call is told beside its outputs or its error, and whose call it is: metadata of gRPC."""
+
+import json
+from typing import Any  # grpc's clients and messages carry no types
+
+import grpc
+import pytest
+import tritonclient.grpc.aio as triton_aio
+from tritonclient.grpc import service_pb2
+
+from router.rpc import SERVICE
+from serving.ports import Call, Reply
+from serving.vocabulary import (
+    ALL_OUTCOMES,
+    CLIENT_GONE,
+    COMPLETED,
+    DEADLINE_QUEUED,
+    DRAINING,
+    OVERLOAD,
+    UNKNOWN_MODEL,
+    Outcome,
+)
+from tests.router.rpc_edge import (
+    Core,
+    completed,
+    error_of,
+    fields_of,
+    raw_infer,
+    refused,
+    serve,
+    simple_inputs,
+    simple_request,
+)
+
+
+async def test_an_answer_says_where_its_time_went_and_who_gave_it() -> None:
+    def answer(call: Call) -> Reply:
+        reply = completed(call)
+        reply.queue_us, reply.batch_us, reply.compute_us = 1_204, 50, 12_000_000
+        return reply
+
+    async with serve(Core(answer)) as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        call = raw_infer(channel)(simple_request().SerializeToString())
+        await call
+        fields = dict(await call.trailing_metadata())
+    assert fields == {
+        "server-timing": "queue;dur=1.204, batch;dur=0.050, infer;dur=12000.000",
+        "x-penstock-variant": "exact",
+        "x-penstock-batch-rows": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    "outcome", [each for each in ALL_OUTCOMES if each not in (COMPLETED, CLIENT_GONE)], ids=lambda o: o.reason
+)
+async def test_every_other_outcome_says_its_reason(outcome: Outcome) -> None:
+    async with serve(Core(lambda call: Reply(outcome))) as edge:
+        assert await fields_of(edge.infer(simple_request())) == {"x-penstock-reason": outcome.reason}
+
+
+async def test_a_call_that_was_shed_says_how_long_it_waited() -> None:
+    async with serve(Core(lambda call: refused(DEADLINE_QUEUED, queue_us=20_001))) as edge:
+        fields = await fields_of(edge.infer(simple_request()))
+    assert fields["server-timing"] == "queue;dur=20.001"
+
+
+@pytest.mark.parametrize(("retry_us", "told"), [(1, "1"), (1_001, "2"), (90_000_000, "90000")])
+async def test_who_is_turned_away_is_told_when_to_come_back(retry_us: int, told: str) -> None:
+    async with serve(Core(lambda call: refused(OVERLOAD, retry_us))) as edge:
+        fields = await fields_of(edge.infer(simple_request()))
+    assert fields["retry-pushback-ms"] == fields["grpc-retry-pushback-ms"] == told
+
+
+@pytest.mark.parametrize(("outcome", "retry_us"), [(OVERLOAD, 0), (DRAINING, 5_000)])
+async def test_where_nobody_can_say_when_nothing_is_said(outcome: Outcome, retry_us: int) -> None:
+    async with serve(Core(lambda call: refused(outcome, retry_us))) as edge:
+        assert set(await fields_of(edge.infer(simple_request()))) == {"x-penstock-reason"}
+
+
+async def test_a_retry_policy_of_grpc_comes_back_when_it_was_told_to() -> None:
+    """By itself it would wait a minute, and the call's deadline would pass."""
+    policy = {
+        "maxAttempts": 2,
+        "initialBackoff": "60s",
+        "maxBackoff": "60s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["RESOURCE_EXHAUSTED"],
+    }
+    config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+    replies = [refused(OVERLOAD, 10_000)]
+    core = Core(lambda call: replies.pop() if replies else completed(call))
+    async with (
+        serve(core) as edge,
+        grpc.aio.insecure_channel(edge.address, [("grpc.service_config", config)]) as channel,
+    ):
+        response = await raw_infer(channel)(simple_request().SerializeToString(), timeout=20)
+    assert response.model_name == "simple"
+    assert len(core.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("stated", "tenant"),
+    [
+        ((), "default"),
+        ((("x-tenant", "gold"),), "gold"),
+        ((("x-tenant", "silver"), ("x-tenant", "batch.jobs")), "batch.jobs"),
+        ((("x-tenant", "silver"),), "default"),
+        ((("x-tenant", ""),), "default"),
+        ((("x-tenant", "g" * 5_000),), "default"),
+        ((("x-tenant-bin", b"gold"),), "default"),
+    ],
+)
+async def test_a_call_belongs_to_the_tenant_that_it_names_where_that_is_listed(
+    stated: tuple[tuple[str, Any], ...], tenant: str
+) -> None:
+    bad = simple_request(model_name="absent")
+    async with serve() as edge:
+        await edge.infer(simple_request(), metadata=stated)
+        await error_of(edge.infer(bad, metadata=stated))
+        assert edge.core.calls[0].tenant == tenant
+        assert edge.core.turned_away == [("absent", UNKNOWN_MODEL, tenant)]
+
+
+async def test_the_triton_client_sends_its_tenant_as_a_header() -> None:
+    async with serve() as edge, triton_aio.InferenceServerClient(edge.address) as client:
+        await client.infer("simple", simple_inputs(triton_aio), headers={"x-tenant": "gold"})
+        assert edge.core.calls[0].tenant == "gold"
+
+
+async def test_what_is_refused_before_the_core_says_its_reason() -> None:
+    async with serve() as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        assert (await fields_of(raw_infer(channel)(b"\xff")))["x-penstock-reason"] == "bad_input"
+        metadata = channel.unary_unary(f"/{SERVICE}/ModelMetadata")
+        absent = service_pb2.ModelMetadataRequest(name="absent").SerializeToString()
+        assert (await fields_of(metadata(absent)))["x-penstock-reason"] == "unknown_model"

@@ -1,0 +1,263 @@
+"""The scheduler's rules, said a second time and plainly: no queues are kept, everything is looked up.
+
+Rows are followed one by one: each waits, is in exactly one batch in flight, or is computed. Which batch runs
+is said exactly for the policy `static`; of the others what must hold of any policy.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from math import ceil
+
+from serving.policy.batching.slo import TRY_US
+from serving.policy.suspicion import suspect_us
+from serving.scheduler.commands import RunBatch
+from serving.scheduler.requests import Piece, Request
+from serving.scheduler.scheduler import RETRIES
+from serving.scheduler.slices import Replica
+from serving.specs import Limits, ServedModel
+from serving.vocabulary import DRAINING, NEVER_US, NO_REPLICA, QUEUE_FULL, Outcome
+
+WAITING, LOST, COMPUTED = 0, -1, -2  # else the id of the batch that a row is in
+
+
+class Site:
+    """A live slice: its replicas by (model, variant), how often each failed in a row, the batches on it.
+
+    The first batch runs; a second one was sent ahead, to start when the first is back.
+    """
+
+    def __init__(self) -> None:
+        self.holds = 0
+        self.suspect = False
+        self.replicas: dict[tuple[str, str], Replica] = {}
+        self.failures: dict[tuple[str, str], int] = {}
+        self.running: dict[int, RunBatch] = {}
+        self.since_us = 0  # start of the batch that runs
+        self.warned_us = 0  # when it was last said to be stalled
+
+    @property
+    def free(self) -> bool:
+        return not self.holds and not self.running
+
+    @property
+    def runs(self) -> RunBatch:
+        return next(iter(self.running.values()))
+
+    def start(self, batch: RunBatch, now_us: int) -> None:
+        if not self.running:
+            self.since_us, self.warned_us = now_us, 0
+        self.running[batch.id] = batch
+
+    def finish(self, batch_id: int, now_us: int) -> RunBatch:
+        assert batch_id == self.runs.id, "a worker computes in order"
+        self.since_us, self.warned_us, self.suspect = now_us, 0, False
+        return self.running.pop(batch_id)
+
+    def opens_us(self) -> int:
+        """From when on a batch may be sent: 0 to a free slice, ahead of its end to one that runs one."""
+        if self.free:
+            return 0
+        if self.holds or self.suspect or len(self.running) > 1 or not self.runs.lead_us:
+            return NEVER_US
+        return self.since_us + int(self.runs.typical_us - self.runs.lead_us)
+
+    def starts_us(self, now_us: int) -> int:
+        """When it would start."""
+        return now_us if not self.running else max(now_us, self.since_us + int(self.runs.typical_us))
+
+    def suspect_us(self) -> int:
+        """From when its batch makes it suspect."""
+        return suspect_us(self.since_us, self.runs.predicted_us) if self.running else NEVER_US
+
+    def stall_us(self, stall_us: int) -> int:
+        """From when its batch is given up, and then again."""
+        if not self.running:
+            return NEVER_US
+        return max(self.since_us + int(self.runs.predicted_us), self.warned_us) + stall_us
+
+    def serves(self, model: str) -> bool:
+        return model in {name for name, _ in self.replicas}
+
+    def variant_for(self, request: Request) -> str | None:
+        """The first variant that the request allows and that is resident here."""
+        return next((v for v in request.variants if (request.model, v) in self.replicas), None)
+
+    def replica_for(self, request: Request) -> Replica:
+        return self.replicas[request.model, self.variant_for(request) or ""]
+
+
+class Case:
+    """An open request: where each of its rows is, and the batches that it lost with a worker."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.rows = [WAITING] * request.rows
+        self.lost = 0
+
+    @property
+    def waits(self) -> bool:
+        return WAITING in self.rows
+
+    def where(self, piece: Piece) -> int:
+        """Where a piece is; its rows are never apart."""
+        places = set(self.rows[piece.first_row : piece.first_row + piece.rows])
+        assert len(places) == 1
+        return places.pop()
+
+    def move(self, piece: Piece, place: int) -> None:
+        self.rows[piece.first_row : piece.first_row + piece.rows] = [place] * piece.rows
+
+
+class Rules:
+    """What is known of a scheduler, and what follows from it."""
+
+    def __init__(self, models: Sequence[ServedModel], limits: Limits) -> None:
+        self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
+        self.limits = limits
+        self.sites: dict[str, Site] = {}
+        self.open: dict[int, Case] = {}
+        self.parts: dict[
+            Piece, tuple[int, int]
+        ] = {}  # failed batch and half of it that a piece is tried with
+        self.heard_us = dict.fromkeys(self.models, 0)  # a model's last batch that came back
+        self.draining = False
+
+    def policy(self, model: str) -> str:
+        return self.models[model].batching.policy
+
+    # what waits
+
+    def lane_key(self, piece: Piece) -> Hashable:
+        """Pieces of the same key may share a batch."""
+        return piece.request.model, piece.request.lane_key, self.parts.get(piece)
+
+    def waiting(self) -> dict[Hashable, list[Piece]]:
+        """All lanes, the most urgent piece of each first."""
+        lanes: dict[Hashable, list[Piece]] = {}
+        for case in self.open.values():
+            for piece in case.request.pieces if case.waits else ():
+                if case.where(piece) == WAITING:
+                    lanes.setdefault(self.lane_key(piece), []).append(piece)
+        for lane in lanes.values():
+            lane.sort(key=lambda p: (p.deadline_us, p.request.id, p.first_row))
+        return lanes
+
+    def lanes_of(self, site: Site, *policies: str) -> list[list[Piece]]:
+        """The lanes that the site could take a batch from, of models with one of these policies.
+
+        One that runs a batch takes nothing ahead while a free slice of the model lets it wait.
+        """
+        return [
+            lane
+            for lane in self.waiting().values()
+            for request in (lane[0].request,)
+            if site.variant_for(request) is not None and self.policy(request.model) in policies
+            if not site.running or not self.waits_elsewhere(request.model)
+        ]
+
+    def waits_elsewhere(self, model: str) -> bool:
+        return any(site.free and site.serves(model) for site in self.sites.values())
+
+    def closed(self, lane: Sequence[Piece]) -> bool:
+        return lane[0] in self.parts
+
+    # when it is due
+
+    def rows_max(self, site: Site, request: Request) -> int:
+        size = self.models[request.model].batching.size
+        return min(site.replica_for(request).rows_max(request.size), size or 1 << 30)
+
+    def delayed_us(self, lane: Sequence[Piece]) -> int:
+        """Until when a lane of static or aimd may wait for more rows."""
+        if self.closed(lane):
+            return 0
+        oldest_us = min(piece.request.arrived_us for piece in lane)
+        return oldest_us + self.models[lane[0].request.model].batching.delay_us
+
+    def due_us(self, site: Site, lane: Sequence[Piece]) -> int:
+        """When a batch of static must go."""
+        if sum(piece.rows for piece in lane) >= self.rows_max(site, lane[0].request):
+            return 0
+        return self.delayed_us(lane)
+
+    def latest_start_us(self, site: Site, lane: Sequence[Piece]) -> int:
+        head, limit = lane[0].request, self.rows_max(site, lane[0].request)
+        rows = lane[0].rows
+        for piece in lane[1:]:
+            if rows + piece.rows > limit:
+                break
+            rows += piece.rows
+        return lane[0].deadline_us - ceil(site.replica_for(head).predict_us(rows, head.size))
+
+    def instants(self, now_us: int) -> Iterable[int]:
+        """When a wake is due at the latest."""
+        for case in self.open.values():
+            yield case.request.expires_us
+        for site in self.sites.values():
+            yield site.stall_us(self.limits.stall_us)
+            if not site.suspect:
+                yield site.suspect_us()
+            if site.opens_us() <= now_us:
+                yield from (self.due_us(site, lane) for lane in self.lanes_of(site, "static"))
+                yield from (self.delayed_us(lane) for lane in self.lanes_of(site, "aimd"))
+                yield from (lane[0].deadline_us for lane in self.lanes_of(site, "slo"))
+            elif any(site.serves(case.request.model) for case in self.open.values() if case.waits):
+                yield site.opens_us()
+            if site.suspect:  # what is late and still there is kept to try
+                lanes = self.lanes_of(site, "slo")
+                yield from (p.deadline_us for lane in lanes for p in lane if p.deadline_us > now_us)
+
+    # who ends
+
+    def allowed(self, request: Request) -> list[Replica]:
+        """The live replicas that may answer a request."""
+        return [
+            site.replicas[request.model, variant]
+            for site in self.sites.values()
+            for variant in request.variants
+            if (request.model, variant) in site.replicas
+        ]
+
+    def in_time(self, request: Request, now_us: int) -> bool:
+        """Whether a row of it, alone and at once, would be back by its deadline."""
+        least_us = [replica.typical_us(1, request.size) for replica in self.allowed(request)]
+        return bool(least_us) and now_us + min(least_us) <= request.deadline_us
+
+    def doomed(self, case: Case) -> bool:
+        """It took too many workers with it, or rows of it wait for a variant that is nowhere."""
+        waits = case.waits or LOST in case.rows
+        return case.lost > RETRIES or (waits and not self.allowed(case.request))
+
+    def refusal(self, request: Request) -> Outcome | None:
+        if self.draining:
+            return DRAINING
+        if not self.allowed(request):
+            return NO_REPLICA
+        waiting = [case for case in self.open.values() if case.waits and case.request.model == request.model]
+        rows = sum(case.rows.count(WAITING) for case in waiting) + request.rows
+        full = len(waiting) >= self.limits.queue_requests or (waiting and rows > self.limits.queue_rows)
+        return QUEUE_FULL if full else None
+
+    def cuts(self, request: Request) -> list[tuple[int, int]]:
+        """First rows and deadlines of its pieces: as large as some replica would run within the SLO.
+
+        Where the client did not say when all of it is due, each is due as much later as the first may take.
+        """
+        largest = max(replica.rows_max(request.size) for replica in self.allowed(request))
+        later_us = request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
+        return [
+            (first_row, request.deadline_us + number * later_us)
+            for number, first_row in enumerate(range(0, request.rows, largest))
+        ]
+
+    def tried(self, site: Site, lane: Sequence[Piece], now_us: int) -> bool:
+        """Whether what waits beside a suspect site could still be in time, or is one request kept to try."""
+        request = lane[0].request
+        least_us = [
+            other.replica_for(request).typical_us(1, request.size)
+            for other in self.sites.values()
+            if other.variant_for(request) is not None and (other is site or not other.suspect)
+        ]
+        if lane[0].deadline_us >= now_us + min(least_us):
+            return True
+        in_doubt = now_us - self.heard_us[request.model] >= TRY_US
+        return in_doubt and len({piece.request for piece in lane}) == 1

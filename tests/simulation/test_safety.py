@@ -1,0 +1,91 @@
+"""Catalogue 2: any worlds, any requests; exact latencies."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from loadtests.virtual_time import Arrival, Run, VirtualModel, World, offer
+from serving.scheduler.commands import Answer
+from serving.specs import BatchingSpec
+from serving.vocabulary import COMPLETED, Kind
+from tests.simulation.catalogue import REQUESTS, SLO
+
+SEEDS = 50
+SOON = 0.4  # share of requests whose client wants it sooner than the SLO, at whatever instant
+
+
+class Ends(Run):
+    """A run that keeps who ended, in order, and who was completed late."""
+
+    def __init__(self, world: World) -> None:
+        self.ended: list[int] = []
+        self.late: list[int] = []
+        super().__init__(world)
+
+    def answered(self, answer: Answer, now_us: int) -> None:
+        request = answer.request
+        self.ended.append(request.id)
+        if answer.outcome is COMPLETED and now_us > request.deadline_us:
+            self.late.append(request.id)
+
+
+def any_model(draw: random.Random) -> VirtualModel:
+    """Rows of 30 us to 3 ms, launches of 30 us to 10 ms, an SLO that holds 1.4 to 36 single batches."""
+    alpha_us, beta_us = 10 ** draw.uniform(1.5, 3.5), 10 ** draw.uniform(1.5, 4)
+    alone_us = alpha_us + beta_us
+    return VirtualModel(int(alone_us * 10 ** draw.uniform(0.16, 1.56)) + 2, alpha_us, beta_us)
+
+
+def any_world(draw: random.Random) -> World:
+    return World(
+        replace(SLO, guard_us=draw.choice([0, 1000]), mode=draw.choice(["latency", "consolidate"])),
+        slices=draw.choice([1, 2, 8]),
+        unlike=tuple(any_model(draw) for _ in range(draw.choice([1, 2, 4]))),
+        gap_cv=draw.choice([0.5, 1, 3]),
+        batch_max=draw.choice([1, 8, 64]),
+        learned=draw.random() < 0.5,
+    )
+
+
+def any_arrivals(world: World, draw: random.Random, rows: list[int]) -> Iterator[Arrival]:
+    """REQUESTS / SEEDS of them, at .03 to 4 times what the slices could do in endless batches."""
+    row_us = sum(model.alpha_us for model in world.each) / len(world.each)
+    rate = 10 ** draw.uniform(-1.5, 0.6) * 1e6 * world.slices / row_us
+    for arrival in offer(world, rate, REQUESTS / SEEDS / rate, draw.randrange(1 << 30)):
+        slo_us = world.each[arrival.model].slo_us
+        slack_us = int(slo_us * draw.random()) if draw.random() < SOON else None
+        yield arrival._replace(rows=draw.choice(rows), slack_us=slack_us)
+
+
+def play(seed: int, rows: list[int]) -> Ends:
+    draw = random.Random(seed)  # noqa: S311  a seeded choice of worlds
+    world = any_world(draw)
+    run = Ends(world)
+    run.play(any_arrivals(world, draw, rows))
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_request_of_a_row_is_answered_late_and_each_is_answered_once(seed: int) -> None:
+    run = play(seed, [1])
+    assert run.late == []
+    assert sorted(run.ended) == list(range(1, run.tally.offered + 1))
+    assert sum(run.tally.outcomes.values()) == run.tally.offered
+    assert {outcome.kind for outcome in run.tally.outcomes} <= {Kind.COMPLETED, Kind.SHED, Kind.REJECTED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_request_of_many_rows_is_answered_late_and_each_is_answered_once(seed: int) -> None:
+    run = play(seed, [1, 1, 1, 2, 5, 20])
+    assert run.late == []
+    assert sorted(run.ended) == list(range(1, run.tally.offered + 1))
+
+
+def test_where_nothing_is_promised_answers_are_late_so_lateness_would_show() -> None:
+    run = Ends(World(BatchingSpec("static")))
+    run.play(offer(run.world, 1000, 2, 0))
+    assert run.late
