@@ -36,14 +36,16 @@ class VariantSpec:
 
 @dataclass(frozen=True, slots=True)
 class SizeHint:
-    """A row's cost hint that the edge can compute: the byte length of `input`'s element.
+    """A row's cost hint that the edge can compute: the size of `input`'s element in `unit`.
 
+    "bytes" counts them; "text" estimates tokens: each punctuation mark counts for MARK_BYTES (router).
     `buckets` are ascending upper bounds; a row belongs to the first that holds it, a longer row to
     the last (the model truncates it). Requests share a batch only within a bucket.
     """
 
     input: str
     buckets: tuple[int, ...]
+    unit: str = "bytes"
 
 
 @dataclass(frozen=True, slots=True)

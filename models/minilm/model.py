@@ -33,8 +33,8 @@ BYTES_PER_TOKEN_MAX = 64
 """A text is read up to this many bytes per token that the variant keeps: English has 4 to 5, so that
 only runs of blanks are cut short, and a text of megabytes costs no more than one of kilobytes."""
 SAMPLE_TEXT = (
-    b"A penstock leads the water from the weir to the turbine: its gate opens when the load asks for more, "
-    b"and closes before the pond runs dry. The keeper reads the gauge every hour and writes it down. "
+    b"a penstock leads the water from the weir to the turbine and its gate opens when the load asks for more "
+    b"and closes before the pond runs dry while the keeper reads the gauge every hour and writes it down "
 )
 
 
@@ -161,7 +161,7 @@ class Model:
             return {"EMBEDDING": self._encoder.embed(ids, present).numpy()}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """Rows of English of `size` bytes each."""
+        """Rows of English of `size` bytes each, without the marks that the hint would count for more."""
         text = (SAMPLE_TEXT * (size // len(SAMPLE_TEXT) + 1))[:size]
         texts = np.empty((rows, 1), object)
         texts.fill(text)

