@@ -15,13 +15,14 @@ from serving.vocabulary import DEADLINE_UNREACHABLE, NO_REPLICA, OVERLOAD, QUEUE
 class Flow:
     """What one tenant asks of one model, admitted or not."""
 
-    __slots__ = ("need", "rate", "share", "sheltered", "thinning", "verdict")
+    __slots__ = ("contested", "need", "rate", "share", "sheltered", "thinning", "verdict")
 
     def __init__(self) -> None:
         self.rate = Rate()
         self.share = 1.0  # of its rows, to be admitted
         self.thinning = Thinning()
         self.need = 0.0  # slices' worth of time, as of the last review
+        self.contested = False  # other tenants want the same slices
         self.sheltered = False  # it is within its share while others are not
         self.verdict = OVERLOAD  # for those that the thinning stops
 

@@ -16,7 +16,7 @@ REQUESTS = {
     "E": 30_000,
 }  # alone on a slice, lulls and bursts weigh more
 REQUESTS_OF_BASELINE = 6000
-BATCH_SHARES = (0.35, 0.5, 0.75, 1.0)  # of the SLO, for the largest batch
+BATCH_SHARES = (0.5, 0.75, 1.0)  # of the SLO, for the largest batch
 DELAY_SHARES = (0.0, 0.1, 0.2)  # of the SLO
 
 

@@ -60,20 +60,20 @@ def floods(world: World, rates: Mapping[tuple[str, int], float]) -> Iterator[Arr
     return merge(*flows)
 
 
-def assert_nobody_starves(
-    world: World, weights: Mapping[str, float], rates: Mapping[tuple[str, int], float]
-) -> None:
-    """Every tenant of `rates`, all of them backlogged, has its share of what is answered in time."""
+def contest(world: World, weights: Mapping[str, float], rates: Mapping[tuple[str, int], float]) -> Contest:
     tenants = tuple(TenantSpec(name, weight) for name, weight in weights.items())
     run = Contest(replace(world, tenants=tenants))
     run.play(floods(world, rates))
-    total = run.good.total()
+    return run
+
+
+def assert_nobody_starves(
+    world: World, weights: Mapping[str, float], rates: Mapping[tuple[str, int], float]
+) -> None:
+    """Every tenant, all of them backlogged, has its share of what is answered in time."""
+    good = contest(world, weights, rates).good
     for name, weight in weights.items():
-        entitled = weight / sum(weights.values()) * total
-        assert run.good[name] >= TENANT_SHARE * entitled, run.good
-
-
-A, B, E = CAPACITIES["A"], CAPACITIES["B"], CAPACITIES["E"]
+        assert good[name] >= TENANT_SHARE * weight / sum(weights.values()) * good.total(), good
 
 
 @pytest.mark.slow
@@ -96,14 +96,28 @@ def test_tenants_of_one_model_get_their_weighted_shares(
 
 
 @pytest.mark.slow
-def test_so_do_they_on_several_slices() -> None:
+@pytest.mark.parametrize("row", ["A", "B", "D"])
+def test_a_tenant_that_stays_within_its_share_is_answered_while_another_floods(row: str) -> None:
+    capacity, asked = CAPACITIES[row], 0.3 * CAPACITIES[row]
+    run = contest(WORLDS[row], {"a": 1, "b": 1}, {("a", 0): asked, ("b", 0): 2 * capacity})
+    assert run.good["a"] >= TENANT_SHARE * asked * CONTEST_US / 1e6
+
+
+@pytest.mark.slow
+def test_tenants_get_their_shares_of_several_slices() -> None:
     world = replace(WORLDS["D"], slices=4)
     half = CAPACITIES["D"] / 2
     assert_nobody_starves(world, {"a": 1, "b": 1}, {("a", 0): 0.75 * half, ("b", 0): 2 * half})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", [{"a": 1, "b": 1}, {"a": 1, "b": 3}])
-def test_so_do_tenants_of_two_models_that_share_a_slice(weights: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"a": 1, "b": 1},
+        {"a": 1, "b": 3},
+    ],
+)
+def test_tenants_of_two_models_get_their_shares_of_one_slice(weights: dict[str, float]) -> None:
     world = replace(WORLDS["E"], models=2)
-    assert_nobody_starves(world, weights, {("a", 0): 2 * E, ("b", 1): 2 * E})
+    assert_nobody_starves(world, weights, dict.fromkeys([("a", 0), ("b", 1)], 2 * CAPACITIES["E"]))
