@@ -55,9 +55,8 @@ def allot(demands: Sequence[Demand], room: float) -> list[float]:
         members = sorted(level, key=lambda i: demands[i].need / demands[i].weight)
         weights = sum(demands[i].weight for i in members)
         for i in members:
-            given[i] = min(
-                demands[i].need, room * demands[i].weight / weights, room
-            )  # rounding: never below 0
+            share = min(demands[i].weight / weights, 1.0)  # rounding must not leave less than nothing
+            given[i] = min(demands[i].need, room * share)
             room -= given[i]
             weights -= demands[i].weight
     return given

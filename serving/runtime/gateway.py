@@ -27,6 +27,8 @@ from serving.worker.batches import BatchResult
 
 logger = logging.getLogger(__name__)
 
+QUIET_US = 1_000_000  # without a batch, before an idle slice is lent to measurements of up to half an SLO
+
 
 class Observer(Protocol):
     """Who counts what happens; called on the event loop, must be cheap."""
@@ -170,8 +172,8 @@ class Gateway:
         self._execute(self._scheduler.release(slice_name, now), now)
 
     def is_idle(self, slice_name: str) -> bool:
-        """Whether nothing runs or waits there."""
-        return self._scheduler.is_idle(slice_name)
+        """Whether nothing has run or waited there for a while: a measurement would delay nobody."""
+        return self._scheduler.idle_us(slice_name, now_us()) >= QUIET_US
 
     def batch_done(self, result: BatchResult) -> None:
         """A worker computed a batch."""

@@ -80,6 +80,10 @@ class Scheduler:
         live = self._slices.get(slice_name)
         return live is not None and live.free and not any(q.queue.backlog.rows for q in live.queues.values())
 
+    def idle_us(self, slice_name: str, now_us: int) -> int:
+        """For how long a slice has had nothing to do, 0 where it has."""
+        return now_us - self._slices[slice_name].free_since_us if self.is_idle(slice_name) else 0
+
     def can_answer(self, model: str, variant: str) -> bool:
         """Whether a live replica of the variant exists."""
         return bool(self._models[model].resident.get(variant))

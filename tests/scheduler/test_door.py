@@ -251,6 +251,14 @@ def test_a_tenant_that_has_gone_shares_nothing_any_more() -> None:
     assert run.ended["here"][QUOTA] == 0
 
 
+def test_a_slice_that_cannot_be_counted_on_has_no_room_to_share() -> None:
+    scheduler = scheduler_of([("m", "s"), ("m", "t")])
+    wanted = {("m", "x"): 5.0}
+    assert shares_of(scheduler, wanted, 1.0) == pytest.approx({("m", "x"): 2.0})
+    scheduler._slices["t"].suspect = True
+    assert shares_of(scheduler, wanted, 1.0) == pytest.approx({("m", "x"): 1.0})
+
+
 # each request by itself
 
 
@@ -281,6 +289,36 @@ def test_only_what_could_not_be_in_time_even_if_it_ran_next_is_unreachable(
         == f"m could not answer within {(slack_us - 1) / 1000:g} ms even if the request ran next"
     )
     assert scheduler.arrive(request_of(3, arrived_us=now_us, slack_us=slack_us), now_us) == ()
+
+
+def test_when_a_replica_comes_or_goes_what_is_in_time_is_looked_at_anew() -> None:
+    model = served_model(slo_us=100_000, batching=SLO)
+    scheduler = scheduler_on("s", model=model, row_us=1000)
+    ended = []
+    for request_id, row_us in enumerate((None, 50.0, None)):
+        if row_us is not None:
+            scheduler.replica_up("t", "m", replica_of(model, row_us=row_us), 0)
+        elif request_id:
+            scheduler.slice_down("t", "ended", 0)
+        ended.append(only(scheduler.arrive(request_of(request_id, slack_us=500), 0), Answer))
+        scheduler.cancel(request_id)
+    assert [[answer.outcome for answer in answers] for answers in ended] == [
+        [DEADLINE_UNREACHABLE],
+        [],
+        [DEADLINE_UNREACHABLE],
+    ]
+
+
+def test_what_is_in_time_follows_what_batches_take() -> None:
+    scheduler = slo_scheduler("s")
+    now_us = 0
+    for request_id in range(40):  # they take twice what the profile says
+        now_us += 20_000
+        (batch,) = send(scheduler, request_of(request_id, arrived_us=now_us, slack_us=90_000), now_us=now_us)
+        scheduler.batch_done(batch.id, 2000, now_us + 2000)
+    now_us += 60_000
+    late = request_of(1000, arrived_us=now_us, slack_us=1900)
+    assert outcomes(scheduler.arrive(late, now_us)) == {1000: DEADLINE_UNREACHABLE}
 
 
 def test_who_may_come_back_is_told_when_and_the_later_the_more_waits() -> None:

@@ -104,9 +104,16 @@ def test_failures_count_on_for_a_better_profile_and_not_for_a_new_worker() -> No
     assert not outcomes(scheduler.batch_failed(batch.id, "why", 2))
 
 
-@pytest.mark.parametrize("policy", ["static", "aimd", "slo"])
-def test_halves_take_nobody_in_and_wait_for_nobody(policy: str) -> None:
-    spec = BatchingSpec(policy, delay_us=0 if policy == "slo" else 500, guard_us=0)
+PATIENT = (
+    BatchingSpec("static", delay_us=500),
+    BatchingSpec("aimd", delay_us=500),
+    BatchingSpec("slo", guard_us=0, mode="consolidate"),
+)
+
+
+@pytest.mark.parametrize("spec", PATIENT, ids=lambda spec: spec.policy)
+@pytest.mark.parametrize("company", [False, True])
+def test_halves_take_nobody_in_and_wait_for_nobody(spec: BatchingSpec, company: bool) -> None:
     scheduler = scheduler_on("s", model=served_model(slo_us=50_000, batching=spec), row_us=100)
     requests = [request_of(number, slack_us=40_000) for number in (1, 2, 3)]
     batches = send(scheduler, *requests) or started(scheduler, scheduler.wake_us)
@@ -114,7 +121,8 @@ def test_halves_take_nobody_in_and_wait_for_nobody(policy: str) -> None:
     while len(batches[-1].pieces) < 2:  # aimd begins with one row
         batches += only(scheduler.batch_done(batches[-1].id, 100, now_us), RunBatch)
     first, *others = rows_of(batches[-1])
-    scheduler.arrive(request_of(4, arrived_us=now_us, slack_us=40_000), now_us)
+    if company:
+        scheduler.arrive(request_of(4, arrived_us=now_us, slack_us=45_000), now_us)
     seen = only(scheduler.batch_failed(batches[-1].id, "why", now_us), RunBatch)
     for batch in seen:  # it grows
         seen += only(scheduler.batch_done(batch.id, 100, now_us), RunBatch)
@@ -153,6 +161,20 @@ def test_a_request_with_several_pieces_in_a_failed_batch_ends_once(poison: int |
     ended, _ = played_out(scheduler, only(commands, RunBatch), lambda batch: bad in batch.pieces)
     assert ended == {1: COMPLETED if poison is None else MODEL_ERROR}
     assert scheduler.queue_rows("m") == scheduler.open_requests == 0
+
+
+@pytest.mark.parametrize("how", ["failed", "lost"])
+def test_a_request_whose_pieces_come_back_waits_as_one(how: str) -> None:
+    scheduler, batch, _ = several_pieces_in_a_batch()
+    scheduler.replica_up("t", "m", replica_of(served_model()), 0)
+    for name in "st":
+        scheduler.hold(name)
+    if how == "failed":
+        scheduler.batch_failed(batch.id, "why", 1)
+    else:
+        scheduler.slice_down("s", "killed", 1)
+    backlog = scheduler._models["m"].queue.backlog
+    assert (backlog.requests, backlog.rows) == (1, 4)
 
 
 def test_who_left_or_expired_while_a_batch_ran_is_not_tried_again() -> None:
@@ -217,19 +239,18 @@ def test_what_can_no_longer_be_in_time_is_not_tried_again() -> None:
 def test_in_time_means_on_a_replica_that_is_still_there() -> None:
     """What the quickest takes is remembered for those that arrive: it may have gone since."""
     model = served_model(slo_us=100_000, batching=SLO)
-    scheduler = scheduler_on("t", "u", model=model, row_us=100)
-    scheduler.replica_up("s", "m", replica_of(model, row_us=9000), 0)
-    for name in "tu":
-        scheduler.hold(name)
-    scheduler.arrive(request_of(1, slack_us=10_000), 0)
-    scheduler.arrive(request_of(2, slack_us=10_000), 0)
+    scheduler = scheduler_on("quick", model=model, row_us=100)
+    scheduler.replica_up("slow", "m", replica_of(model, row_us=9000), 0)
+    scheduler.hold("quick")
+    for request_id in (1, 2):
+        scheduler.arrive(request_of(request_id, slack_us=60_000), 0)
     batches: list[RunBatch] = []
     while not batches:
         batches = started(scheduler, max(scheduler.wake_us, 1))
-    for name in "tu":
-        scheduler.replica_down(name, "m", "a", "gone", 2000)
-    ended = outcomes(scheduler.batch_failed(batches[0].id, "why", 2000))
-    assert ended[1] is MODEL_ERROR
+    assert [rows_of(batch) for batch in batches] == [[1, 2]]
+    scheduler.replica_down("quick", "m", "a", "gone", 55_000)
+    ended = outcomes(scheduler.batch_failed(batches[0].id, "why", 55_000))
+    assert ended == {1: MODEL_ERROR, 2: MODEL_ERROR}
 
 
 # batches that were lost with their worker
@@ -243,6 +264,16 @@ def test_a_lost_batch_runs_again_elsewhere_before_what_came_later() -> None:
     (again,) = only(scheduler.batch_done(second.id, 1, 3), RunBatch)
     assert again.pieces == first.pieces, "of equal deadlines the one that came first, though it was away"
     assert scheduler.batch_done(first.id, 1, 4) == (), "the dead worker's report counts for nothing"
+
+
+def test_a_lost_batch_has_waited_since_its_requests_arrived() -> None:
+    delayed = served_model(batching=BatchingSpec("static", delay_us=100))
+    scheduler = scheduler_on("s", "t", model=delayed)
+    scheduler.arrive(request_of(1), 0)
+    (batch,) = started(scheduler, 100)
+    scheduler.arrive(request_of(2, arrived_us=120), 120)
+    (again,) = only(scheduler.slice_down(batch.slice, "killed", 150), RunBatch)
+    assert rows_of(again) == [1, 2]
 
 
 @pytest.mark.parametrize(("now_us", "lost"), [(900, False), (901, True)])

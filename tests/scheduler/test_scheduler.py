@@ -161,7 +161,8 @@ def test_wake_ups_are_late_by_what_passes_after_an_instant_that_was_asked_for_ah
     now_us = 0
     for request_id in range(40):
         now_us += 1000
-        (batch,) = send(scheduler, request_of(request_id, arrived_us=now_us), now_us=now_us + 700)
+        assert scheduler.arrive(request_of(request_id, arrived_us=now_us), now_us) == ()
+        (batch,) = started(scheduler, now_us + 700)
         scheduler.arrive(request_of(100 + request_id, expires_us=now_us + 800), now_us + 700)
         scheduler.wake(scheduler.wake_us + 60)
         scheduler.batch_done(batch.id, 1, now_us + 900)
@@ -176,6 +177,40 @@ def test_an_idle_scheduler_asks_for_no_wake() -> None:
     assert scheduler.wake_us == NEVER_US
     assert scheduler.is_idle("s")
     assert not scheduler.is_idle("elsewhere")
+
+
+def test_a_batch_that_left_others_behind_says_so() -> None:
+    scheduler = scheduler_on("s")
+    (first,) = send(scheduler, *(request_of(number) for number in range(6)))
+    (second,) = only(scheduler.batch_done(first.id, 1, 1), RunBatch)
+    assert [(batch.rows, batch.full) for batch in (first, second)] == [(4, True), (2, False)]
+
+
+def test_what_a_request_waits_while_its_slice_is_free_is_the_filling_of_its_batch() -> None:
+    delayed = served_model(batching=BatchingSpec("static", delay_us=200))
+    scheduler = scheduler_on("s", model=delayed)
+    alone, early, late, measured = (request_of(number, arrived_us=100) for number in range(4))
+    (batch,) = send(scheduler, alone, now_us=100) or started(scheduler, 300)
+    scheduler.arrive(early, 100)
+    scheduler.batch_done(batch.id, 1, 250)
+    scheduler.arrive(late, 260)
+    (batch,) = started(scheduler, 300)
+    scheduler.hold("s")
+    scheduler.batch_done(batch.id, 1, 310)
+    scheduler.arrive(measured, 320)
+    assert only(scheduler.release("s", 500), RunBatch)
+    waits_us = [(each.started_us, each.filling_us) for each in (alone, early, late, measured)]
+    assert waits_us == [(300, 200), (300, 50), (300, 50), (500, 0)]
+
+
+def test_a_better_profile_does_not_forget_what_batches_taught() -> None:
+    model = served_model()
+    scheduler = scheduler_on("s", model=model)
+    (batch,) = send(scheduler, request_of(1))
+    scheduler.batch_done(batch.id, 1, 5000)
+    better = replica_of(model, row_us=2.0)
+    scheduler.replica_up("s", "m", better, 5000)
+    assert better.residuals.overhead_us == 4999
 
 
 def test_accepted_requests_together_hold_no_more_bytes_than_the_limit_and_give_them_back() -> None:

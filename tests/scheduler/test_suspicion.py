@@ -112,3 +112,24 @@ def test_what_a_slice_that_turns_suspect_leaves_hopeless_is_given_up_at_once() -
     send(scheduler, request_of(1, slack_us=100_000))
     scheduler.arrive(request_of(2, arrived_us=100, slack_us=9_000), 100)
     assert outcomes(scheduler.wake(scheduler.wake_us)) == {2: DEADLINE_UNMET}
+
+
+def test_batches_that_may_wait_are_planned_on_the_slices_that_can_be_counted_on() -> None:
+    """Two that could each wait for the last moment on a slice of their own go one before the other on one."""
+    spec = BatchingSpec("slo", guard_us=0, mode="consolidate")
+    models = {name: served_model(name, slo_us=100_000, batching=spec) for name in "mno"}
+    scheduler = Scheduler(models.values(), Limits())
+    for name, slice_name in (("m", "s"), ("n", "t"), ("o", "t")):
+        scheduler.replica_up(slice_name, name, replica_of(models[name], row_us=1000), 0)
+    scheduler.arrive(request_of(1, slack_us=90_000), 0)
+    now_us = 0
+    while not scheduler._slices["s"].suspect:
+        now_us = max(scheduler.wake_us, 1)
+        scheduler.wake(now_us)
+    for request_id, name in ((2, "n"), (3, "o")):
+        request = request_of(request_id, arrived_us=now_us, slack_us=50_000)
+        request.model = name
+        assert scheduler.arrive(request, now_us) == ()
+    assert not scheduler.wake(now_us)
+    alone_us, grown_us = 1150, 2300  # with one row, and with room for one more
+    assert scheduler.wake_us == now_us + 50_000 - alone_us - grown_us

@@ -7,8 +7,8 @@ from heapq import merge
 
 import pytest
 
-from loadtests.virtual_time import Arrival, Run, World, good_share, offer
-from serving.scheduler.commands import Answer
+from loadtests.virtual_time import Arrival, Run, VirtualModel, World, good_share, offer
+from serving.scheduler.commands import Answer, RunBatch
 from serving.specs import TenantSpec
 from serving.vocabulary import COMPLETED
 from tests.simulation.catalogue import (
@@ -16,6 +16,7 @@ from tests.simulation.catalogue import (
     MIXED,
     MIXED_CAPACITY,
     MIXED_SHARE,
+    SLO,
     TENANT_SHARE,
     TOLERATED_BAD,
     WORLDS,
@@ -36,44 +37,52 @@ def test_long_batches_of_a_loose_slo_leave_room_for_a_tight_one() -> None:
 
 
 class Contest(Run):
-    """A run that counts each tenant's requests that are answered in time, once it has settled."""
+    """A run that counts, once it has settled, what each tenant gets: answers in time, and slices' time."""
 
     def __init__(self, world: World) -> None:
         self.good: Counter[str] = Counter()
+        self.time_us: Counter[str] = Counter()
         super().__init__(world)
+
+    def took_us(self, batch: RunBatch, now_us: int) -> int:
+        took_us = super().took_us(batch, now_us)
+        if is_contested(now_us):
+            for piece in batch.pieces:
+                self.time_us[piece.request.tenant] += round(took_us * piece.rows / batch.rows)
+        return took_us
 
     def answered(self, answer: Answer, now_us: int) -> None:
         request = answer.request
-        counted = SETTLE_US <= now_us < SETTLE_US + CONTEST_US
-        if counted and answer.outcome is COMPLETED and now_us <= request.deadline_us:
+        if is_contested(now_us) and answer.outcome is COMPLETED and now_us <= request.deadline_us:
             self.good[request.tenant] += 1
 
 
-def floods(world: World, rates: Mapping[tuple[str, int], float]) -> Iterator[Arrival]:
-    """Requests of each (tenant, model), at its rate."""
-    seconds = (SETTLE_US + CONTEST_US) / 1e6
-    alone = replace(world, models=1)
-    flows = [
-        [arrival._replace(tenant=tenant, model=model) for arrival in offer(alone, rate, seconds, seed)]
-        for seed, ((tenant, model), rate) in enumerate(rates.items())
-    ]
-    return merge(*flows)
+def is_contested(now_us: int) -> bool:
+    return SETTLE_US <= now_us < SETTLE_US + CONTEST_US
 
 
 def contest(world: World, weights: Mapping[str, float], rates: Mapping[tuple[str, int], float]) -> Contest:
+    """Tenants of these weights; requests of each (tenant, model) at its rate."""
     tenants = tuple(TenantSpec(name, weight) for name, weight in weights.items())
     run = Contest(replace(world, tenants=tenants))
-    run.play(floods(world, rates))
+    run.play(floods(rates))
     return run
 
 
-def assert_nobody_starves(
-    world: World, weights: Mapping[str, float], rates: Mapping[tuple[str, int], float]
-) -> None:
-    """Every tenant, all of them backlogged, has its share of what is answered in time."""
-    good = contest(world, weights, rates).good
+def floods(rates: Mapping[tuple[str, int], float]) -> Iterator[Arrival]:
+    seconds = (SETTLE_US + CONTEST_US) / 1e6
+    return merge(
+        *(
+            [each._replace(tenant=tenant, model=model) for each in offer(World(SLO), rate, seconds, seed)]
+            for seed, ((tenant, model), rate) in enumerate(rates.items())
+        )
+    )
+
+
+def assert_nobody_starves(got: Counter[str], weights: Mapping[str, float]) -> None:
+    """Every tenant, all of them backlogged, has its share."""
     for name, weight in weights.items():
-        assert good[name] >= TENANT_SHARE * weight / sum(weights.values()) * good.total(), good
+        assert got[name] >= TENANT_SHARE * weight / sum(weights.values()) * got.total(), got
 
 
 @pytest.mark.slow
@@ -92,32 +101,47 @@ def test_tenants_of_one_model_get_their_weighted_shares(
     row: str, weights: dict[str, float], times: dict[str, float]
 ) -> None:
     rates = {(name, 0): factor * CAPACITIES[row] for name, factor in times.items()}
-    assert_nobody_starves(WORLDS[row], weights, rates)
+    assert_nobody_starves(contest(WORLDS[row], weights, rates).good, weights)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ["A", "B", "D"])
+@pytest.mark.parametrize("row", ["A", "B"])
 def test_a_tenant_that_stays_within_its_share_is_answered_while_another_floods(row: str) -> None:
-    capacity, asked = CAPACITIES[row], 0.3 * CAPACITIES[row]
-    run = contest(WORLDS[row], {"a": 1, "b": 1}, {("a", 0): asked, ("b", 0): 2 * capacity})
+    asked = 0.3 * CAPACITIES[row]
+    rates = {("a", 0): asked, ("b", 0): 3 * CAPACITIES[row]}
+    run = contest(WORLDS[row], {"a": 1, "b": 1}, rates)
     assert run.good["a"] >= TENANT_SHARE * asked * CONTEST_US / 1e6
 
 
 @pytest.mark.slow
-def test_tenants_get_their_shares_of_several_slices() -> None:
-    world = replace(WORLDS["D"], slices=4)
-    half = CAPACITIES["D"] / 2
-    assert_nobody_starves(world, {"a": 1, "b": 1}, {("a", 0): 0.75 * half, ("b", 0): 2 * half})
+@pytest.mark.parametrize("asked", [0.3, 0.75])  # of what four slices can do; a share is half of it
+def test_so_they_do_on_several_slices(asked: float) -> None:
+    capacity = CAPACITIES["D"] / 2
+    rates = {("a", 0): asked * capacity, ("b", 0): 2 * capacity}
+    good = contest(replace(WORLDS["D"], slices=4), {"a": 1, "b": 1}, rates).good
+    assert good["a"] >= TENANT_SHARE * min(asked * capacity * CONTEST_US / 1e6, good.total() / 2)
+
+
+CAPPED = "batches capped for a tighter neighbour take longer for a row than admission reckons with"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "weights",
+    ("models", "weights"),
     [
-        {"a": 1, "b": 1},
-        {"a": 1, "b": 3},
+        ((VirtualModel(100_000), VirtualModel(100_000)), {"a": 1, "b": 1}),
+        ((VirtualModel(100_000), VirtualModel(100_000)), {"a": 1, "b": 3}),
+        ((VirtualModel(100_000), VirtualModel(100_000, 2160, 10_000)), {"a": 1, "b": 1}),
+        ((VirtualModel(200_000), VirtualModel(200_000, 10_800, 20_000)), {"a": 1, "b": 1}),
+        pytest.param(
+            (VirtualModel(100_000), VirtualModel(200_000, 4320, 10_000)),
+            {"a": 1, "b": 1},
+            marks=pytest.mark.xfail(strict=True, reason=CAPPED),
+        ),
     ],
 )
-def test_tenants_of_two_models_get_their_shares_of_one_slice(weights: dict[str, float]) -> None:
-    world = replace(WORLDS["E"], models=2)
-    assert_nobody_starves(world, weights, dict.fromkeys([("a", 0), ("b", 1)], 2 * CAPACITIES["E"]))
+def test_tenants_of_two_models_get_their_shares_of_a_slice_s_time(
+    models: tuple[VirtualModel, VirtualModel], weights: dict[str, float]
+) -> None:
+    rates = {(name, place): 1.4e6 / models[place].alpha_us for place, name in enumerate(weights)}
+    assert_nobody_starves(contest(World(SLO, unlike=models), weights, rates).time_us, weights)
