@@ -88,6 +88,8 @@ class Dispatch:
         here, choice = queues[index], choices[index]
         lane = choice.lane
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
+        if not live.free and not _is_full(choice, lane, here):
+            return None, NEVER_US  # it may still grow until the one that runs is back
         _drop(choice.drop, (), give_up)
         # Less than was chosen, where one that was given up had pieces further back:
         pieces = [piece for piece in choice.pieces if isinstance(piece, Piece) and piece.lane is lane]
@@ -127,6 +129,12 @@ class Dispatch:
         live.running[batch.id] = batch
         self._running[batch.id] = live
         return batch
+
+
+def _is_full(choice: Choice, lane: Lane, here: SliceQueue) -> bool:
+    """Whether a batch could take nobody in who comes later."""
+    left = len(lane.pieces) - len(choice.drop) - len(choice.pieces)
+    return left > 0 or choice.rows >= here.replicas[choice.variant].rows_max(lane.size)
 
 
 def _clear(live: Slice, give_up: GiveUp, now_us: int) -> int:

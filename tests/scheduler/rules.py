@@ -196,11 +196,13 @@ class Rules:
             yield site.stall_us(self.limits.stall_us)
             if not site.suspect:
                 yield site.suspect_us()
-            if site.opens_us() <= now_us:
+            if site.opens_us() == 0:
                 yield from (self.due_us(site, lane) for lane in self.lanes_of(site, "static"))
                 yield from (self.delayed_us(lane) for lane in self.lanes_of(site, "aimd"))
                 yield from (lane[0].deadline_us for lane in self.lanes_of(site, "slo"))
-            elif any(site.serves(case.request.model) for case in self.open.values() if case.waits):
+            elif site.opens_us() > now_us and any(
+                site.serves(case.request.model) for case in self.open.values() if case.waits
+            ):
                 yield site.opens_us()
             if site.suspect:  # what is late and still there is kept to try
                 lanes = self.lanes_of(site, "slo")

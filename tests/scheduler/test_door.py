@@ -202,6 +202,7 @@ def test_below_capacity_nobody_is_turned_away() -> None:
         assert run.share(tenant, COMPLETED) > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("excess", [2, 4])
 def test_a_single_tenant_over_capacity_is_overload_and_what_is_admitted_is_answered(excess: int) -> None:
     run = played({DEFAULT_TENANT: excess * CAPACITY})

@@ -9,6 +9,7 @@ from serving.scheduler.commands import Answer, RunBatch
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 
+pytestmark = pytest.mark.slow
 RATE = 100
 AFTER_US = (RECENT + 2) * TRY_US
 
