@@ -6,7 +6,7 @@ QUICK_US = 0.5e6 / 0.6931  # half-lives of 0.5 s and 5 s (the mean life is the h
 STEADY_US = 5e6 / 0.6931
 
 
-YOUNG_US = 50_000  # a counter is read as if it were at least so old: two arrivals tell no rate
+YOUNG_US = 200_000  # a counter is read as if it were at least so old: two arrivals tell no rate
 GRAIN_US = 1000  # what arrives within it is entered at once: an exponential costs more than all the rest
 
 
