@@ -59,7 +59,8 @@ class World:
     """What is simulated: `models` alike, or those of `unlike`, each on all of `slices` slices.
 
     `gap_cv`: coefficient of variation of the gaps between arrivals, 1 is Poisson. `learned`: the latency
-    estimates have settled before the first arrival; otherwise they start with their margin.
+    estimates have settled before the first arrival; otherwise they start with their margin. What arrives or
+    runs before `settle_us` is not counted: rates are not known then.
     """
 
     policy: BatchingSpec
@@ -73,6 +74,7 @@ class World:
     batch_max: int = BATCH_MAX
     tenants: tuple[TenantSpec, ...] = ()
     learned: bool = True
+    settle_us: int = 0
 
     @property
     def each(self) -> tuple[VirtualModel, ...]:
@@ -102,6 +104,15 @@ class Tally:
     busy_us: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     waits_us: list[int] = field(default_factory=list)
+
+    def add(self, answer: Answer, now_us: int) -> None:
+        """A request ended."""
+        request = answer.request
+        self.outcomes[answer.outcome] += 1
+        if answer.outcome is COMPLETED:
+            self.waits_us.append(now_us - request.arrived_us)
+            self.good += now_us <= request.deadline_us
+            self.late += now_us > request.deadline_us
 
 
 def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
@@ -147,7 +158,7 @@ class Run:
             request = Request(count, name, arrival.rows, arrival.at_us, due_us)
             request.variants = ("v",)
             request.tenant = arrival.tenant
-            self.tally.offered += 1
+            self.tally.offered += arrival.at_us >= self.world.settle_us
             self._carry_out(self.scheduler.arrive(request, arrival.at_us), arrival.at_us)
         self._advance(NEVER_US)
         return self.tally
@@ -183,16 +194,13 @@ class Run:
                 finish_us = max(now_us, self._free_us.get(command.slice, 0)) + took_us  # it may be sent ahead
                 self._free_us[command.slice] = finish_us
                 heapq.heappush(self._finishes, (finish_us, command.id, took_us))
-                tally.batches += 1
-                tally.rows += command.rows
-                tally.busy_us += took_us
+                if now_us >= self.world.settle_us:
+                    tally.batches += 1
+                    tally.rows += command.rows
+                    tally.busy_us += took_us
             elif isinstance(command, Answer):
-                request = command.request
-                tally.outcomes[command.outcome] += 1
-                if command.outcome is COMPLETED:
-                    tally.waits_us.append(now_us - request.arrived_us)
-                    tally.good += now_us <= request.deadline_us
-                    tally.late += now_us > request.deadline_us
+                if command.request.arrived_us >= self.world.settle_us:
+                    tally.add(command, now_us)
                 self.answered(command, now_us)
 
 

@@ -126,10 +126,12 @@ def test_batches_that_may_wait_are_planned_on_the_slices_that_can_be_counted_on(
     while not scheduler._slices["s"].suspect:
         now_us = max(scheduler.wake_us, 1)
         scheduler.wake(now_us)
-    for request_id, name in ((2, "n"), (3, "o")):
+    for request_id in range(2, 40):  # enough of both to make waiting for more worth while; two stay
         request = request_of(request_id, arrived_us=now_us, slack_us=50_000)
-        request.model = name
+        request.model = "no"[request_id % 2]
         assert scheduler.arrive(request, now_us) == ()
+        if request_id < 38:
+            scheduler.cancel(request_id)
     assert not scheduler.wake(now_us)
     alone_us, grown_us = 1150, 2300  # with one row, and with room for one more
     assert scheduler.wake_us == now_us + 50_000 - alone_us - grown_us

@@ -7,21 +7,16 @@ import pytest
 
 from loadtests.virtual_time import World, good_share
 from serving.specs import BatchingSpec
-from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, TOLERATED_BAD, WORLDS
+from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, SETTLE_US, TOLERATED_BAD, WORLDS
 
-REQUESTS = {
-    "A": 50_000,
-    "B": 30_000,
-    "C": 50_000,
-    "E": 30_000,
-}  # alone on a slice, lulls and bursts weigh more
-REQUESTS_OF_BASELINE = 6000
+REQUESTS = 40_000
+REQUESTS_OF_BASELINE = 4000
 BATCH_SHARES = (0.5, 0.75, 1.0)  # of the SLO, for the largest batch
 DELAY_SHARES = (0.0, 0.1, 0.2)  # of the SLO
 
 
 def bad_share(world: World, rate: float, requests: int) -> float:
-    return 1 - good_share(world, rate, requests / rate, 1)
+    return 1 - good_share(world, rate, SETTLE_US / 1e6 + requests / rate, 1)
 
 
 def baselines(world: World) -> Iterator[World]:
@@ -39,7 +34,7 @@ def baselines(world: World) -> Iterator[World]:
 @pytest.mark.parametrize("row", WORLDS)
 def test_the_composite_carries_what_it_does_in_an_idealised_simulation(row: str) -> None:
     rate = CAPACITY_SHARE * CAPACITIES[row]
-    assert bad_share(WORLDS[row], rate, REQUESTS.get(row, int(3 * rate))) <= TOLERATED_BAD
+    assert bad_share(WORLDS[row], rate, REQUESTS) <= TOLERATED_BAD
 
 
 @pytest.mark.slow

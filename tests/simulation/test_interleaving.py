@@ -16,13 +16,14 @@ from tests.simulation.catalogue import (
     MIXED,
     MIXED_CAPACITY,
     MIXED_SHARE,
+    SETTLE_US,
     SLO,
     TENANT_SHARE,
     TOLERATED_BAD,
     WORLDS,
 )
 
-SETTLE_US, CONTEST_US = 1_000_000, 10_000_000
+CONTEST_US = 10_000_000
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from loadtests.virtual_time import good_share
 from serving.policy.rates import Rate
 from tests.simulation.catalogue import CAPACITIES, MISREAD, MISREAD_SHARE, TOLERATED_BAD, WORLDS
 
-SECONDS = {"A": 60, "D": 4}
+SECONDS = {"A": 60, "D": 5}
 true_peak = Rate.peak
 
 

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from serving.policy.batching.seam import Choice
 from serving.policy.batching.slo import LULL, MIXED_SHARE, Slo
+from serving.policy.rates import YOUNG_US
 from serving.vocabulary import NEVER_US
 from tests.policy.views import ArrivalSeen, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen
 
-NOW_US = 100_000_000
-TRAINED = 300  # arrivals, after which a steady rate is read within READ
+NOW_US = 10_000_000_000
+TRAINED = 300  # arrivals, after which a steady rate is read within READ, where they took YOUNG_US
 READ = 1.1
 SLO_US = 50_000
 
@@ -42,8 +43,9 @@ counts = st.integers(1, 64)
 def trained(gap_us: int, guard_us: int = 0, consolidate: bool = False, slo_us: int = SLO_US) -> Slo:
     """It has seen single rows at this gap, the last one now."""
     policy = Slo(slo_us, guard_us, consolidate)
-    for number in range(TRAINED):
-        policy.on_arrival(ArrivalSeen(), NOW_US - (TRAINED - 1 - number) * gap_us)
+    count = max(TRAINED, YOUNG_US // gap_us + 1)
+    for number in range(count):
+        policy.on_arrival(ArrivalSeen(), NOW_US - (count - 1 - number) * gap_us)
     return policy
 
 
