@@ -256,9 +256,14 @@ def main() -> None:
     parser.add_argument("--size", type=int)
     parser.add_argument("--delay-ms", type=float, default=0)
     parser.add_argument("--guard-us", type=int, default=0)
+    parser.add_argument("--no-admission", action="store_true", help="nobody is turned away at arrival")
     asked = parser.parse_args()
     batching = BatchingSpec(
-        asked.policy, size=asked.size, delay_us=int(asked.delay_ms * 1000), guard_us=asked.guard_us
+        asked.policy,
+        size=asked.size,
+        delay_us=int(asked.delay_ms * 1000),
+        guard_us=asked.guard_us,
+        admission=not asked.no_admission,
     )
     world = World(batching, asked.slices, asked.models, int(asked.slo_ms * 1000), gap_cv=asked.cv)
     if not asked.rates:

@@ -15,6 +15,10 @@ QUANTILE = 0.95  # of the window; .9 to .97 suits a 99 % objective
 RECENT_QUANTILE = 0.9
 START = 1.15  # Nexus multiplies profiles by this; used until there are ENOUGH samples
 ENOUGH = 20
+TRY_US = 1_000_000
+"""Without a batch for so long, an estimate is in doubt: a batch is tried though it is predicted late. A model
+whose batches were slow for a while would otherwise never show that they no longer are."""
+FAR_QUICKER = 2  # than the estimate: such a batch leaves it in doubt until enough others have corrected it
 RATIO_MAX = 3.0  # one stall must not blind the window for 200 batches
 OVERHEAD_QUANTILE = 0.99
 OVERHEAD_US_MAX = (

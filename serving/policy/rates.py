@@ -7,6 +7,7 @@ STEADY_US = 5e6 / 0.6931
 
 
 YOUNG_US = 200_000  # a counter is read as if it were at least so old: two arrivals tell no rate
+QUIET = 0.05e-6  # rows a microsecond: one in 20 s is no load to make room for
 GRAIN_US = 1000  # what arrives within it is entered at once: an exponential costs more than all the rest
 
 

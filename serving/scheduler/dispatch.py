@@ -166,9 +166,9 @@ def _drop_hopeless(here: SliceQueue, give_up: GiveUp, now_us: int) -> Sequence[L
     found, left = [], []
     for lane, first in here.policy.hopeless(here, now_us):
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
-        earliest_us = now_us + here.least_us(lane)
-        late = [piece for piece in lane.pieces[:first] if piece.deadline_us < earliest_us]
-        kept = [piece for piece in lane.pieces[first : first + 1] if piece.deadline_us < earliest_us]
+        least_us = {rows: here.least_us(lane, rows) for rows in {p.rows for p in lane.pieces[: first + 1]}}
+        late = [p for p in lane.pieces[:first] if p.deadline_us < now_us + least_us[p.rows]]
+        kept = [p for p in lane.pieces[first : first + 1] if p.deadline_us < now_us + least_us[p.rows]]
         found.append((late, kept))
         if len(late) < first == len(lane.pieces):
             left.append(lane)

@@ -3,8 +3,7 @@
 from serving.policy.admission import Thinning
 from serving.policy.batching.catalogue import create_policy
 from serving.policy.batching.seam import Outlook
-from serving.policy.batching.slo import QUIET
-from serving.policy.rates import Rate
+from serving.policy.rates import QUIET, Rate
 from serving.scheduler.lanes import Queue
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Replica, Slice

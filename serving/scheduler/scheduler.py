@@ -143,7 +143,9 @@ class Scheduler:
         replica = self._replica(batch)
         if replica is not None:
             replica.learn(batch, compute_us, now_us - batch.started_us)
-        report = BatchReport(batch.variant, batch.rows, batch.size, compute_us, batch.full, batch.slice)
+        report = BatchReport(
+            batch.variant, batch.rows, batch.size, compute_us, batch.full, batch.slice, batch.typical_us
+        )
         self._models[batch.model].policy.on_done(report, now_us)
         answers = self._expire(now_us)
         for piece in batch.pieces:
@@ -254,10 +256,10 @@ class Scheduler:
     # steps
 
     def _split(self, request: Request, model: Model) -> None:
-        """Queue a request in pieces that a batch can hold.
+        """Queue a request in pieces of at most the batch b with 2 l(b) <= SLO.
 
-        The SLO is a promise for what fits a batch: each further piece is due as much later, unless the client
-        has said when all of it is. Large requests so leave room between their pieces for small ones.
+        The SLO is a promise for what fits into one: each further piece is due as much later, unless the
+        client has said when all of it is. Large requests so leave room between their pieces for small ones.
         """
         if request.rows == 1:  # most are: what follows comes to the same, for 0.4 us more
             piece = Piece(request, 0, 1)
@@ -265,7 +267,7 @@ class Scheduler:
             request.open_pieces = request.waiting = 1
             model.queue.insert(piece)
             return
-        rows_max = max(replica.rows_max(request.size) for replica in model.replicas(request))
+        rows_max = max(replica.piece_max(request.size) for replica in model.replicas(request))
         slack_us = request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
         for first_row in range(0, request.rows, rows_max):
             piece = Piece(request, first_row, min(rows_max, request.rows - first_row))

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from serving.policy.batching.seam import BatchingPolicy, resident
-from serving.policy.batching.slo import TRY_US
-from serving.policy.latency import Lateness, Residuals
+from serving.policy.latency import FAR_QUICKER, TRY_US, Lateness, Residuals
 from serving.policy.suspicion import free_us, suspect_us
 from serving.profile.curve import Latency
 from serving.scheduler.commands import RunBatch
@@ -38,6 +37,10 @@ class Replica:
         """The largest batch allowed at this size bucket, at least 1."""
         return min(self._batch_max, self.latency.rows_within(self._budget_us, size))
 
+    def piece_max(self, size: int) -> int:
+        """The rows of a request that travel together: what could wait for one such batch and be the next."""
+        return min(self._batch_max, self.latency.rows_within(self._budget_us // 2, size))
+
     def predict_us(self, rows: int, size: int) -> float:
         """What to plan with for a batch: from dispatch to its result, late batches included."""
         residuals = self.residuals
@@ -56,12 +59,13 @@ class Replica:
     def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
         """A batch came back `elapsed_us` after its dispatch."""
         self.failures = 0
-        self._heard_us = batch.started_us + elapsed_us
+        if FAR_QUICKER * compute_us > batch.typical_us:
+            self._heard_us = batch.started_us + elapsed_us
         prior_us = self.latency.predict_us(batch.rows, batch.size)
         self.residuals.add(prior_us, compute_us, None if batch.staged else elapsed_us)
 
     def untried(self, now_us: int) -> bool:
-        """Whether its latest batch came back so long ago that one is worth a try."""
+        """Whether the latest batch that bore the estimate out is so long ago that one is worth a try."""
         return now_us - self._heard_us >= TRY_US
 
     def lead_us(self, lateness_us: float | None) -> float:
@@ -128,11 +132,11 @@ class SliceQueue:
         """The variant's replica here, or None."""
         return self.replicas.get(variant)
 
-    def least_us(self, lane: Lane) -> float:
-        """What a row of a lane takes as a rule on the quickest slice: this one, or one to be counted on."""
+    def least_us(self, lane: Lane, rows: int) -> float:
+        """What rows of a lane take as a rule on the quickest slice: this one, or one to be counted on."""
         views = (live.queues[self.model] for live in self._slices if live is self._live or not live.suspect)
         found = (resident(view, lane) for view in views)
-        return min(here[1].typical_us(1, lane.size) for here in found if here is not None)
+        return min(here[1].typical_us(rows, lane.size) for here in found if here is not None)
 
 
 class Slice:

@@ -67,14 +67,18 @@ async def test_a_server_that_stalls_does_not_slow_the_arrivals_and_pays_for_all_
         record, client = await running
     assert outcomes(record, 0) == {"200 in time": len(arrivals.due_s)}
     waited = [row for row in zip(record.due_ns, record.done_ns, strict=True) if began_ns < row[0] < ended_ns]
-    long_due = [due for due, _ in waited if due < ended_ns - 200_000_000]  # the client itself may be 200 ms behind
+    long_due = [
+        due for due, _ in waited if due < ended_ns - 200_000_000
+    ]  # the client itself may be 200 ms behind
     assert during >= len(long_due)  # the server was asked all the while
     assert client.connections_peak >= during
     stalled = [due for due, done in waited if done >= ended_ns]
     assert len(waited) - len(stalled) <= 2  # answers that were on their way when the stall began
     report = summarise(record, [Promise("a", 100)], 1.5, client)
     assert report.total.latency["max_ms"] * 1e6 >= ended_ns - min(stalled)
-    assert report.total.good <= len(arrivals.due_s) - len([due for due in stalled if due < ended_ns - 100_000_000])
+    assert report.total.good <= len(arrivals.due_s) - len(
+        [due for due in stalled if due < ended_ns - 100_000_000]
+    )
 
 
 @pytest.mark.slow

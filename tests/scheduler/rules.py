@@ -7,7 +7,7 @@ is said exactly for the policy `static`; of the others what must hold of any pol
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import ceil
 
-from serving.policy.batching.slo import TRY_US
+from serving.policy.latency import TRY_US
 from serving.policy.suspicion import suspect_us
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Piece, Request
@@ -244,7 +244,7 @@ class Rules:
 
         Where the client did not say when all of it is due, each is due as much later as the first may take.
         """
-        largest = max(replica.rows_max(request.size) for replica in self.allowed(request))
+        largest = max(replica.piece_max(request.size) for replica in self.allowed(request))
         later_us = request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
         return [
             (first_row, request.deadline_us + number * later_us)
@@ -255,7 +255,7 @@ class Rules:
         """Whether what waits beside a suspect site could still be in time, or is one request kept to try."""
         request = lane[0].request
         least_us = [
-            other.replica_for(request).typical_us(1, request.size)
+            other.replica_for(request).typical_us(lane[0].rows, request.size)
             for other in self.sites.values()
             if other.variant_for(request) is not None and (other is site or not other.suspect)
         ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loadtests.virtual_time import Arrival, Run, World
 from serving.policy.admission import Demand, allot
-from serving.policy.batching.slo import TRY_US
+from serving.policy.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.door import RESTART_US, RETRY_US_MIN
 from serving.scheduler.models import Flow

@@ -140,7 +140,7 @@ def test_the_last_batch_of_a_request_fails_it_with_what_the_model_said() -> None
 def several_pieces_in_a_batch() -> tuple[Scheduler, RunBatch, Request]:
     """A request whose two pieces are in one batch: the replica takes more now than when it was split."""
     scheduler = scheduler_on()
-    slow = replica_of(served_model(), latency_us={1: 1.0, 2: 900.0, 4: 5000.0})
+    slow = replica_of(served_model(), latency_us={1: 1.0, 2: 450.0, 4: 5000.0})
     scheduler.replica_up("s", "m", slow, 0)
     scheduler.hold("s")
     request = request_of(1, rows=4)

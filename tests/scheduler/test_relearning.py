@@ -3,15 +3,14 @@
 import pytest
 
 from loadtests.virtual_time import Run, World, offer
-from serving.policy.batching.slo import TRY_US
-from serving.policy.latency import RECENT
+from serving.policy.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 
 pytestmark = pytest.mark.slow
 RATE = 100
-AFTER_US = (RECENT + 2) * TRY_US
+AFTER_US = 2 * TRY_US
 
 
 class Slowed(Run):

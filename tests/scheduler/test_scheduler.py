@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.policy.batching.slo import TRY_US
+from serving.policy.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.scheduler import Scheduler
 from serving.specs import BatchingSpec, Limits

@@ -104,7 +104,8 @@ class Witness(Rules):
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> None:
         site, batch = self._finish(batch_id, COMPUTED, now_us)
         site.failures[batch.model, batch.variant] = 0
-        self.heard_us[batch.model] = now_us
+        if 2 * compute_us > batch.typical_us:  # else it shows that the estimate is far too high
+            self.heard_us[batch.model] = now_us
         commands = self.scheduler.batch_done(batch_id, compute_us, now_us)
         self._conclude(commands, now_us, {COMPLETED: lambda case: set(case.rows) == {COMPUTED}})
         assert all(answer.batch is batch for answer in only(commands, Answer) if answer.outcome is COMPLETED)

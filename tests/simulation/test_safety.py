@@ -81,9 +81,6 @@ def test_no_request_of_a_row_is_answered_late_and_each_is_answered_once(seed: in
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, reason="a piece of many rows is held for hopeless only where one row would be late"
-)
 def test_no_request_of_many_rows_is_answered_late() -> None:
     late = {seed: len(play(seed, MANY).late) for seed in range(SEEDS)}
     assert {seed: count for seed, count in late.items() if count} == {}

@@ -142,6 +142,7 @@ class BatchReport:
     compute_us: int
     full: bool = False  # it left requests behind that it had no room for
     slice: str = ""
+    typical_us: float = 0  # what it was expected to take as a rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ latest start that is left when all models of the slice are planned backwards (`p
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from serving.policy.batching.seam import (
@@ -23,7 +23,8 @@ from serving.policy.batching.seam import (
     resident,
 )
 from serving.policy.batching.window import window
-from serving.policy.rates import Rate
+from serving.policy.latency import FAR_QUICKER, TRY_US
+from serving.policy.rates import QUIET, Rate
 from serving.vocabulary import NEVER_US
 
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
@@ -31,10 +32,6 @@ MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7
 REVIEW_US = 50_000  # how old the derived sizes may grow
 SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
-QUIET = 0.05e-6  # rows a microsecond: one in 20 s is no load to make room for
-TRY_US = 1_000_000
-"""Without a batch for so long, one is tried though it is predicted late: a model whose batches were slow
-for a while would otherwise never show that they no longer are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +89,10 @@ class Slo:
             rate = self._rates[request.size] = Rate()
         rate.add(request.rows, now_us)
 
-    def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  the estimate learns from it
-        """A sign of life."""
-        self._heard_us = now_us
+    def on_done(self, report: BatchReport, now_us: int) -> None:
+        """A sign of life, unless it shows that the estimate is far too high."""
+        if FAR_QUICKER * report.compute_us > report.typical_us:
+            self._heard_us = now_us
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What typically would be late even alone; where in doubt, one piece is kept to try."""
@@ -110,14 +108,15 @@ class Slo:
         return found
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """The best batch of each lane; of them, the one whose latest start comes first."""
-        best = WAIT
-        for lane in view.lanes:
-            choice = self._consider(view, lane, now_us)
-            if choice.lane is not None and (
-                best.lane is None or choice.latest_start_us < best.latest_start_us
-            ):
-                best = choice
+        """The best batch of each lane; of them, the one whose latest start comes first, one that need not
+        wait before one that may."""
+        choices = [self._consider(view, lane, now_us) for lane in view.lanes]
+        choices = [choice for choice in choices if choice.lane is not None]
+        if not choices:
+            return WAIT
+        best = min(choices, key=lambda choice: (choice.patient, choice.latest_start_us))
+        if best.patient and len(choices) > 1:
+            return replace(best, wake_us=min(choice.wake_us for choice in choices))
         return best
 
     def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
@@ -263,10 +262,9 @@ def _saving(replica: ReplicaView, size: int, rows: int, target: int) -> float:
 
 
 def _expired(lane: LaneView, replica: ReplicaView, now_us: int) -> int:
-    earliest_us = now_us + replica.typical_us(1, lane.size)
     count = 0
     for piece in lane.pieces:
-        if piece.deadline_us >= earliest_us:
+        if piece.deadline_us >= now_us + replica.typical_us(piece.rows, lane.size):
             break
         count += 1
     return count
