@@ -75,6 +75,25 @@ def over_grpc_aio(gateway: GatewayProcess) -> Infer:
     return lambda *given, **options: asyncio.run(ask(*given, **options))
 
 
+TOO_LATE = ("could no longer be met", "could not answer within", "more than it can answer in time")
+TRIES = 20
+
+
+def patient(infer: Infer) -> Infer:
+    """Asks again where the answer would have come late: the sample's SLOs are tight for a busy machine."""
+
+    def ask(*given: Any, **options: Any) -> Arrays:
+        for _ in range(TRIES - 1):
+            try:
+                return infer(*given, **options)
+            except InferenceServerException as error:
+                if not any(words in str(error) for words in TOO_LATE):
+                    raise
+        return infer(*given, **options)
+
+    return ask
+
+
 WAYS: dict[str, Callable[[GatewayProcess], Infer]] = {
     "http json": lambda gateway: over_http(gateway, binary=False),
     "http binary": lambda gateway: over_http(gateway, binary=True),
@@ -87,7 +106,7 @@ WAYS: dict[str, Callable[[GatewayProcess], Infer]] = {
 
 @pytest.fixture(params=WAYS)
 def infer(request: pytest.FixtureRequest, gateway: GatewayProcess) -> Infer:
-    return WAYS[request.param](gateway)
+    return patient(WAYS[request.param](gateway))
 
 
 @pytest.fixture(scope="session")
@@ -120,10 +139,13 @@ def test_every_digits_variant_keeps_its_accuracy_row_by_row(
     right = 0
     pinned = {"variant": variant}
     with http_client.InferenceServerClient(gateway.rest) as client:
-        for pixels, label in zip(heldout["pixels"], heldout["labels"], strict=True):
+
+        def ask(pixels: np.ndarray[Any, Any]) -> Arrays:
             tensors = prepare(http_client, {"PIXELS": pixels[None]})
-            scores = client.infer("digits", tensors, parameters=pinned).as_numpy("SCORES")
-            right += int(scores.argmax() == label)
+            return read(client.infer("digits", tensors, parameters=pinned), ["SCORES"])
+
+        for pixels, label in zip(heldout["pixels"], heldout["labels"], strict=True):
+            right += int(patient(ask)(pixels)["SCORES"].argmax() == label)
     assert right / len(heldout["labels"]) == accuracies("digits")[variant]
 
 
