@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import uvloop
 
-from loadtests.arrivals import Seconds
 from loadtests.connections import Pool
 from loadtests.pace import FineAlarm
 from loadtests.record import NO_STATUS, NO_TIME, ClientState, Record
+from serving.simulation.patterns import Seconds
 
 START_S = 0.05  # from the last preparation to the instant 0 of the arrivals
 OTHER_FILES = 64  # that the process has open beside its connections

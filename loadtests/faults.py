@@ -26,12 +26,12 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtests.arrivals import POISSON_CV, Step, draw
 from loadtests.checked import NO_ANSWER, RIGHT, WRONG, Client, Question, Sent
 from loadtests.gateway import ROOT, Gateway, started
 from loadtests.processes import undisturbed
 from loadtests.testbed import may_go_first
 from loadtests.wire import Answer, post
+from serving.simulation.patterns import POISSON_CV, Step, draw
 
 MODEL = ROOT / "tests" / "models" / "poisonable"
 SLO_S = 0.05

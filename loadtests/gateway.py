@@ -54,7 +54,7 @@ def started(
     """
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
-        config.write_text(json.dumps(_settings(models, cores, profiles) | settings))  # YAML holds JSON
+        config.write_text(json.dumps(settings_of(models, cores, profiles) | settings))  # YAML holds JSON
         ports = free_ports(3)
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
         for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
@@ -91,7 +91,10 @@ def free_ports(count: int) -> list[int]:
         return [int(listener.getsockname()[1]) for listener in sockets]
 
 
-def _settings(models: Sequence[dict[str, object]], cores: Sequence[int], profiles: Path) -> dict[str, object]:
+def settings_of(
+    models: Sequence[dict[str, object]], cores: Sequence[int], profiles: Path
+) -> dict[str, object]:
+    """The sections of a penstock.yaml with those models on one slice, named `measured`."""
     measured = {"name": "measured"} | ({"cores": list(cores)} if cores else {})
     return {
         "server": {"host": "127.0.0.1"},

@@ -25,10 +25,10 @@ import numpy as np
 from gevent.pool import Pool  # type: ignore[import-untyped]
 from locust import FastHttpUser, LoadTestShape, User, between, constant, events, task
 
-from loadtests.arrivals import due_times
 from loadtests.openloop import read_loads
 from loadtests.payloads import Contents, Question, Target, fetch_metadata, make_questions, stated_slo_ms
 from loadtests.report import percentiles
+from serving.simulation.patterns import due_times
 
 IN_FLIGHT_MAX = 1024  # of the open loop: FastHttpUser's 10 connections would close it without a word
 LATE_SHARE_MAX = 0.05  # p99 of the dispatcher's lateness, as a share of the tightest SLO

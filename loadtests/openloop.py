@@ -24,11 +24,11 @@ import numpy as np
 from rich.console import Console
 
 from loadtests import chart, table
-from loadtests.arrivals import POISSON_CV, due_times, length_s
 from loadtests.dispatch import Load, Server, measure
 from loadtests.payloads import Contents, Target, fetch_metadata, make_questions, stated_slo_ms
 from loadtests.processes import undisturbed
 from loadtests.report import Promise, Report, summarise
+from serving.simulation.patterns import POISSON_CV, due_times, length_s
 
 SLO_MS = 1000.0  # where neither the server nor the caller states one
 

@@ -26,7 +26,6 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests import texts
-from loadtests.arrivals import due_times
 from loadtests.gateway import ROOT
 from loadtests.hindsight import UNLEARNT, Error, Padded, estimates, fit_tokens, judge, replay
 from loadtests.observed import Batch, Ending, opened
@@ -35,6 +34,7 @@ from loadtests.texts import Text
 from router.settings import load_model
 from serving.ports import Call
 from serving.profile.curve import Latency, Profile
+from serving.simulation.patterns import due_times
 from serving.specs import BatchingSpec, ServedModel, SizeHint
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.settings import Problem, SettingsError, read_settings
-from serving.specs import DEFAULT_TENANT, ServedModel, SliceSpec, TenantSpec
+from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
 Measured = Callable[[ServedModel, SliceSpec, str], float | None]
 """The measured latency in microseconds of one row (of the largest size) of a variant on a slice, or None."""
@@ -13,8 +13,8 @@ Measured = Callable[[ServedModel, SliceSpec, str], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` found. `notes` and `plan` (one line a model, one for all tenants where there are any) are
-    sentences for the operator."""
+    """What `check` found. `notes` and `plan` (one line a model, one for all tenants and one for the
+    recording where there are any) are sentences for the operator."""
 
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...] = ()
@@ -59,7 +59,11 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
         errors=tuple(sorted(findings.problems)),
         warnings=tuple(sorted(findings.warnings)),
         notes=tuple(notes),
-        plan=(*map(plan_line, settings.models), *tenant_lines(settings.tenants)),
+        plan=(
+            *map(plan_line, settings.models),
+            *tenant_lines(settings.tenants),
+            *recording_lines(settings.recording),
+        ),
     )
 
 
@@ -149,6 +153,14 @@ def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:
         f"{each.name} (weight {each.weight:g}, priority {each.priority})" for each in (*tenants, *default)
     ]
     return [f"tenants: {', '.join(shares)}"]
+
+
+def recording_lines(recording: RecordingSpec | None) -> list[str]:
+    """One line that says where arrivals are recorded; none where they are not."""
+    if recording is None:
+        return []
+    size_mb = recording.file_bytes / (1 << 20)
+    return [f"recording: arrivals to {recording.folder}, at most {recording.files} files of {size_mb:g} MB"]
 
 
 def _slo(model: ServedModel) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from router.simulate.options import Options, command
+
 app = typer.Typer(help="An inference serving gateway that keeps a latency promise.", no_args_is_help=True)
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file.")]
@@ -62,6 +64,21 @@ def status(
     from router.status import watch
 
     raise typer.Exit(watch(url, interval, once, as_json))
+
+
+def _simulate(asked: Options) -> int:
+    """Say what a settings file would answer in time: its scheduler in virtual time, on measured latencies.
+
+    penstock simulate penstock.yaml --rate digits=50,minilm=20 --policy slo,static
+
+    Exit code 1: what --require asks for does not hold; 2: nothing can be simulated as asked.
+    """
+    from router.simulate.main import simulate  # numpy: 0.1 s that the other verbs need not wait for
+
+    return simulate(asked)
+
+
+app.command("simulate")(command(_simulate))
 
 
 def _fail(message: str) -> None:

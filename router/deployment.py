@@ -1,6 +1,7 @@
 """One gateway with its servers and workers, put together from settings."""
 
 import asyncio
+import time
 from collections import Counter
 from importlib.metadata import version
 
@@ -20,6 +21,7 @@ from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
+from serving.runtime.recorder import Recorder
 
 
 class Deployment:
@@ -30,7 +32,9 @@ class Deployment:
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
         self._telemetry = Telemetry(models, tenants, [each.name for each in settings.slices])
-        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants)
+        self._recorder = Recorder(settings.recording, time.time_ns() // 1000) if settings.recording else None
+        record = self._recorder.record if self._recorder else None
+        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
@@ -67,6 +71,8 @@ class Deployment:
         """Close what is still open."""
         self._lag.stop()
         await asyncio.gather(self._rest.drain(0), self._rpc.stop(0), self._metrics.stop())
+        if self._recorder is not None:
+            await self._recorder.close()
 
     @property
     def settled(self) -> bool:
@@ -125,4 +131,5 @@ class Deployment:
                 name: (gateway.queue_rows(name), gateway.queue_requests(name)) for name in gateway.models
             },
             replicas=Counter((replica["model"], replica["state"]) for replica in self._replicas()),
+            recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
         )

@@ -39,7 +39,7 @@ async def _serve(settings: Settings) -> int:
         _say(f"penstock cannot listen: {error}")
         await deployment.close()
         return 1
-    _announce(deployment)
+    _announce(deployment, settings)
     async with asyncio.TaskGroup() as tasks:
         fleet = tasks.create_task(deployment.fleet.run())
         watch = tasks.create_task(_announce_changes(deployment))
@@ -97,12 +97,14 @@ async def _announce_changes(deployment: Deployment) -> None:
         changed.clear()
 
 
-def _announce(deployment: Deployment) -> None:
+def _announce(deployment: Deployment, settings: Settings) -> None:
+    recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
     for line in (
         f"penstock serves {', '.join(deployment.gateway.models)}",
         f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
         f"  gRPC     {deployment.grpc_address}",
         f"  metrics  {deployment.metrics_url}/metrics",
+        *recording,
         "try it:",
         "  " + example_curl(deployment.rest_url, (m.spec for m in deployment.gateway.models.values())),
         *(f"warning: profile {problem}" for problem in deployment.profile_problems),

@@ -3,6 +3,7 @@
 Files become these values once, at start (`router/settings/`); nothing below reads a file for them.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +48,11 @@ class SizeHint:
     buckets: tuple[int, ...]
     unit: str = "bytes"
 
+    def bucket(self, size: int) -> int:
+        """The upper bound of the bucket that a row of this size belongs to."""
+        place = bisect_left(self.buckets, size)
+        return self.buckets[min(place, len(self.buckets) - 1)]
+
 
 @dataclass(frozen=True, slots=True)
 class ParameterSpec:
@@ -88,18 +94,20 @@ class ModelSpec:
 class BatchingSpec:
     """Which batching policy a model's queue follows, with that policy's own knobs.
 
-    `size` (rows; None: the largest that the model and its SLO allow) and `delay_us` are those of static and
-    aimd. slo has `mode`: "latency", or "consolidate" for larger and later batches on the least device time;
-    `admission`: overload turns requests away at arrival, else all wait for their chance; and `guard_us`:
-    how late wake-ups are until it has been measured (1 ms is asyncio's).
+    The catalogue (`serving/policy/batching/catalogue.py`) says which knobs mean something to which policy.
+    `size`: rows of a batch, None for the largest that the model and its SLO allow; `delay_us`: the longest
+    wait for more of them; `mode`: "" for the policy's default; `admission`: overload turns requests away at
+    arrival, else all wait for their chance; `guard_us`: how late wake-ups and answers may be (until that has
+    been measured), None for the policy's default; `weight`: the model's share of a slice's time.
     """
 
     policy: str = "slo"
     size: int | None = None
     delay_us: int = 0
-    guard_us: int = 1000
-    mode: str = "latency"
+    guard_us: int | None = None
+    mode: str = ""
     admission: bool = True
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +152,15 @@ class SliceSpec:
     name: str
     cores: tuple[int, ...]  # empty: not pinned
     threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSpec:
+    """Where arrivals are recorded: at most `files` files of `file_bytes` each, the oldest deleted first."""
+
+    folder: Path
+    file_bytes: int = 16 << 20
+    files: int = 8
 
 
 @dataclass(frozen=True, slots=True)

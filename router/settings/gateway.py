@@ -9,8 +9,8 @@ from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE, load_model, missing_model
 from router.settings.problems import Loc, Problem, SettingsError, fault, one_of, shown, unknown_name
+from router.settings.recording import read_recording
 from router.settings.schema import (
-    POLICY_KEYS,
     BatchingSection,
     GatewayFile,
     LimitsSection,
@@ -19,7 +19,8 @@ from router.settings.schema import (
 )
 from router.settings.slices import read_slices, slice_names, usable_cores
 from router.settings.tenants import read_tenants
-from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, SliceSpec, TenantSpec
+from serving.policy.batching.catalogue import POLICIES
+from serving.specs import BatchingSpec, Limits, ModelSpec, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
@@ -37,8 +38,10 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A whole `penstock.yaml`. `models` and `tenants` are in the file's order; `profiles` and `path` are
-    absolute."""
+    """A whole `penstock.yaml`. `models` and `tenants` are in the file's order; all paths are absolute.
+
+    `recording`: None where arrivals are not recorded.
+    """
 
     server: ServerSettings
     limits: Limits
@@ -47,6 +50,7 @@ class Settings:
     profiles: Path
     path: Path
     tenants: tuple[TenantSpec, ...] = ()
+    recording: RecordingSpec | None = None
     warnings: tuple[Problem, ...] = ()
 
 
@@ -65,6 +69,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     limits = _read_limits(findings)
     slices = read_slices(findings, usable_cores())
     tenants = read_tenants(findings)
+    recording = read_recording(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models = [_read_model(findings, index) for index in range(count)]
@@ -80,6 +85,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         profiles=path.parent / file.profiles,
         path=path,
         tenants=tenants,
+        recording=recording,
         warnings=tuple(sorted(findings.warnings)),
     )
     return settings, findings
@@ -154,12 +160,14 @@ def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpe
 def _read_batching(
     findings: Findings, loc: Loc, section: BatchingSection, spec: ModelSpec, slo_us: int
 ) -> BatchingSpec:
-    policy = section.policy
-    for key in sorted(section.model_fields_set - {"policy", *POLICY_KEYS[policy]}):
-        takers = one_of([each for each, keys in POLICY_KEYS.items() if key in keys])
+    policy, entry = section.policy, POLICIES[section.policy]
+    for key in sorted(section.model_fields_set - {"policy", *entry.keys}):
+        takers = one_of([name for name, each in POLICIES.items() if key in each.keys])
         default = "" if "policy" in section.model_fields_set else ", which is the default"
         what, expected = f"no key of policy {policy}{default}", f"policy: {takers} beside it"
         findings.add((*loc, key), fault(what, getattr(section, key), expected), at_key=True)
+    if entry.modes and "mode" in section.model_fields_set and section.mode not in entry.modes:
+        findings.add((*loc, "mode"), unknown_name(f"no mode of policy {policy}", section.mode, entry.modes))
     delay_us = round(section.delay_ms * 1000)
     if findings.sound((*loc, "size")) and section.size is not None and section.size > spec.batch_max:
         expected = f"at most the batch_max of {spec.name}, {spec.batch_max}"
@@ -173,6 +181,7 @@ def _read_batching(
         admission=section.admission,
         size=section.size,
         delay_us=delay_us,
+        weight=section.weight,
     )
 
 

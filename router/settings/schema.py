@@ -4,8 +4,7 @@ What needs more than one key to judge (names that must exist, ports that clash) 
 values are built. Units are in the keys, so a schema number never changes its meaning.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
@@ -15,16 +14,6 @@ from router.settings.problems import fault, shown, unknown_name
 from serving.policy.batching.catalogue import POLICIES
 from serving.specs import BatchingSpec, ParameterValue
 from serving.tensor import ANY, DATATYPES
-
-BATCHING_POLICIES = tuple(POLICIES)
-"""The batching policies that `batching.policy` may name."""
-
-BATCHING_MODES = ("latency", "consolidate")
-
-POLICY_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"static": ("size", "delay_ms"), "slo": ("mode", "admission"), "aimd": ("size", "delay_ms")}
-)
-"""The keys of `batching:` that mean something to each policy."""
 
 TENANT_COUNT_MAX = 64
 """Tenants are a label of metrics: each multiplies their series."""
@@ -137,6 +126,7 @@ class GatewayFile(Section):
     models: Annotated[list[object], Field(min_length=1)]
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     profiles: Text = "profiles"
+    recording: dict[str, object] | None = None
 
 
 class ServerSection(Section):
@@ -173,6 +163,14 @@ class LimitsSection(Section):
     sweep_s: Seconds | None = None
 
 
+class RecordingSection(Section):
+    """`recording:`, which is off without it; the defaults of the numbers are those of RecordingSpec."""
+
+    folder: Text = "recordings"
+    file_mb: Annotated[float, Field(ge=0.1, le=4096, allow_inf_nan=False)] | None = None
+    files: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
 class SliceSection(Section):
     """An entry of `slices:`."""
 
@@ -190,13 +188,14 @@ class TenantSection(Section):
 
 
 class BatchingSection(Section):
-    """`batching:` of a served model; POLICY_KEYS says which keys go with which policy."""
+    """`batching:` of a served model; the catalogue of policies says which keys and modes go with which."""
 
-    policy: Annotated[str, AfterValidator(_known("batching policy", BATCHING_POLICIES))] = _BATCHING.policy
-    mode: Annotated[str, AfterValidator(_known("batching mode", BATCHING_MODES))] = _BATCHING.mode
+    policy: Annotated[str, AfterValidator(_known("batching policy", tuple(POLICIES)))] = _BATCHING.policy
+    mode: str = _BATCHING.mode
     admission: bool = _BATCHING.admission
     size: Count | None = None
     delay_ms: Annotated[float, Field(ge=0, le=_HOUR_MS, allow_inf_nan=False)] = 0.0
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000, allow_inf_nan=False)] = _BATCHING.weight
 
 
 class ServedSection(Section):

@@ -19,12 +19,13 @@ _WINDOW_NAMES: Final = tuple(WINDOWS_S)
 @dataclass(frozen=True, slots=True)
 class Present:
     """What is read at a scrape rather than counted. `queued`: (rows, requests) that wait for a batch, by
-    model; `replicas`: how many, by (model, state)."""
+    model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be."""
 
     now_us: int = 0
     open_requests: int = 0
     queued: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     replicas: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    recorded: tuple[int, int] = (0, 0)
 
 
 # name, help, attribute of a FlowCounts
@@ -135,6 +136,11 @@ def _states(ledger: Ledger, present: Present) -> Iterator[str]:
     ):
         samples = (f'{name}{{slice="{escape(each)}"}} {count}\n' for each, count in by_slice.items())
         yield head(name, "counter", text) + "".join(samples)
+    for name, text, count in (
+        ("penstock_recorded_requests_total", "Requests whose arrival was recorded.", present.recorded[0]),
+        ("penstock_recording_dropped_total", "Requests left out of the recording.", present.recorded[1]),
+    ):
+        yield f"{head(name, 'counter', text)}{name} {count}\n"
     yield head("penstock_open_requests", "gauge", "Accepted requests without an answer.")
     yield f"penstock_open_requests {present.open_requests}\n"
     for place, what in enumerate(("rows", "requests")):

@@ -5,7 +5,7 @@ last, and each must start early enough for those after it. That common latest st
 frontrun slack, which collides when few slices serve many models (arXiv 2308.07470).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
@@ -13,12 +13,18 @@ from serving.policy.batching.seam import Choice
 from serving.vocabulary import NEVER_US
 
 
-def decide(choices: Sequence[Choice], slices: int, now_us: int) -> tuple[int, int]:
-    """(index of the choice to run now or -1, instant at which to ask again).
+def decide(
+    choices: Sequence[Choice], slices: int, now_us: int, used: Sequence[float] | None = None
+) -> tuple[int, int]:
+    """(index of the choice to run now or -1, instant at which to ask again). `used`: in overload, the slice's
+    time that each choice's model has had, over what it is entitled to.
 
     `choices` have lanes. Of those that may not or need not wait any longer, the one with the least latest
     start: a long batch of a loose SLO is not put behind a short one that could still wait. One that may wait
-    goes first where the batch that would run now would make it late: batches are not interrupted.
+    goes first where the batch that would run now would make it late: batches are not interrupted. Of those
+    that are sheltered, one that could wait no longer goes before one that is not, and in overload of all that
+    could not, the one that has had least: there is always a head at its last moment then, and a model of few
+    rows or of long batches would never have its turn (DyBatch, CCGRID 2020, shares a device so).
     """
     ready = [index for index, choice in enumerate(choices) if not choice.patient]
     waiting = [index for index, choice in enumerate(choices) if choice.patient]
@@ -30,10 +36,19 @@ def decide(choices: Sequence[Choice], slices: int, now_us: int) -> tuple[int, in
         return -1, wake_us
     first = _most_urgent(choices, ready)
     end_us = now_us + choices[first].latency_us
+    late = [index for index, choice in enumerate(choices) if choice.latest_start_us < end_us]
+    sheltered = [index for index in late if choices[index].sheltered]
+    if sheltered and not choices[first].sheltered:
+        return _most_urgent(choices, sheltered), wake_us
+    if used is not None and len(late) > 1 and not sheltered:
+        return min(late, key=lambda index: (used[index], index)), wake_us
     return _most_urgent(choices, ready + [index for index in waiting if starts[index] < end_us]), wake_us
 
 
-def _most_urgent(choices: Sequence[Choice], among: Iterable[int]) -> int:
+def _most_urgent(choices: Sequence[Choice], among: Sequence[int]) -> int:
+    rule = choices[among[0]].rule
+    if rule and all(choices[index].rule == rule for index in among):
+        return min(among, key=lambda index: (choices[index].rank, index))
     return min(among, key=lambda index: (choices[index].latest_start_us, index))
 
 

@@ -8,6 +8,7 @@ that is more, so that a slow-down counts within ten batches and one outlier does
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 
 WINDOW = 200
 RECENT = 10
@@ -88,12 +89,23 @@ class Residuals:
         """A batch of prior latency `prior_us` computed for `compute_us` and was back after `elapsed_us`; None
         for one that was sent ahead, which cost no time on the way."""
         ratio = compute_us / max(prior_us, 1.0)
-        self._window.add(min(ratio, RATIO_MAX))
-        self._recent.add(ratio)
-        self._median.add(ratio)
+        self._enter(ratio)
         if elapsed_us is not None:
             self._overhead.add(min(max(elapsed_us - compute_us, 0), OVERHEAD_US_MAX))
             self.overhead_us = self._overhead.value
+
+    def restart(self, ratios: Iterable[float]) -> None:
+        """The prior has changed: these are the latest ratios to the new one, the oldest first."""
+        self._window = Quantile(WINDOW, QUANTILE)
+        self._recent = Quantile(RECENT, RECENT_QUANTILE)
+        self._median = Quantile(WINDOW, 0.5)
+        for ratio in ratios:
+            self._enter(ratio)
+
+    def _enter(self, ratio: float) -> None:
+        self._window.add(min(ratio, RATIO_MAX))
+        self._recent.add(ratio)
+        self._median.add(ratio)
         if len(self._window) >= ENOUGH:
             self.kappa = max(self._window.value, self._recent.value)
             self.typical = min(self._median.value, self.kappa)  # what is planned with is never less

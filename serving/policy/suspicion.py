@@ -11,11 +11,10 @@ def suspect_us(started_us: int, predicted_us: float) -> int:
     return started_us + ceil(predicted_us + max(LAG_US, LAG_SHARE * predicted_us))
 
 
-def free_us(started_us: int, predicted_us: float, now_us: int) -> int:
-    """When a batch will be back: as predicted; one that is late, after as long again as it is late.
+def believed_us(due_us: int, now_us: int) -> int:
+    """When a batch that was due at `due_us` will be back; a late one, after as long again as it is late.
 
     A stall that has lasted a time t is expected to last about as long again (Lindy's law: stalls are
     heavy-tailed), so hiccups are waited for and a dead worker is believed in less and less.
     """
-    due_us = started_us + ceil(predicted_us)
     return due_us if due_us > now_us else now_us + (now_us - due_us)

@@ -6,8 +6,8 @@ between neighbours; it is never extended beyond the largest measured batch.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 
@@ -43,7 +43,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything measured of a variant on a device kind. Raises ValueError where there is no point."""
+    """Everything measured of a variant on a device kind. Raises ValueError where there is no point.
+
+    `streams`: batches that ran at once while it was measured, and may again. The workers here compute one
+    batch at a time and measure so: more comes only from a profile that was measured elsewhere and says so.
+    """
 
     model: str
     variant: str
@@ -52,6 +56,7 @@ class Profile:
     load_us: int = 0
     memory_bytes: int = 0
     source: str = ""  # where it comes from, for people
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -87,13 +92,19 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 class Latency:
     """What the scheduler asks of a profile: predictions and the largest batch that fits an SLO."""
 
-    __slots__ = ("_curves", "_fits", "_sizes", "_tables")
+    __slots__ = ("_curves", "_fits", "_profile", "_sizes", "_tables")
 
     def __init__(self, profile: Profile) -> None:
+        self._profile = profile
         self._curves = profile.curves()
         self._sizes = sorted(self._curves)
         self._fits: dict[tuple[int, int], int] = {}
         self._tables: dict[int, list[float]] = {}
+
+    @property
+    def streams(self) -> int:
+        """Batches at once, as in `Profile`."""
+        return self._profile.streams
 
     def predict_us(self, rows: int, size: int = 0) -> float:
         """Latency of a batch at the smallest measured size that covers `size` (else the largest)."""
@@ -114,6 +125,19 @@ class Latency:
         """The largest batch expected to take at most `budget_us`, up to the largest measured; may be 0."""
         return bisect_right(self._tables.get(size) or self._by_rows(size), budget_us)
 
+    def measured_size(self, size: int) -> int:
+        """The size bucket whose curve answers for `size`."""
+        return self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
+
+    def scaled(self, factor: Callable[[int, int], float]) -> "Latency":
+        """The same curves, with the latency at (size, rows) of each point times `factor`."""
+        points = [
+            Point(size, rows, latency_us * factor(size, rows), latency_us * factor(size, rows), 1)
+            for size, curve in self._curves.items()
+            for rows, latency_us in zip(curve.rows, curve.latency_us, strict=True)
+        ]
+        return Latency(replace(self._profile, points=tuple(points)))
+
     def _by_rows(self, size: int) -> list[float]:
         """Latency of 1, 2, ... rows: decisions look it up far more often than it changes."""
         known = self._tables.get(size)
@@ -123,5 +147,4 @@ class Latency:
         return known
 
     def _curve(self, size: int) -> Curve:
-        place = bisect_left(self._sizes, size)
-        return self._curves[self._sizes[min(place, len(self._sizes) - 1)]]
+        return self._curves[self.measured_size(size)]

@@ -18,6 +18,7 @@ SCHEMA = 1
 LARGEST = 1_000_000
 """Rows or runs of a point. More is damage, and whoever walks through them would never end."""
 LONGEST_US = 1e12  # eleven days
+STREAMS_MAX = 128  # grids that a device can run at once (CUDA C++ Programming Guide, 17.2)
 
 
 class ProfileStore:
@@ -69,11 +70,14 @@ def parse(content: bytes, identity: tuple[str, str, str], source: str) -> Profil
     try:
         points = tuple(_point(entry) for entry in fields["points"])
         load_us, memory_bytes = _whole(fields, "load_us"), _whole(fields, "memory_bytes")
+        streams = _whole({"streams": 1} | fields, "streams", STREAMS_MAX)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a field is missing or of the wrong kind: {error}") from error
     if len({(point.size, point.rows) for point in points}) != len(points):
         raise ValueError("two points for the same rows and size")
-    return Profile(*identity, points, load_us, memory_bytes, source)
+    if not streams:
+        raise ValueError("streams must be at least 1: the batches that ran at once while it was measured")
+    return Profile(*identity, points, load_us, memory_bytes, source, streams)
 
 
 def _point(entry: object) -> Point:

@@ -5,7 +5,6 @@ after the call has returned.
 """
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -63,6 +62,7 @@ class Gateway:
         limits: Limits,
         observer: Observer,
         tenants: Iterable[TenantSpec] = (),
+        record: Callable[[Call, int], None] | None = None,
     ) -> None:
         default = TenantSpec(DEFAULT_TENANT)
         self.tenants: Mapping[str, TenantSpec] = {each.name: each for each in (default, *tenants)}
@@ -70,6 +70,7 @@ class Gateway:
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants)
         self._observer = observer
+        self._record = record  # called with every call and its arrival, whatever becomes of it
         self._alarm = Alarm(self._wake)
         self._links: dict[str, Link] = {}
         self._pending: dict[int, Pending] = {}
@@ -111,6 +112,8 @@ class Gateway:
         now = now_us()
         self._count += 1
         request = self._describe(call, now)
+        if self._record is not None:
+            self._record(call, request.arrived_us)
         pending = self._pending[request.id] = Pending(call, deliver, now)
         pending.reserve_us = self._reserve_us
         self._observer.parsed(request.model, now - request.arrived_us)
@@ -283,11 +286,10 @@ class Gateway:
 class _Lanes:
     """Which requests of a model may share a batch: same allowed variants, size bucket, parameters, shapes."""
 
-    __slots__ = ("_buckets", "_default", "_plain")
+    __slots__ = ("_default", "_hint", "_plain")
 
     def __init__(self, model: ServedModel) -> None:
-        hint = model.spec.size_hint
-        self._buckets = hint.buckets if hint is not None else ()
+        self._hint = model.spec.size_hint
         self._default = (model.answering_variant,)
         self._plain = all(
             tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
@@ -296,9 +298,8 @@ class _Lanes:
     def choose(self, request: Request, call: Call) -> None:
         """Fill in what the request's lane depends on."""
         variants = request.variants = (call.variant,) if call.variant else self._default
-        if self._buckets:
-            place = bisect_left(self._buckets, call.size)
-            request.size = self._buckets[min(place, len(self._buckets) - 1)]
+        if self._hint is not None:
+            request.size = self._hint.bucket(call.size)
         shapes: Hashable = ()
         if not self._plain:
             shapes = tuple((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs)

@@ -7,12 +7,13 @@ from serving.policy.batching.seam import Choice, PieceView
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.lanes import Lane
 from serving.scheduler.requests import Piece, Request
-from serving.scheduler.slices import Slice, SliceQueue
+from serving.scheduler.slices import Slice, SliceQueue, steady
 from serving.vocabulary import NEVER_US
 
 GiveUp = Callable[[Request], None]
 """Ends a request that is still waiting, and takes it out of its queue at once."""
 
+MANY = 12  # models whose policies are asked at every decision: some 10 us each
 _AGAIN_US = -1  # at once: what was to run was given up
 
 
@@ -41,7 +42,8 @@ class Dispatch:
         wake_us = NEVER_US
         for ahead in (False, True):  # nothing is sent ahead that a free slice could start
             for live in self._slices.values():
-                wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
+                if live.opens_us <= now_us:
+                    wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
         for live in self._slices.values():
             if now_us < live.opens_us < wake_us and any(q.queue.backlog.rows for q in live.queues.values()):
                 wake_us = live.opens_us
@@ -64,25 +66,14 @@ class Dispatch:
 
         Where it would have to wait for one that runs, it is chosen as of that one's expected end.
         """
-        queues: list[SliceQueue] = []
-        choices: list[Choice] = []
-        wake_us = NEVER_US
         start_us = live.starts_us(now_us)
-        for here in live.queues.values():
-            if here.queue.backlog.rows and (live.free or not here.waits_elsewhere):
-                left = _drop_hopeless(here, give_up, start_us)
-                choice = here.policy.choose(here, start_us)
-                if choice.lane is None:
-                    wake_us = min(wake_us, choice.wake_us)
-                elif choice.lane in left and not here.replicas[choice.variant].untried(start_us):
-                    wake_us = min(wake_us, _next_deadline_us(here, now_us))
-                else:
-                    queues.append(here)
-                    choices.append(choice)
+        queues, choices, wake_us = _ask(live, give_up, start_us, now_us)
         if not choices:
             return None, wake_us
-        steady = sum(not each.suspect for each in self._slices.values())
-        index, ask_us = decide(choices, max(steady, 1), start_us)
+        used = None
+        if len(queues) > 1 and all(here.queue.entitled for here in queues):
+            used = [here.used_us(start_us) / here.queue.entitled for here in queues]
+        index, ask_us = decide(choices, max(steady(self._slices.values()), 1), start_us, used)
         if index < 0:
             return None, min(wake_us, ask_us)
         here, choice = queues[index], choices[index]
@@ -126,9 +117,56 @@ class Dispatch:
             request.waiting -= 1
             if request.waiting == 0:
                 backlog.requests -= 1
-        live.running[batch.id] = batch
+        live.begin(batch)
         self._running[batch.id] = live
         return batch
+
+
+def _ask(
+    live: Slice, give_up: GiveUp, start_us: int, now_us: int
+) -> tuple[list[SliceQueue], list[Choice], int]:
+    """Queues of which a batch could start at `start_us`, with those batches; when to ask again, if none.
+
+    Of many queues the most urgent are asked first, and the others only where none of those is ready, or where
+    a paper's rule picks the model by something else.
+    """
+    queues: list[SliceQueue] = []
+    choices: list[Choice] = []
+    wake_us = NEVER_US
+    for place, here in enumerate(_by_urgency(live)):
+        if place == MANY and _is_enough(choices):
+            break
+        choice = here.recall(start_us)
+        if choice is None:
+            left = _drop_hopeless(here, give_up, start_us)
+            choice = here.policy.choose(here, start_us)
+            if choice.lane is None:
+                wake_us = min(wake_us, choice.wake_us)
+                continue
+            if choice.lane in left:
+                if not here.replicas[choice.variant].untried(start_us):
+                    wake_us = min(wake_us, _next_deadline_us(here, now_us))
+                    continue
+            else:
+                here.remember(choice)
+        queues.append(here)
+        choices.append(choice)
+    return queues, choices, wake_us
+
+
+def _is_enough(choices: Sequence[Choice]) -> bool:
+    """Whether the most urgent of all is among these."""
+    return any(not choice.patient for choice in choices) and not any(choice.rule for choice in choices)
+
+
+def _by_urgency(live: Slice) -> list[SliceQueue]:
+    """The queues that want the slice; where they are many, about in the order of their latest starts."""
+    found = [
+        here
+        for here in live.queues.values()
+        if here.queue.backlog.rows and (live.free or not here.waits_elsewhere)
+    ]
+    return sorted(found, key=SliceQueue.starts_us) if len(found) > MANY else found
 
 
 def _is_full(choice: Choice, lane: Lane, here: SliceQueue) -> bool:

@@ -1,15 +1,16 @@
 """Who may join a queue: bounds, deadlines that cannot be met, and in overload each flow's share.
 
-The shares are reviewed at most every REVIEW_US, at an arrival; between reviews a request costs O(slices).
+A model is reviewed at most every REVIEW_US, at an arrival of its own, the shares at any arrival; between
+reviews a request costs O(slices).
 """
 
 from collections.abc import Mapping, Sequence
 
 from serving.policy.admission import Demand, allot, refuse
 from serving.scheduler.accepted import Accepted
-from serving.scheduler.models import Flow, Model
+from serving.scheduler.models import NEVER_REVIEWED_US, Flow, Model
 from serving.scheduler.requests import Request
-from serving.scheduler.slices import Slice
+from serving.scheduler.slices import Slice, steady
 from serving.specs import DEFAULT_TENANT, Limits, TenantSpec
 from serving.vocabulary import (
     DEADLINE_UNMET,
@@ -66,6 +67,8 @@ class Door:
             return MEMORY_FULL
         flow = model.flow(request.tenant)
         flow.rate.add(request.rows, now_us)
+        if now_us - model.reviewed_us >= REVIEW_US:
+            model.review(now_us)
         if now_us - self._reviewed_us >= REVIEW_US:
             self._review(now_us)
         request.sheltered = flow.sheltered
@@ -79,7 +82,7 @@ class Door:
             return 0
         if outcome is NO_REPLICA:
             return RESTART_US
-        wait_us = model.drained_us(now_us) - now_us
+        wait_us = model.drained_us(model.free_us(now_us)) - now_us
         if outcome is QUOTA or outcome is OVERLOAD or outcome is DEADLINE_UNMET:
             # Whoever comes back while the queue is the same meets the same; of those, `share` are admitted.
             wait_us = max(wait_us, model.served.slo_us) / max(model.flow(request.tenant).share, SHARE_MIN)
@@ -97,28 +100,38 @@ class Door:
                 waiting = [other for other in waiting if slices.isdisjoint(other.slices)]
             self._groups.append(group)
         self._reviewed_us = -REVIEW_US
+        for model in self._models.values():
+            model.reviewed_us = NEVER_REVIEWED_US
+            if not model.slices:
+                model.outlook = None
 
     def _review(self, now_us: int) -> None:
         self._reviewed_us = now_us
         for group in self._groups:
-            for model in group:
-                model.review(now_us)
+            needs = {model: model.weigh(now_us) for model in group}
+            if _calm(needs):
+                continue
             safe = self._shares(group, SAFE_LOAD)
             pressed = any(share < 1 for share in safe.values())
             for flow, share in safe.items():
                 flow.sheltered = pressed and share >= 1
             contested = len({t for model in group for t, flow in model.flows.items() if flow.need > 0}) > 1
-            for flow, share in self._shares(group, HEADROOM).items():
+            shares = self._shares(group, HEADROOM)
+            for flow, share in shares.items():
                 flow.share = share
                 flow.contested = contested
+            overload = any(share < 1 for share in shares.values())
+            for model in group:
+                entitled = sum([flow.need * flow.share for flow in model.flows.values()])
+                model.queue.entitled = entitled if overload else 0.0
 
     def _shares(self, group: Sequence[Model], load: float) -> dict[Flow, float]:
         """What of each flow's need its slices can take up to a `load`: each model's alone, then together."""
         shares = {flow: 1.0 for model in group for flow in model.flows.values()}
         for model in group:
-            self._fit(list(model.flows.items()), load * _steady(model.slices), shares)
+            self._fit(list(model.flows.items()), load * steady(model.slices), shares)
         together = [each for model in group for each in model.flows.items()]
-        self._fit(together, load * _steady({live for model in group for live in model.slices}), shares)
+        self._fit(together, load * steady({live for model in group for live in model.slices}), shares)
         return shares
 
     def _fit(self, flows: Sequence[tuple[str, Flow]], room: float, shares: dict[Flow, float]) -> None:
@@ -144,21 +157,34 @@ class Door:
                     shares[flow] = part / flow.need
 
 
+def _calm(needs: Mapping[Model, float]) -> bool:
+    """Whether the slices can take all of it without giving anybody up, alone and together; nothing is shared
+    out then."""
+    slices = {live for model in needs for live in model.slices}
+    if sum(needs.values()) > SAFE_LOAD * steady(slices):
+        return False
+    alone = (need <= SAFE_LOAD * steady(model.slices) for model, need in needs.items() if need)
+    if len(slices) > 1 and not all(alone):
+        return False
+    for model in needs:
+        model.queue.entitled = 0.0
+        for flow in model.flows.values():
+            flow.share = 1.0
+            flow.sheltered = False
+    return True
+
+
 def _hold_off(model: Model, flow: Flow, request: Request, now_us: int) -> Outcome | None:
     """Refuse what could not be met even next, and in overload what is over its flow's share."""
     outlook = model.outlook
     if outlook is None or outlook.doubtful:
         return None
-    if model.free_us(now_us) + model.least_us(request) > request.deadline_us:
+    free_us = model.free_us(now_us)
+    if free_us + model.least_us(request) > request.deadline_us:
         return DEADLINE_UNREACHABLE
     if flow.share >= 1:
         return None
-    ahead_us = model.drained_us(now_us) - request.arrived_us
+    ahead_us = model.drained_us(free_us) - request.arrived_us
     if not flow.contested and ahead_us <= QUEUE_SHARE * (request.deadline_us - request.arrived_us):
         return None
     return None if flow.thinning.admit(request.rows, flow.share) else flow.verdict
-
-
-def _steady(slices: "set[Slice] | list[Slice]") -> int:
-    """Slices that can be counted on."""
-    return sum(not live.suspect for live in slices)

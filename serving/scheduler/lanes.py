@@ -96,14 +96,17 @@ def _order(piece: Piece) -> tuple[int, int]:
 
 
 class Queue:
-    """One model's lanes and their total."""
+    """One model's lanes and their total. `version` changes whenever a piece comes or goes. `entitled`: in
+    overload, the slices' worth of time that the model may have; 0 where none is shared out."""
 
-    __slots__ = ("_lanes", "_sequence", "backlog")
+    __slots__ = ("_lanes", "_sequence", "backlog", "entitled", "version")
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane] = {}
         self._sequence = 0
         self.backlog = Backlog()
+        self.version = 0
+        self.entitled = 0.0
 
     @property
     def lanes(self) -> Iterable[Lane]:
@@ -122,12 +125,14 @@ class Queue:
             piece.sequence = self._sequence
         lane.insert(piece)
         self.backlog.rows += piece.rows
+        self.version += 1
 
     def take(self, lane: Lane, pieces: Sequence[Piece]) -> None:
         """Remove pieces of a lane; an empty lane is forgotten, as clients choose the keys."""
         before = lane.rows
         lane.take(pieces)
         self.backlog.rows -= before - lane.rows
+        self.version += 1
         if not lane.pieces:
             del self._lanes[lane.key]
 
@@ -138,5 +143,6 @@ class Queue:
             raise ValueError("only a waiting piece can be removed")
         lane.remove(piece)
         self.backlog.rows -= piece.rows
+        self.version += 1
         if not lane.pieces:
             del self._lanes[lane.key]

@@ -8,7 +8,18 @@ from serving.scheduler.lanes import Queue
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Replica, Slice
 from serving.specs import ServedModel
-from serving.vocabulary import DEADLINE_UNREACHABLE, NO_REPLICA, OVERLOAD, QUEUE_FULL, QUOTA, Outcome
+from serving.vocabulary import (  # fmt: skip
+    DEADLINE_UNREACHABLE,
+    NEVER_US,
+    NO_REPLICA,
+    OVERLOAD,
+    QUEUE_FULL,
+    QUOTA,
+    Outcome,
+)
+
+LOOKED = 2  # slices at a review
+NEVER_REVIEWED_US = -(1 << 40)
 
 
 class Flow:
@@ -29,7 +40,10 @@ class Flow:
 class Model:
     """What the scheduler keeps of a model."""
 
-    __slots__ = ("_least_us", "flows", "outlook", "policy", "queue", "resident", "served", "slices")
+    __slots__ = (
+        "_least_us", "_seen", "_turn", "flows", "outlook", "policy", "queue", "resident", "reviewed_us",
+        "served", "slices",
+    )  # fmt: skip
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
@@ -39,6 +53,9 @@ class Model:
         self.resident: dict[str, int] = {}  # variant -> live replicas
         self.flows: dict[str, Flow] = {}  # by tenant
         self.outlook: Outlook | None = None  # as of the last review
+        self.reviewed_us = NEVER_REVIEWED_US
+        self._seen: dict[str, Outlook | None] = {}  # by slice
+        self._turn = 0
         self._least_us: dict[tuple[tuple[str, ...], int], float] = {}
 
     def can_answer(self, request: Request) -> bool:
@@ -55,24 +72,38 @@ class Model:
             flow = self.flows[tenant] = Flow()
         return flow
 
-    def review(self, now_us: int) -> float:
-        """Look ahead at the present rates of all flows; returns the slices' worth of time that they need."""
+    def review(self, now_us: int) -> None:
+        """Look ahead at the present rates of all flows, from LOOKED slices in turn and what was seen of the
+        others: slices are many, and alike."""
+        self.reviewed_us = now_us
         self._least_us.clear()
+        rate = sum([flow.rate.peak(now_us) for flow in self.flows.values()])
+        seen = self._seen
+        self._seen = {live.name: seen[live.name] for live in self.slices if live.name in seen}
+        due = [live for live in self.slices if live.name not in seen] or self._take_turns()
+        for live in due:
+            self._seen[live.name] = self.policy.outlook(live.queues[self.served.name], rate, now_us)
+        known = [outlook for outlook in self._seen.values() if outlook is not None]
         self.outlook = None
-        rates = {tenant: flow.rate.peak(now_us) for tenant, flow in self.flows.items()}
-        outlooks = [
-            self.policy.outlook(live.queues[self.served.name], sum(rates.values()), now_us)
-            for live in self.slices
-        ]
-        known = [outlook for outlook in outlooks if outlook is not None]
-        row_us = 0.0
         if known:  # of unequal slices, as if all were of their mean speed
-            row_us = len(known) / sum(1 / outlook.row_us for outlook in known)
-            self.outlook = Outlook(row_us, known[0].doubtful)
-        for tenant, flow in self.flows.items():
-            rate = rates[tenant]  # who has gone asks for nothing: others need not share with it
+            row_us = len(known) / sum([1 / outlook.row_us for outlook in known])
+            latest = self._seen[due[-1].name]
+            self.outlook = Outlook(row_us, latest is not None and latest.doubtful)
+
+    def _take_turns(self) -> list[Slice]:
+        count, first = len(self.slices), self._turn
+        self._turn = (first + LOOKED) % max(count, 1)
+        return [self.slices[(first + place) % count] for place in range(min(LOOKED, count))]
+
+    def weigh(self, now_us: int) -> float:
+        """What all flows need at their present rates, in slices' worth of time."""
+        row_us = self.outlook.row_us if self.outlook is not None else 0.0
+        total = 0.0
+        for flow in self.flows.values():
+            rate = flow.rate.peak(now_us)  # who has gone asks for nothing: others need not share with it
             flow.need = rate * row_us if rate > QUIET else 0.0
-        return sum(flow.need for flow in self.flows.values())
+            total += flow.need
+        return total
 
     def replicas(self, request: Request) -> list[Replica]:
         """The live replicas that may answer a request."""
@@ -97,14 +128,20 @@ class Model:
 
     def free_us(self, now_us: int) -> int:
         """When a slice of the model may start another batch, as far as can be told."""
-        return min((live.free_us(now_us) for live in self.slices), default=now_us)
+        first_us = NEVER_US
+        for live in self.slices:
+            free_us = live.free_us(now_us)
+            if free_us <= now_us:
+                return now_us
+            first_us = min(first_us, free_us)
+        return first_us if self.slices else now_us
 
-    def drained_us(self, now_us: int) -> float:
-        """When all that waits could have been started, as far as can be told."""
+    def drained_us(self, free_us: int) -> float:
+        """When all that waits could have been started, as far as can be told, from `free_us` on."""
         backlog = self.queue.backlog
         if self.outlook is None or not self.slices:
-            return float(self.free_us(now_us))
-        return self.free_us(now_us) + backlog.rows * self.outlook.row_us / len(self.slices)
+            return float(free_us)
+        return free_us + backlog.rows * self.outlook.row_us / sum([live.width for live in self.slices])
 
 
 def explain(outcome: Outcome, request: Request, model: Model) -> str:

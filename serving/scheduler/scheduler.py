@@ -78,7 +78,9 @@ class Scheduler:
     def is_idle(self, slice_name: str) -> bool:
         """Whether a slice has nothing to run and nothing waits for it."""
         live = self._slices.get(slice_name)
-        return live is not None and live.free and not any(q.queue.backlog.rows for q in live.queues.values())
+        if live is None or live.holds or live.running:
+            return False
+        return not any(here.queue.backlog.rows for here in live.queues.values())
 
     def idle_us(self, slice_name: str, now_us: int) -> int:
         """For how long a slice has had nothing to do, 0 where it has."""
@@ -105,6 +107,8 @@ class Scheduler:
         self._split(request, model)
         model.queue.backlog.requests += 1
         model.policy.on_arrival(request, now_us)
+        if self.wake_us == now_us and not self._timed:
+            return ()  # another arrival of this instant has asked for the plan
         for live in model.slices:
             opens_us = live.opens_us
             if opens_us <= now_us:
@@ -143,6 +147,9 @@ class Scheduler:
         replica = self._replica(batch)
         if replica is not None:
             replica.learn(batch, compute_us, now_us - batch.started_us)
+            here = self._slices[batch.slice].queues[batch.model]
+            here.forget()
+            here.use(compute_us, now_us)
         report = BatchReport(
             batch.variant, batch.rows, batch.size, compute_us, batch.full, batch.slice, batch.typical_us
         )
@@ -182,7 +189,7 @@ class Scheduler:
         """A replica can take batches (or its latency is known better than before)."""
         live = self._slices.get(slice_name)
         if live is None:
-            live = self._slices[slice_name] = Slice(slice_name)
+            live = self._slices[slice_name] = Slice(slice_name, self._limits.stall_us)
             live.free_since_us = now_us
         owner = self._models[model]
         here = live.queues.get(model)
@@ -193,10 +200,11 @@ class Scheduler:
         before = here.replicas.get(replica.variant)
         if before is None:
             owner.resident[replica.variant] = owner.resident.get(replica.variant, 0) + 1
-        else:  # the profile was refined; what its batches taught still holds
-            replica.residuals = before.residuals
-            replica.failures = before.failures
+        else:
+            replica.inherit(before)
         here.replicas[replica.variant] = replica
+        here.forget()
+        live.fit()
         self._door.regroup()
         return self._plan(self._expire(now_us), now_us)
 
@@ -213,6 +221,7 @@ class Scheduler:
         if not here.replicas:
             del live.queues[model]
             owner.slices.remove(live)
+        live.fit()
         self._door.regroup()
         answers = [*self._expire(now_us), *self._abandon(owner, detail)]
         return self._plan(answers, now_us)
@@ -242,15 +251,14 @@ class Scheduler:
         """A measurement takes the slice: no batch starts until `release`."""
         live = self._slices.get(slice_name)
         if live is not None:
-            live.holds += 1
+            live.hold()
 
     def release(self, slice_name: str, now_us: int) -> Sequence[Command]:
         """The measurement is over."""
         live = self._slices.get(slice_name)
         if live is None or live.holds == 0:
             return ()
-        live.holds -= 1
-        live.free_since_us = now_us
+        live.release(now_us)
         return self._plan(self._expire(now_us), now_us)
 
     # steps
@@ -292,8 +300,8 @@ class Scheduler:
         batches, wake_us = self._dispatch.plan(give_up, now_us)
         wake_us = min(wake_us, self._accepted.next_expiry_us)
         for live in self._slices.values():
-            for doubt_us in live.next_doubt_us(self._limits.stall_us):
-                wake_us = min(wake_us, doubt_us)
+            if live.doubt_us < wake_us:
+                wake_us = live.doubt_us
         self.wake_us = wake_us
         self._timed = True
         return [*batches, *given_up, *answers]
@@ -301,9 +309,11 @@ class Scheduler:
     def _find_doubts(self, now_us: int) -> list[Command]:
         doubts: list[Command] = []
         for live in self._slices.values():
+            if live.doubt_us > now_us:
+                continue
             if reason := live.suspected(now_us):
                 doubts.append(Suspect(live.name, reason))
-            if reason := live.stalled(now_us, self._limits.stall_us):
+            if reason := live.stalled(now_us):
                 doubts.append(ReplaceWorker(live.name, reason))
         return doubts
 

@@ -1,16 +1,19 @@
 """A slice as the scheduler sees it: what is resident on it and what it is doing."""
 
 from collections.abc import Iterable
+from math import ceil, exp
 
-from serving.policy.batching.seam import BatchingPolicy, resident
+from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, resident
+from serving.policy.drift import Drift
 from serving.policy.latency import FAR_QUICKER, TRY_US, Lateness, Residuals
-from serving.policy.suspicion import free_us, suspect_us
+from serving.policy.suspicion import believed_us, suspect_us
 from serving.profile.curve import Latency
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.lanes import Lane, Queue
 from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
+USED_US = 1_000_000  # over which models that overload a slice have their shares of it
 LEAD_US_MIN, LEAD_US_MAX = 200.0, 3000.0
 """A batch is sent ahead by what transport and late wake-ups cost, so that the slice need not wait for it, and
 by no more than the maximum: what is committed cannot grow, or be given up, any more."""
@@ -20,18 +23,20 @@ class Replica:
     """A variant on a slice. A `serving.policy.batching.seam.ReplicaView`."""
 
     __slots__ = (
-        "_batch_max", "_budget_us", "_heard_us", "failures", "id", "latency", "residuals", "variant",
+        "_batch_max", "_budget_us", "drift", "failures", "heard_us", "id", "latency", "profiled",
+        "residuals", "variant",
     )  # fmt: skip
 
     def __init__(self, replica_id: int, variant: str, latency: Latency, model: ServedModel) -> None:
         self.id = replica_id
         self.variant = variant
-        self.latency = latency
+        self.latency = self.profiled = latency
         self._batch_max = model.spec.batch_max
         self._budget_us = model.slo_us
         self.residuals = Residuals()
+        self.drift = Drift()
         self.failures = 0  # batches in a row in which the model raised
-        self._heard_us = 0
+        self.heard_us = 0
 
     def rows_max(self, size: int) -> int:
         """The largest batch allowed at this size bucket, at least 1."""
@@ -60,13 +65,36 @@ class Replica:
         """A batch came back `elapsed_us` after its dispatch."""
         self.failures = 0
         if FAR_QUICKER * compute_us > batch.typical_us:
-            self._heard_us = batch.started_us + elapsed_us
+            self.heard_us = batch.started_us + elapsed_us
         prior_us = self.latency.predict_us(batch.rows, batch.size)
         self.residuals.add(prior_us, compute_us, None if batch.staged else elapsed_us)
+        if self.drift.add(batch.rows, batch.size, compute_us):
+            self._refit()
+
+    def inherit(self, before: "Replica") -> None:
+        """It takes the place of `before`, with a profile that has been refined: what its batches taught still
+        holds."""
+        self.residuals = before.residuals
+        self.failures = before.failures
+        self.heard_us = before.heard_us
+        self.drift = before.drift
+        if before.latency is not before.profiled:
+            self._refit()
+
+    def _refit(self) -> None:
+        fitted = self.drift.look(self.profiled, self.latency)
+        if fitted is not None:
+            self.latency = fitted
+            self.residuals.restart(self.drift.ratios(fitted))
+
+    @property
+    def streams(self) -> int:
+        """Batches that its slice may compute at once."""
+        return self.latency.streams
 
     def untried(self, now_us: int) -> bool:
         """Whether the latest batch that bore the estimate out is so long ago that one is worth a try."""
-        return now_us - self._heard_us >= TRY_US
+        return now_us - self.heard_us >= TRY_US
 
     def lead_us(self, lateness_us: float | None) -> float:
         """How long before the end of a batch here the next may be sent; 0: not before."""
@@ -77,7 +105,10 @@ class Replica:
 class SliceQueue:
     """One model's queue as one slice sees it. A `serving.policy.batching.seam.QueueView`."""
 
-    __slots__ = ("_lateness", "_live", "_slices", "model", "policy", "queue", "replicas")
+    __slots__ = (
+        "_chosen", "_lateness", "_live", "_slices", "_used_at_us", "_used_us", "_version", "model", "policy",
+        "queue", "replicas",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -93,6 +124,33 @@ class SliceQueue:
         self._live = live
         self._slices, self._lateness = shared  # the model's slices; the scheduler's clock
         self.replicas: dict[str, Replica] = {}
+        self._chosen = WAIT  # by the policy, when the queue had this version
+        self._version = -1
+        self._used_us = 0.0  # of the slice's time, decayed over USED_US
+        self._used_at_us = 0
+
+    def use(self, compute_us: int, now_us: int) -> None:
+        """A batch of the model has had the slice."""
+        self._used_us = self.used_us(now_us) + compute_us
+        self._used_at_us = now_us
+
+    def used_us(self, now_us: int) -> float:
+        """What the model has had of the slice's time lately."""
+        return self._used_us * exp((self._used_at_us - now_us) / USED_US)
+
+    def recall(self, now_us: int) -> Choice | None:
+        """What the policy has chosen before, where it would choose the same again."""
+        same = self._version == self.queue.version and now_us < self._chosen.stays_us
+        return self._chosen if same else None
+
+    def remember(self, choice: Choice) -> None:
+        """The policy has chosen."""
+        self._chosen = choice
+        self._version = self.queue.version if choice.lane is not None else -1
+
+    def forget(self) -> None:
+        """The estimate has changed: the policy is asked again."""
+        self._version = -1
 
     @property
     def lanes(self) -> Iterable[Lane]:
@@ -110,8 +168,16 @@ class SliceQueue:
 
     @property
     def slices(self) -> int:
-        """Slices that hold the model and can be counted on, at least 1."""
-        return max(sum(not live.suspect for live in self._slices), 1)
+        """Slices that hold the model and can be counted on, each as often as batches run on it at once; at
+        least 1."""
+        return max(steady(self._slices), 1)
+
+    @property
+    def running_rows(self) -> int:
+        """Rows that run beside a batch that would start next, of all models."""
+        if not self._live.free:
+            return 0  # it would be sent ahead, to start when the only one that runs is back
+        return sum([batch.rows for batch in self._live.running.values()])
 
     @property
     def waits_elsewhere(self) -> bool:
@@ -132,6 +198,11 @@ class SliceQueue:
         """The variant's replica here, or None."""
         return self.replicas.get(variant)
 
+    def starts_us(self) -> int:
+        """About when a batch of what waits has to start: as if it took as long as the last one chosen."""
+        due_us = min([lane.pieces[0].deadline_us for lane in self.queue.lanes])
+        return due_us - int(self._chosen.latency_us)
+
     def least_us(self, lane: Lane, rows: int) -> float:
         """What rows of a lane take as a rule on the quickest slice: this one, or one to be counted on."""
         views = (live.queues[self.model] for live in self._slices if live is self._live or not live.suspect)
@@ -140,79 +211,103 @@ class SliceQueue:
 
 
 class Slice:
-    """A live slice. `width`: batches in flight at once (of the profile; 1: no elastic streams)."""
+    """A live slice. `stall_us`: a batch that is later than predicted by this is given up. `width`: batches
+    that it computes at once, the most of its replicas' profiles; where several may run, none is sent ahead:
+    nobody knows which of them ends first.
 
-    __slots__ = ("free_since_us", "holds", "name", "queues", "running", "suspect", "width")
+    `free`: a batch may start now. `opens_us`: from when on one may be sent, 0 where it would start at once.
+    `doubt_us`: when a batch that is out will be suspected, or given up. All three follow from what runs, and
+    are asked for far more often than that changes.
+    """
 
-    def __init__(self, name: str, width: int = 1) -> None:
+    __slots__ = (
+        "_dues_us",
+        "_staged",
+        "_stall_us",
+        "doubt_us",
+        "free",
+        "free_since_us",
+        "holds",
+        "name",
+        "opens_us",
+        "queues",
+        "running",
+        "suspect",
+        "width",
+    )  # fmt: skip
+
+    def __init__(self, name: str, stall_us: int) -> None:
         self.name = name
-        self.width = width
+        self.width = 1
+        self._stall_us = stall_us
         self.holds = 0  # measurements that have the slice to themselves
         self.suspect = False  # a batch is out for longer than it should be: not planned on
         self.free_since_us = 0
         self.queues: dict[str, SliceQueue] = {}
         self.running: dict[int, RunBatch] = {}
-
-    @property
-    def free(self) -> bool:
-        """Whether a batch may start now."""
-        return self.holds == 0 and len(self.running) < self.width
+        self._staged: RunBatch | None = None  # it was sent ahead and has not started
+        self._changed()
 
     @property
     def started(self) -> list[RunBatch]:
         """The batches that run: all but one that was sent ahead."""
-        return list(self.running.values())[: self.width]
+        return [batch for batch in self.running.values() if batch is not self._staged]
 
-    @property
-    def opens_us(self) -> int:
-        """From when on a batch may be sent here: 0 where it would start at once."""
-        if self.holds:
-            return NEVER_US
-        if len(self.running) < self.width:
-            return 0
-        if len(self.running) > 1 or self.suspect:
-            return NEVER_US
-        (batch,) = self.running.values()
-        if not batch.lead_us:
-            return NEVER_US
-        return batch.started_us + int(batch.typical_us - batch.lead_us)
+    def fit(self) -> None:
+        """Replicas came or went."""
+        replicas = (replica for here in self.queues.values() for replica in here.replicas.values())
+        self.width = max((replica.streams for replica in replicas), default=1)
+        self._changed()
+
+    def hold(self) -> None:
+        """A measurement takes the slice."""
+        self.holds += 1
+        self._changed()
+
+    def release(self, now_us: int) -> None:
+        """The measurement is over."""
+        self.holds -= 1
+        self.free_since_us = now_us
+        self._changed()
+
+    def begin(self, batch: RunBatch) -> None:
+        """A batch is sent here."""
+        self.running[batch.id] = batch
+        if batch.staged:
+            self._staged = batch
+        self._changed()
+
+    def settle(self, batch_id: int, now_us: int) -> RunBatch:
+        """A batch is back: it makes room, or starts the one sent ahead, and clears the slice of suspicion,
+        unless another is as late."""
+        batch = self.running.pop(batch_id)
+        self.free_since_us = now_us
+        if self._staged is not None:
+            self._staged.started_us = now_us
+            self._staged = None
+        self.suspect = self.suspect and any(now_us >= _suspect_us(late) for late in self.running.values())
+        self._changed()
+        return batch
 
     def starts_us(self, now_us: int) -> int:
         """When a batch that is sent now is expected to start."""
         if len(self.running) < self.width:
             return now_us
-        batch = next(iter(self.running.values()))
-        return max(now_us, batch.started_us + int(batch.typical_us))
+        return max(now_us, min([batch.started_us + int(batch.typical_us) for batch in self.started]))
 
     def free_us(self, now_us: int) -> int:
         """When one more batch may start here, as far as can be told."""
-        if len(self.running) < self.width:
+        if len(self.running) < self.width and not self.suspect:
             return now_us
-        first, *staged = self.running.values()
-        end_us = free_us(first.started_us, first.typical_us, now_us)
-        return end_us + sum(int(batch.typical_us) for batch in staged)
-
-    def settle(self, batch_id: int, now_us: int) -> RunBatch:
-        """A batch is back: it frees the slice, or starts the one sent ahead, and clears it of suspicion."""
-        batch = self.running.pop(batch_id)
-        self.free_since_us = now_us
-        for ahead in self.running.values():
-            ahead.started_us = now_us
-        self.suspect = False
-        return batch
-
-    def next_doubt_us(self, stall_us: int) -> Iterable[int]:
-        """When batches that are out will be suspected (until they are), and given up."""
-        for batch in self.started:
-            if not self.suspect:
-                yield _suspect_us(batch)
-            yield _stall_us(batch, stall_us)
+        ahead_us = 0 if self._staged is None else int(self._staged.typical_us)
+        return min([believed_us(due_us, now_us) for due_us in self._dues_us]) + ahead_us
 
     def suspected(self, now_us: int) -> str:
         """What has just become suspicious here: said once a suspicion."""
         for batch in self.started:
             if not self.suspect and now_us >= _suspect_us(batch):
                 self.suspect = True
+                self._changed()
                 late_us = now_us - batch.started_us
                 return (
                     f"a {batch.model} batch of {batch.rows} rows is out for {late_us / 1000:.0f} ms, "
@@ -220,18 +315,41 @@ class Slice:
                 )
         return ""
 
-    def stalled(self, now_us: int, stall_us: int) -> str:
+    def stalled(self, now_us: int) -> str:
         """What is later here than any batch may be; said once, again only after as long a time."""
         for batch in self.started:
-            if now_us >= _stall_us(batch, stall_us):
+            if now_us >= self._given_up_us(batch):
                 batch.warned_us = now_us
-                return f"a {batch.model} batch of {batch.rows} rows was late by over {stall_us / 1e6:g} s"
+                self._changed()
+                late_s = self._stall_us / 1e6
+                return f"a {batch.model} batch of {batch.rows} rows was late by over {late_s:g} s"
         return ""
+
+    def _changed(self) -> None:
+        running = self.running
+        self.free = self.holds == 0 and len(running) < self.width and not self.suspect
+        self.opens_us, self.doubt_us = 0, NEVER_US
+        if running:
+            started = self.started
+            self._dues_us = [batch.started_us + ceil(batch.typical_us) for batch in started]
+            self.doubt_us = min(map(self._given_up_us, started))
+            if not self.suspect:
+                self.doubt_us = min(self.doubt_us, *map(_suspect_us, started))
+        if self.holds or self.suspect or len(running) > 1:
+            self.opens_us = 0 if self.free else NEVER_US
+        elif not self.free:
+            (batch,) = running.values()
+            lead_us = batch.lead_us
+            self.opens_us = batch.started_us + int(batch.typical_us - lead_us) if lead_us else NEVER_US
+
+    def _given_up_us(self, batch: RunBatch) -> int:
+        return max(batch.started_us + int(batch.predicted_us), batch.warned_us) + self._stall_us
+
+
+def steady(slices: "Iterable[Slice]") -> int:
+    """Batches that the slices which can be counted on compute at once."""
+    return sum([live.width for live in slices if not live.suspect])
 
 
 def _suspect_us(batch: RunBatch) -> int:
     return suspect_us(batch.started_us, batch.predicted_us)
-
-
-def _stall_us(batch: RunBatch, stall_us: int) -> int:
-    return max(batch.started_us + int(batch.predicted_us), batch.warned_us) + stall_us

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from loadtests import openloop
-from loadtests.arrivals import Step, draw
 from loadtests.dispatch import Dispatcher, Load
 from loadtests.dispatch import Server as Address
 from loadtests.gateway import free_ports
 from loadtests.pace import FineAlarm
 from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, REFUSED, UNREADABLE, Record
 from loadtests.report import Promise, outcome_name, summarise
+from serving.simulation.patterns import Step, draw
 from tests.loadtests.server import SLOW_S, request, serving
 
 EXPECTED = {

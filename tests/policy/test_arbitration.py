@@ -98,3 +98,27 @@ def test_batches_started_at_their_latest_starts_all_end_in_time_and_never_overla
 def test_a_long_batch_of_a_later_deadline_goes_before_a_short_one_that_could_still_wait() -> None:
     long, short = Choice(latest_start_us=100 - 90), Choice(latest_start_us=50 - 5)
     assert decide([short, long], 1, NOW_US)[0] == 1
+
+
+ruled = st.lists(
+    st.builds(
+        lambda choice, rule, rank: replace(choice, rule=rule, rank=rank),
+        choices.map(lambda several: several[0]),
+        st.sampled_from(["turns", "turns", "turns", "", "shares"]),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(ruled)
+def test_where_all_that_are_ready_follow_one_rule_the_least_rank_goes_first_else_the_least_latest_start(
+    several: list[Choice],
+) -> None:
+    ready = [replace(choice, patient=False) for choice in several]
+    index, _ = decide(ready, 1, NOW_US)
+    if len({choice.rule for choice in ready}) == 1 and ready[0].rule:
+        assert index == min(range(len(ready)), key=lambda i: (ready[i].rank, i))
+    else:
+        assert index == min(range(len(ready)), key=lambda i: (ready[i].latest_start_us, i))

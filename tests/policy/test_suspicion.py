@@ -5,7 +5,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.suspicion import LAG_SHARE, LAG_US, free_us, suspect_us
+from serving.policy.suspicion import LAG_SHARE, LAG_US, believed_us, suspect_us
 
 instants = st.integers(0, 200_000)
 latencies = st.floats(0, 300_000)
@@ -24,7 +24,7 @@ def test_a_batch_is_expected_when_predicted_and_then_after_as_long_again_as_it_i
     started_us: int, predicted_us: float, gone_us: int
 ) -> None:
     now_us, due_us = started_us + gone_us, started_us + ceil(predicted_us)
-    expected_us = free_us(started_us, predicted_us, now_us)
+    expected_us = believed_us(due_us, now_us)
     assert expected_us >= now_us
     assert expected_us == (due_us if now_us < due_us else 2 * now_us - due_us)
 
@@ -33,7 +33,6 @@ def test_a_batch_is_expected_when_predicted_and_then_after_as_long_again_as_it_i
 def test_the_longer_it_is_out_the_later_it_is_expected(
     started_us: int, predicted_us: float, gone_us: int, more_us: int
 ) -> None:
-    sooner, later = (
-        free_us(started_us, predicted_us, started_us + us) for us in (gone_us, gone_us + more_us)
-    )
+    due_us = started_us + ceil(predicted_us)
+    sooner, later = (believed_us(due_us, started_us + us) for us in (gone_us, gone_us + more_us))
     assert sooner <= later

@@ -45,23 +45,24 @@ class LaneSeen:
 
 @dataclass(frozen=True)
 class ReplicaSeen:
-    """Batches of up to `limits[size]` rows; a row takes `row_us` of any size."""
+    """Batches of up to `limits[size]` rows; b rows take `row_us` * b + `base_us`, of any size."""
 
     limits: Mapping[int, int]
     row_us: float = 1.0
+    base_us: float = 0.0
 
     def rows_max(self, size: int) -> int:
         return self.limits[size]
 
     def predict_us(self, rows: int, size: int) -> float:
-        return self.row_us * rows
+        return self.row_us * rows + self.base_us
 
     def typical_us(self, rows: int, size: int) -> float:
-        return self.row_us * rows
+        return self.predict_us(rows, size)
 
     def rows_in(self, budget_us: float, size: int) -> int:
-        fitting = [rows for rows in range(1, self.limits[size] + 1) if self.row_us * rows <= budget_us]
-        return max(fitting, default=0)
+        measured = range(1, self.limits[size] + 1)
+        return max((rows for rows in measured if self.predict_us(rows, size) <= budget_us), default=0)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class QueueSeen:
 
     slices: int = 1
     slice: str = ""
+    running_rows: int = 0
     lateness_us: float | None = None
     neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
 

@@ -33,6 +33,7 @@ profiles = st.builds(
     points=st.lists(points(), min_size=1, max_size=5, unique_by=lambda p: (p.size, p.rows)).map(tuple),
     load_us=st.integers(0, 1 << 40),
     memory_bytes=st.integers(0, 1 << 40),
+    streams=st.integers(1, 128),
 )
 PROFILE = Profile(*IDENTITY, (Point(0, 1, 1.5, 2.0, 3), Point(0, 8, 9.0, 12.5, 3)), 100, 1 << 20)
 
@@ -62,7 +63,7 @@ def commit(profile: Profile, folder: Path) -> Path:
 def without_source(profile: Profile | None) -> tuple[object, ...]:
     assert profile is not None
     return (profile.model, profile.variant, profile.device_kind, profile.points, profile.load_us,
-            profile.memory_bytes)  # fmt: skip
+            profile.memory_bytes, profile.streams)  # fmt: skip
 
 
 def test_two_slices_of_one_kind_may_store_the_same_variant_at_once(tmp_path: Path) -> None:
@@ -137,6 +138,26 @@ def test_a_profile_in_the_wrong_place_is_refused(identity: tuple[str, str, str])
         parse(CONTENT, identity, "here")
 
 
+def test_a_profile_says_how_many_batches_ran_at_once_one_where_it_does_not() -> None:
+    assert parse(CONTENT, IDENTITY, "here").streams == 1
+    assert parse(json.dumps(DOCUMENT | {"streams": 4}).encode(), IDENTITY, "here").streams == 4
+
+
+@pytest.mark.parametrize(
+    ("streams", "fault"),
+    [
+        (0, "streams must be at least 1"),
+        (-1, "impossible streams"),
+        (10**6, "impossible streams"),
+        ("2", "streams must be a whole number, not '2'"),
+        (1.5, "streams must be a whole number, not 1.5"),
+    ],
+)
+def test_streams_that_cannot_be_are_named(streams: object, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        parse(json.dumps(DOCUMENT | {"streams": streams}).encode(), IDENTITY, "here")
+
+
 def accept_or_name(content: bytes) -> None:
     """Parse a damaged file: a usable profile, or ValueError; nothing else, and no endless work later."""
     try:
@@ -171,7 +192,7 @@ huge = st.sampled_from([10**400, -(10**400), 10**30, 10**12, float("inf"), float
 documents: st.SearchStrategy[Any] = st.recursive(
     scalars | huge, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)
 )
-FIELDS = ("schema", "model", "points", "load_us", "memory_bytes")
+FIELDS = ("schema", "model", "points", "load_us", "memory_bytes", "streams")
 
 
 @given(st.sampled_from(FIELDS), documents, st.booleans())
@@ -181,7 +202,7 @@ FIELDS = ("schema", "model", "points", "load_us", "memory_bytes")
 def test_every_wrong_field_is_named(field: str, value: object, missing: bool) -> None:
     document = DOCUMENT | {field: value}
     if missing:
-        del document[field]
+        document.pop(field, None)
     accept_or_name(json.dumps(document).encode())
 
 

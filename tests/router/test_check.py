@@ -36,6 +36,11 @@ def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
     assert str(found) == "\n".join(found.plan)
 
 
+def test_a_recording_is_a_line_of_the_plan(tmp_path: Path) -> None:
+    found = report(tmp_path, "models:\n", "recording: {files: 3, file_mb: 0.5}\nmodels:\n")
+    assert found.plan[-1] == f"recording: arrivals to {tmp_path}/recordings, at most 3 files of 0.5 MB"
+
+
 def test_an_slo_below_the_measured_latency_is_an_error_with_both_figures(tmp_path: Path) -> None:
     found = report(tmp_path, "- path: models/minilm", "- {path: models/minilm, slo_ms: 2.7}")
     (error,) = found.errors

@@ -214,12 +214,14 @@ def test_names_with_quotes_and_backslashes_stay_valid_text() -> None:
 
 def test_gauges_are_read_at_the_scrape() -> None:
     telemetry = new()
-    telemetry.read_present = lambda: Present(5, 3, {"a": (7, 2)}, {("a", "ready"): 2})
+    telemetry.read_present = lambda: Present(5, 3, {"a": (7, 2)}, {("a", "ready"): 2}, (40, 4))
     exported = samples(telemetry)
     assert exported[key("penstock_open_requests")] == 3
     assert exported[key("penstock_queue_rows", model="a")] == 7
     assert exported[key("penstock_queue_requests", model="a")] == 2
     assert exported[key("penstock_replicas", model="a", state="ready")] == 2
+    assert exported[key("penstock_recorded_requests_total")] == 40
+    assert exported[key("penstock_recording_dropped_total")] == 4
     telemetry.read_present = Present
     assert key("penstock_replicas", model="a", state="ready") not in samples(telemetry)
 

@@ -134,6 +134,9 @@ def sums(reply: Reply) -> np.ndarray:
     return np.frombuffer(tensor.data, np.int32).reshape(tensor.shape)
 
 
+SHEDDING = ("slo", "nexus", "clockwork", "window_drop", "symphony", "shepherd")
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path: Path, policy: str) -> None:
     async with house(tmp_path, batching=BatchingSpec(policy)) as here:
@@ -141,11 +144,12 @@ async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path:
         futures = [here.submit(here.add(rows, seed=1000 * n))[1] for n, rows in enumerate(sizes)]
         replies = await asyncio.gather(*futures)
         for number, (rows, reply) in enumerate(zip(sizes, replies, strict=True)):
-            if policy == "slo" and reply.outcome is DEADLINE_UNMET:
+            if policy in SHEDDING and reply.outcome is DEADLINE_UNMET:
                 continue  # a flood like this is more than 25 ms allow
             assert reply.outcome is COMPLETED
             expected = 2 * (np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + 1000 * number)
             np.testing.assert_array_equal(sums(reply), expected)
+        assert any(reply.outcome is COMPLETED for reply in replies)
         assert max(here.tally.batches) <= 8
         if policy == "static":
             assert max(here.tally.batches) == 8

@@ -4,7 +4,7 @@ Rows are followed one by one: each waits, is in exactly one batch in flight, or 
 is said exactly for the policy `static`; of the others what must hold of any policy.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from math import ceil
 
 from serving.policy.latency import TRY_US
@@ -15,6 +15,9 @@ from serving.scheduler.scheduler import RETRIES
 from serving.scheduler.slices import Replica
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import DRAINING, NEVER_US, NO_REPLICA, QUEUE_FULL, Outcome
+
+SERVES_LATE = ("static", "aimd", "nanily", "mark", "slab", "dybatch", "ebird")
+"""Policies that give nothing up (nanily only in its mode `shed`)."""
 
 WAITING, LOST, COMPUTED = 0, -1, -2  # else the id of the batch that a row is in
 
@@ -124,6 +127,17 @@ class Rules:
     def policy(self, model: str) -> str:
         return self.models[model].batching.policy
 
+    def sheds(self, model: str) -> bool:
+        """Whether its policy gives up what waits; those that do not serve it late."""
+        batching = self.models[model].batching
+        return batching.policy not in SERVES_LATE or batching.mode == "shed"
+
+    def serves_late(self, model: str) -> bool:
+        return not self.sheds(model)
+
+    def is_static(self, model: str) -> bool:
+        return self.policy(model) == "static"
+
     # what waits
 
     def lane_key(self, piece: Piece) -> Hashable:
@@ -141,8 +155,8 @@ class Rules:
             lane.sort(key=lambda p: (p.deadline_us, p.request.id, p.first_row))
         return lanes
 
-    def lanes_of(self, site: Site, *policies: str) -> list[list[Piece]]:
-        """The lanes that the site could take a batch from, of models with one of these policies.
+    def lanes_of(self, site: Site, asked: Callable[[str], bool]) -> list[list[Piece]]:
+        """The lanes that the site could take a batch from, of the models that are `asked` for.
 
         One that runs a batch takes nothing ahead while a free slice of the model lets it wait.
         """
@@ -150,7 +164,7 @@ class Rules:
             lane
             for lane in self.waiting().values()
             for request in (lane[0].request,)
-            if site.variant_for(request) is not None and self.policy(request.model) in policies
+            if site.variant_for(request) is not None and asked(request.model)
             if not site.running or not self.waits_elsewhere(request.model)
         ]
 
@@ -167,11 +181,12 @@ class Rules:
         return min(site.replica_for(request).rows_max(request.size), size or 1 << 30)
 
     def delayed_us(self, lane: Sequence[Piece]) -> int:
-        """Until when a lane of static or aimd may wait for more rows."""
+        """Until when a lane may wait for more rows, of a policy that gives nothing up."""
         if self.closed(lane):
             return 0
         oldest_us = min(piece.request.arrived_us for piece in lane)
-        return oldest_us + self.models[lane[0].request.model].batching.delay_us
+        model = self.models[lane[0].request.model]
+        return oldest_us + (model.slo_us if model.batching.policy == "mark" else model.batching.delay_us)
 
     def due_us(self, site: Site, lane: Sequence[Piece]) -> int:
         """When a batch of static must go."""
@@ -197,15 +212,15 @@ class Rules:
             if not site.suspect:
                 yield site.suspect_us()
             if site.opens_us() == 0:
-                yield from (self.due_us(site, lane) for lane in self.lanes_of(site, "static"))
-                yield from (self.delayed_us(lane) for lane in self.lanes_of(site, "aimd"))
-                yield from (lane[0].deadline_us for lane in self.lanes_of(site, "slo"))
+                yield from (self.due_us(site, lane) for lane in self.lanes_of(site, self.is_static))
+                yield from (self.delayed_us(lane) for lane in self.lanes_of(site, self.serves_late))
+                yield from (lane[0].deadline_us for lane in self.lanes_of(site, self.sheds))
             elif site.opens_us() > now_us and any(
                 site.serves(case.request.model) for case in self.open.values() if case.waits
             ):
                 yield site.opens_us()
             if site.suspect:  # what is late and still there is kept to try
-                lanes = self.lanes_of(site, "slo")
+                lanes = self.lanes_of(site, self.sheds)
                 yield from (p.deadline_us for lane in lanes for p in lane if p.deadline_us > now_us)
 
     # who ends
@@ -259,7 +274,8 @@ class Rules:
             for other in self.sites.values()
             if other.variant_for(request) is not None and (other is site or not other.suspect)
         ]
-        if lane[0].deadline_us >= now_us + min(least_us):
+        own = self.policy(request.model) == "clockwork"  # its estimate may be lower
+        if lane[0].deadline_us >= now_us + (0 if own else min(least_us)):
             return True
         in_doubt = now_us - self.heard_us[request.model] >= TRY_US
         return in_doubt and len({piece.request for piece in lane}) == 1

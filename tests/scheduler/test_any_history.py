@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from serving.policy.batching.catalogue import POLICIES
 from serving.profile.curve import Latency, Point, Profile
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Replica
@@ -46,20 +47,19 @@ models = st.sampled_from((*MODELS, "m"))
 slices = st.sampled_from(SLICES)
 variants = st.sampled_from(VARIANTS)
 tenants = st.sampled_from([DEFAULT_TENANT, DEFAULT_TENANT, *(tenant.name for tenant in TENANTS)])
-policies = st.sampled_from(
-    [
-        ("static",) * 3,
-        ("static", "slo", "aimd"),
-        ("slo",) * 3,
-        ("aimd", "static", "slo"),
-        ("slo", "static", "slo"),
-    ]
+KINDS = [(name, mode) for name, entry in POLICIES.items() for mode in entry.modes or ("",)]
+SLO, STATIC, AIMD = ("slo", "latency"), ("static", ""), ("aimd", "")
+kinds = st.sampled_from(KINDS)
+policies = (
+    st.sampled_from([(SLO,) * 3, (STATIC,) * 3, (STATIC, SLO, AIMD), (SLO, STATIC, SLO)])
+    | kinds.map(lambda kind: (kind,) * 3)
+    | st.tuples(kinds, kinds, kinds)
 )
 sorts = st.tuples(
     st.sampled_from([8, 4, 8, 2, 8, 4, 8, 1]),  # the largest batch
     st.sampled_from([30, 15, 30, 9, 20, 30, 4]),  # the SLO
-    st.sampled_from([None, 6, None, 3, None, 2, None]),  # the size of static and aimd
-    st.just(0) | st.integers(1, 9),  # and their delay
+    st.sampled_from([None, 6, None, 3, None, 2, None]),  # the size of a policy that takes one
+    st.just(0) | st.integers(1, 9),  # and the delay
 )
 steps = st.lists(st.sampled_from([0.0, 0.4, 1.0, 2.0, 5.0]), min_size=4, max_size=4)
 latencies = st.tuples(steps, steps)
@@ -89,6 +89,19 @@ calls = st.builds(
 )
 
 
+def knobs(kind: tuple[str, str], size: int | None, delay_us: int, guard_us: int) -> BatchingSpec:
+    """A policy with those of the knobs that it takes."""
+    policy, mode = kind
+    keys = POLICIES[policy].keys
+    return BatchingSpec(
+        policy,
+        size=size if "size" in keys else None,
+        delay_us=delay_us if "delay_ms" in keys else 0,
+        guard_us=guard_us,
+        mode=mode,
+    )
+
+
 class History(RuleBasedStateMachine):
     """Time passes before each event: often none, sometimes past what is due."""
 
@@ -104,22 +117,15 @@ class History(RuleBasedStateMachine):
     def begin(
         self,
         grain_us: int,
-        policies: Sequence[str],
+        policies: Sequence[tuple[str, str]],
         sorts: Sequence[tuple[int, int, int | None, int]],
         bounds: tuple[int, int, int],
         up: list[tuple[str, str, str]],
     ) -> None:
         self.grain_us = grain_us
         models = [
-            served_model(
-                name,
-                batch_max,
-                slo * grain_us,
-                BatchingSpec(
-                    policy, size if policy != "slo" else None, delay * grain_us, guard_us=grain_us // 2
-                ),
-            )
-            for name, policy, (batch_max, slo, size, delay) in zip(MODELS, policies, sorts, strict=True)
+            served_model(name, batch_max, slo * grain_us, knobs(kind, size, delay * grain_us, grain_us // 2))
+            for name, kind, (batch_max, slo, size, delay) in zip(MODELS, policies, sorts, strict=True)
         ]
         queue_rows, queue_requests, stall = bounds
         limits = Limits(queue_rows=queue_rows, queue_requests=queue_requests, stall_us=stall * grain_us)

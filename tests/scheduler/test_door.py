@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.virtual_time import Arrival, Run, World
 from serving.policy.admission import Demand, allot
 from serving.policy.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.door import RESTART_US, RETRY_US_MIN
 from serving.scheduler.models import Flow
 from serving.scheduler.scheduler import Scheduler
+from serving.simulation.arrivals import Arrival
+from serving.simulation.world import Run, World
 from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
 from serving.vocabulary import (
     COMPLETED,
@@ -25,7 +26,7 @@ from serving.vocabulary import (
     QUOTA,
     Outcome,
 )
-from tests.scheduler.values import (
+from tests.scheduler.values import (  # fmt: skip
     only,
     outcomes,
     replica_of,
@@ -37,8 +38,7 @@ from tests.scheduler.values import (
 
 SLO = BatchingSpec("slo", guard_us=0)
 STATIC = BatchingSpec("static")
-NAMES = ("m", "n", "o", "p")
-SLICES = ("s", "t", "u", "v")
+NAMES, SLICES = ("m", "n", "o", "p"), ("s", "t", "u", "v")
 homes = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(SLICES)), max_size=8)
 
 

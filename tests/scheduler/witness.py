@@ -195,7 +195,7 @@ class Witness(Rules):
             allowed = {
                 DEADLINE_QUEUED: expired and case.waits,
                 DEADLINE_RUNNING: expired and not case.waits,
-                DEADLINE_UNMET: queued and self.policy(case.request.model) == "slo",
+                DEADLINE_UNMET: queued and self.sheds(case.request.model),
             }
             cause = causes.get(answer.outcome)
             assert allowed.get(answer.outcome) or (cause is not None and cause(case)), answer.outcome
@@ -230,9 +230,9 @@ class Witness(Rules):
         assert batch.typical_us == replica.typical_us(batch.rows, batch.size)
         if pieces:
             lane = self.waiting()[self.lane_key(pieces[0])]
-            rule = self._out_of_turn if self.policy(batch.model) == "slo" else self._in_turn
+            rule = self._out_of_turn if self.sheds(batch.model) else self._in_turn
             rule(pieces, lane)
-            if self.policy(batch.model) == "static":
+            if self.is_static(batch.model):
                 self._due_and_full(site, batch.rows, lane, start_us)
         self.batch_ids.add(batch.id)
         site.start(batch, now_us)
@@ -257,7 +257,7 @@ class Witness(Rules):
                 assert taken > self.rows_max(site, piece.request), "a piece that fits was left behind"
                 break
         assert self.due_us(site, lane) <= start_us
-        due = [one for one in self.lanes_of(site, "static") if self.due_us(site, one) <= start_us]
+        due = [one for one in self.lanes_of(site, self.is_static) if self.due_us(site, one) <= start_us]
         assert self.latest_start_us(site, lane) == min(self.latest_start_us(site, one) for one in due)
 
     def _finish(self, batch_id: int, place: int, now_us: int) -> tuple[Site, RunBatch]:
@@ -310,8 +310,8 @@ class Witness(Rules):
         for site in self.sites.values():
             if site.opens_us() == 0:  # ahead of an end, only what cannot grow is sent
                 start_us = site.starts_us(now_us)
-                assert all(self.due_us(site, lane) > start_us for lane in self.lanes_of(site, "static"))
-                assert all(self.delayed_us(lane) > start_us for lane in self.lanes_of(site, "aimd"))
-                assert all(lane[0].deadline_us > start_us for lane in self.lanes_of(site, "slo"))
+                assert all(self.due_us(site, lane) > start_us for lane in self.lanes_of(site, self.is_static))
+                assert all(self.delayed_us(lane) > start_us for lane in self.lanes_of(site, self.serves_late))
+                assert all(lane[0].deadline_us > start_us for lane in self.lanes_of(site, self.sheds))
             if site.suspect:
-                assert all(self.tried(site, lane, now_us) for lane in self.lanes_of(site, "slo"))
+                assert all(self.tried(site, lane, now_us) for lane in self.lanes_of(site, self.sheds))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.virtual_time import World, good_share
+from serving.simulation.world import World, good_share
 from serving.specs import BatchingSpec
 from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, SETTLE_US, TOLERATED_BAD, WORLDS
 

@@ -1,23 +1,126 @@
-"""Batching policies by the name that `penstock.yaml` uses (`batching: {policy: ...}`)."""
+"""Batching policies by name (`batching: {policy: ...}` in `penstock.yaml`). Nothing else lists them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from serving.policy.batching.aimd import Aimd
+from serving.policy.batching.clockwork import GUARD_US, Clockwork
+from serving.policy.batching.dybatch import DyBatch
+from serving.policy.batching.ebird import Ebird
+from serving.policy.batching.mark import Mark
+from serving.policy.batching.nanily import Nanily
+from serving.policy.batching.nexus import Nexus
 from serving.policy.batching.seam import BatchingPolicy
+from serving.policy.batching.shepherd import Shepherd
+from serving.policy.batching.slab import Slab
 from serving.policy.batching.slo import Slo
 from serving.policy.batching.static import Static
+from serving.policy.batching.symphony import BETA_LAMBDA, FRONTRUN, LATEST, Symphony
+from serving.policy.batching.window_drop import WindowDrop
 from serving.specs import BatchingSpec
 
-POLICIES: Mapping[str, Callable[[BatchingSpec, int], BatchingPolicy]] = MappingProxyType(
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A policy's creation from (its settings with `mode` filled in, the SLO in microseconds), the `keys` of
+    `batching:` that mean something to it beside `policy`, and its `modes`, the first by default."""
+
+    create: Callable[[BatchingSpec, int], BatchingPolicy]
+    keys: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.modes) != ("mode" in self.keys):
+            raise ValueError(f"modes {self.modes} go with a key `mode`, and only with it; got {self.keys}")
+
+
+LATENESS_US = 1000
+"""The guard of a policy that waits: asyncio's timers come as late."""
+
+
+def _guard_us(spec: BatchingSpec, otherwise_us: int) -> int:
+    return otherwise_us if spec.guard_us is None else spec.guard_us
+
+
+def _slo(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:
+    return Slo(slo_us, _guard_us(spec, LATENESS_US), spec.mode == "consolidate", spec.admission)
+
+
+def _static(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it knows no SLO
+    return Static(spec.size, spec.delay_us)
+
+
+def _aimd(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:
+    return Aimd(slo_us, spec.size, spec.delay_us)
+
+
+def _nanily(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it goes by deadlines
+    return Nanily(spec.mode == "shed")
+
+
+def _nexus(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:
+    return Nexus(slo_us, spec.mode == "sliding")
+
+
+def _window(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it has no knobs
+    return WindowDrop(slo_us)
+
+
+def _clockwork(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it goes by deadlines
+    return Clockwork(_guard_us(spec, GUARD_US), spec.mode == "pass_heads")
+
+
+def _symphony(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:
+    return Symphony(slo_us, _guard_us(spec, LATENESS_US), spec.mode)
+
+
+def _mark(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it tunes its own knobs
+    return Mark(slo_us)
+
+
+def _slab(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it learns its batch
+    return Slab(slo_us)
+
+
+def _shepherd(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  deadlines say it all
+    return Shepherd()
+
+
+def _dybatch(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it knows no SLO
+    return DyBatch(spec.weight)
+
+
+def _ebird(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it knows no SLO
+    return Ebird(spec.size)
+
+
+POLICIES: Mapping[str, Entry] = MappingProxyType(
     {
-        "static": lambda spec, _slo_us: Static(spec.size, spec.delay_us),
-        "slo": lambda spec, slo_us: Slo(slo_us, spec.guard_us, spec.mode == "consolidate", spec.admission),
-        "aimd": lambda spec, slo_us: Aimd(slo_us, spec.size, spec.delay_us),
+        "slo": Entry(_slo, ("mode", "admission"), ("latency", "consolidate")),
+        "static": Entry(_static, ("size", "delay_ms")),
+        "aimd": Entry(_aimd, ("size", "delay_ms")),
+        "nanily": Entry(_nanily, ("mode",), ("literal", "shed")),
+        "nexus": Entry(_nexus, ("mode",), ("sliding", "earliest_first")),
+        "window_drop": Entry(_window),
+        "clockwork": Entry(_clockwork, ("mode",), ("pass_heads", "keep_heads")),
+        "symphony": Entry(_symphony, ("mode",), (FRONTRUN, LATEST, BETA_LAMBDA)),
+        "mark": Entry(_mark),
+        "slab": Entry(_slab),
+        "shepherd": Entry(_shepherd),
+        "dybatch": Entry(_dybatch, ("weight",)),
+        "ebird": Entry(_ebird, ("size",)),
     }
 )
 
 
 def create_policy(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:
-    """A fresh policy with its own state; KeyError for a name not in POLICIES."""
-    return POLICIES[spec.policy](spec, slo_us)
+    """A fresh policy with its own state. KeyError for a name not in POLICIES, ValueError for a mode that the
+    policy does not have."""
+    entry = POLICIES[spec.policy]
+    if not spec.mode and entry.modes:
+        spec = replace(spec, mode=entry.modes[0])
+    elif spec.mode and spec.mode not in entry.modes:
+        known = " or ".join(entry.modes) or "none: it has no modes"
+        raise ValueError(f"policy {spec.policy} has no mode {spec.mode!r}; expected {known}")
+    return entry.create(spec, slo_us)

@@ -12,7 +12,7 @@ from serving.policy.batching.seam import (
     resident,
     take_prefix,
 )
-from serving.vocabulary import NEVER_US
+from serving.policy.batching.urgency import most_urgent
 
 RowsWorth = Callable[[str, ReplicaView, int], int]
 """(variant, its replica, size bucket) -> the rows that are worth a batch without further waiting."""
@@ -20,27 +20,31 @@ RowsWorth = Callable[[str, ReplicaView, int], int]
 
 def choose_due(view: QueueView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:
     """Of the lanes that are due, the one whose batch must start soonest; else when the first will be."""
-    best, wake_us = WAIT, NEVER_US
-    for lane in view.lanes:
-        choice = _consider(view, lane, rows_worth, delay_us, now_us)
-        if choice.lane is None:
-            wake_us = min(wake_us, choice.wake_us)
-        elif best.lane is None or choice.latest_start_us < best.latest_start_us:
-            best = choice
-    return best if best.lane is not None or wake_us == NEVER_US else Choice(wake_us=wake_us)
+    return most_urgent(_consider(view, lane, rows_worth, delay_us, now_us) for lane in view.lanes)
 
 
-def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:
-    found = resident(view, lane)
-    if found is None:
-        return WAIT
-    variant, replica = found
-    rows_max = rows_worth(variant, replica, lane.size)
+def wait_or_run(
+    lane: LaneView, here: tuple[str, ReplicaView], rows_max: int, delay_us: int, now_us: int
+) -> Choice:
+    """The lane's batch of up to `rows_max` rows, `here` (a variant, its replica), if it is due; else when."""
     if lane.rows < rows_max and not lane.closed:
         due_us = lane.oldest_us + delay_us
         if now_us < due_us:
             return Choice(wake_us=due_us)
+    return run(lane, here, rows_max)
+
+
+def run(lane: LaneView, here: tuple[str, ReplicaView], rows_max: int) -> Choice:
+    """The lane's most urgent pieces, up to `rows_max` rows and at least one."""
+    variant, replica = here
     pieces = lane.pieces
     count, rows = take_prefix(pieces, rows_max)
     latest_us = pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
     return Choice(lane, pieces[:count], rows, variant, latest_us)
+
+
+def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:
+    here = resident(view, lane)
+    if here is None:
+        return WAIT
+    return wait_or_run(lane, here, rows_worth(*here, lane.size), delay_us, now_us)

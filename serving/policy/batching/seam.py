@@ -118,7 +118,13 @@ class QueueView(Protocol):
 
     @property
     def slices(self) -> int:
-        """Slices that hold this model and can be counted on, at least 1."""
+        """Slices that hold this model and can be counted on, each as often as batches run on it at once; at
+        least 1."""
+        ...
+
+    @property
+    def running_rows(self) -> int:
+        """Rows that run on this slice beside the batch that is asked for, of all models."""
         ...
 
     @property
@@ -152,6 +158,11 @@ class Choice:
     The pieces in `drop`, of the same lane, are given up for it. `lane` None: wait, and ask again at `wake_us`
     or when the queue changes. `patient`: the batch may also wait for more rows, until `wake_us` at most; how
     long is decided between all models of the slice, from `latency_us` and `grown_us`, that with one row more.
+
+    `sheltered`: some of it is (`PieceView.sheltered`). `rule`, `rank`: where all that want the slice follow
+    one rule (a paper's way to pick a model), the least rank goes first; else the least latest start.
+    `stays_us`: until then the choice is the same as long as nobody comes or goes and no batch of this replica
+    is back, so that it need not be asked for again.
     """
 
     lane: LaneView | None = None
@@ -164,6 +175,10 @@ class Choice:
     patient: bool = False
     latency_us: float = 0
     grown_us: float = 0
+    sheltered: bool = False
+    rule: str = ""
+    rank: float = 0
+    stays_us: int = 0
 
 
 WAIT = Choice()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
+from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
@@ -22,14 +23,13 @@ from serving.policy.batching.seam import (
     ReplicaView,
     resident,
 )
+from serving.policy.batching.targets import REVIEW_US, saving_us, target_rows
 from serving.policy.batching.window import window
-from serving.policy.latency import FAR_QUICKER, TRY_US
 from serving.policy.rates import QUIET, Rate
 from serving.vocabulary import NEVER_US
 
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
 MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7 ms was best in simulation
-REVIEW_US = 50_000  # how old the derived sizes may grow
 SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
 
@@ -68,7 +68,8 @@ class Slo:
     """
 
     __slots__ = (
-        "_admission", "_consolidate", "_derived", "_guard_us", "_heard_us", "_loads", "_rates", "_slo_us",
+        "_admission", "_consolidate", "_derived", "_doubt", "_guard_us", "_loads", "_rates", "_scales",
+        "_slacks", "_slo_us",
     )  # fmt: skip
 
     def __init__(self, slo_us: int, guard_us: int, consolidate: bool = False, admission: bool = True) -> None:
@@ -76,10 +77,12 @@ class Slo:
         self._guard_us = guard_us
         self._consolidate = consolidate
         self._admission = admission
-        self._heard_us = 0
+        self._doubt = Doubt()
         self._rates: dict[int, Rate] = {}  # by size bucket
         # Memos of pure functions, by slice:
         self._loads: dict[str, tuple[int, list[Load]]] = {}
+        self._scales: dict[str, tuple[int, float]] = {}
+        self._slacks: dict[str, tuple[int, list[tuple[int, float]]]] = {}
         self._derived: dict[tuple[int, str, int], tuple[int, Sizes]] = {}
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
@@ -91,21 +94,11 @@ class Slo:
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign of life, unless it shows that the estimate is far too high."""
-        if FAR_QUICKER * report.compute_us > report.typical_us:
-            self._heard_us = now_us
+        self._doubt.heard(report, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What typically would be late even alone; where in doubt, one piece is kept to try."""
-        found = []
-        for lane in view.lanes:
-            here = resident(view, lane)
-            if here is not None:
-                count = _expired(lane, here[1], now_us)
-                if count and count == len(lane.pieces) and self._doubtful(now_us):
-                    count -= 1
-                if count:
-                    found.append((lane, count))
-        return found
+        return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """The best batch of each lane; of them, the one whose latest start comes first, one that need not
@@ -114,10 +107,12 @@ class Slo:
         choices = [choice for choice in choices if choice.lane is not None]
         if not choices:
             return WAIT
+        if len(choices) == 1:
+            return choices[0]
         best = min(choices, key=lambda choice: (choice.patient, choice.latest_start_us))
-        if best.patient and len(choices) > 1:
-            return replace(best, wake_us=min(choice.wake_us for choice in choices))
-        return best
+        stays_us = min(choice.stays_us for choice in choices)
+        wake_us = min(choice.wake_us for choice in choices) if best.patient else best.wake_us
+        return replace(best, wake_us=wake_us, stays_us=stays_us)
 
     def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
         """At the present mix of size buckets."""
@@ -129,13 +124,13 @@ class Slo:
             replica = _any_replica(view)
             if replica is None:
                 return None
-            return Outlook(replica.typical_us(1, 0), self._doubtful(now_us))
+            return Outlook(replica.typical_us(1, 0), self._doubt.at(now_us))
         row_us = 0.0
         for load in loads:
             part = load.rate / admitted
-            target = self._target(load.replica, load.size, part * rate)
+            target = target_rows(load.replica, load.size, self._slo_us, part * rate)
             row_us += part * load.replica.typical_us(target, load.size) / target
-        return Outlook(row_us, self._doubtful(now_us))
+        return Outlook(row_us, self._doubt.at(now_us))
 
     def loads(self, view: QueueView, now_us: int) -> list[Load]:
         """The model's traffic by size bucket."""
@@ -147,7 +142,7 @@ class Slo:
         for size, counted in self._rates.items() if replica is not None else ():
             rate = counted.peak(now_us)
             if rate > QUIET and replica is not None:
-                loads.append(Load(rate, self._target(replica, size, rate), replica, size))
+                loads.append(Load(rate, target_rows(replica, size, self._slo_us, rate), replica, size))
         self._loads[view.slice] = (now_us, loads)
         return loads
 
@@ -155,9 +150,6 @@ class Slo:
         """How long this model, while it has traffic, can stand another's batch before its own."""
         alone = [load.replica.predict_us(1, load.size) for load in self.loads(view, now_us)]
         return self._slo_us - max(alone) if alone else inf
-
-    def _doubtful(self, now_us: int) -> bool:
-        return now_us - self._heard_us >= TRY_US
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)
@@ -171,10 +163,20 @@ class Slo:
         latency_us = replica.predict_us(rows, size)
         grown_us = replica.predict_us(rows + 1, size) if rows < sizes.target else latency_us
         until_us = 0 if lane.closed else self._patience(replica, size, rows, sizes)
-        due_us = min(piece.deadline_us for piece in pieces)
+        due_us = pieces[0].deadline_us
+        stays_us = latest_us = due_us - ceil(guard_us + latency_us)
+        if lane.sheltered:
+            due_us = min(piece.deadline_us for piece in pieces)
+            latest_us, stays_us = due_us - ceil(guard_us + latency_us), 0
+        elif drop or rows < min(sizes.sustaining, sizes.cap, lane.rows):
+            stays_us = 0  # as time passes, more are hopeless, or another window is the largest
+        patient = until_us > now_us
+        if patient:
+            stays_us = min(stays_us, until_us)
         return Choice(
-            lane, pieces, rows, variant, due_us - ceil(guard_us + latency_us), until_us,
-            drop=drop, latency_us=latency_us, grown_us=grown_us, patient=until_us > now_us,
+            lane, pieces, rows, variant, latest_us, until_us,
+            drop=drop, latency_us=latency_us, grown_us=grown_us, patient=patient,
+            sheltered=bool(lane.sheltered), stays_us=min(stays_us, now_us + REVIEW_US),
         )  # fmt: skip
 
     def _patience(self, replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> int:
@@ -188,7 +190,7 @@ class Slo:
             return 0
         if self._consolidate:
             return NEVER_US
-        beta_us = _saving(replica, size, rows, sizes.target)
+        beta_us = saving_us(replica, size, rows, sizes.target)
         if rows >= max(1, min(sizes.sustaining, beta_us * sizes.rate)):
             return 0
         return self._rates[size].last_us + int(LULL * beta_us / rows)
@@ -200,30 +202,30 @@ class Slo:
             return known[1]
         counted = self._rates.get(size)
         rate = counted.peak(now_us) if counted is not None else 0.0
-        target = self._target(replica, size, rate)
-        scale = self._scale(view, now_us)
-        sizes = Sizes(target, max(1, int(scale * target)), self._cap(view, replica, size, now_us), rate)
+        target = target_rows(replica, size, self._slo_us, rate)
+        first = next((policy for policy, _ in view.neighbours if isinstance(policy, Slo)), self)
+        scale = first.scale(view, now_us)
+        sizes = Sizes(
+            target, max(1, int(scale * target)), self._cap(first, view, replica, size, now_us), rate
+        )
         if len(self._derived) > 64:  # replicas come and go
             self._derived.clear()
         self._derived[key] = (now_us, sizes)
         return sizes
 
-    def _target(self, replica: ReplicaView, size: int, rate: float) -> int:
-        """The largest batch that its first row can wait for at `rate`: l(b) + b / rate <= SLO.
+    def scale(self, view: QueueView, now_us: int) -> float:
+        """The least share of their targets with which all models here carry their load; 1 in overload.
 
-        Symphony's estimator, l(b) (1 + 1/n) <= SLO with n = rate l(b) / b, comes to the same.
+        All models of a slice ask one of them for it.
         """
-        low, high = 1, replica.rows_max(size) if rate else 1
-        while low < high:
-            rows = (low + high + 1) // 2
-            if replica.predict_us(rows, size) + rows / rate <= self._slo_us:
-                low = rows
-            else:
-                high = rows - 1
-        return low
+        known = self._scales.get(view.slice)
+        if known is not None and now_us - known[0] < REVIEW_US:
+            return known[1]
+        scale = self._search_scale(view, now_us)
+        self._scales[view.slice] = (now_us, scale)
+        return scale
 
-    def _scale(self, view: QueueView, now_us: int) -> float:
-        """The least share of their targets with which all models here carry their load; 1 in overload."""
+    def _search_scale(self, view: QueueView, now_us: int) -> float:
         loads = [
             load
             for policy, queue in view.neighbours
@@ -239,35 +241,27 @@ class Slo:
             low, high = (low, middle) if _needs(loads, middle) <= room else (middle, high)
         return high
 
-    def _cap(self, view: QueueView, replica: ReplicaView, size: int, now_us: int) -> int:
+    def _cap(self, first: "Slo", view: QueueView, replica: ReplicaView, size: int, now_us: int) -> int:
         """The largest batch that leaves neighbours with tighter SLOs their slack."""
-        slacks = (
-            policy.slack_us(queue, now_us)
-            for policy, queue in view.neighbours
-            if isinstance(policy, Slo) and policy._slo_us < self._slo_us  # noqa: SLF001  its own kind
-        )
+        slacks = [slack_us for slo_us, slack_us in first.slacks(view, now_us) if slo_us < self._slo_us]
         budget_us = MIXED_SHARE * min(slacks, default=inf)
         return max(1, min(replica.rows_max(size), replica.rows_in(budget_us, size)))
+
+    def slacks(self, view: QueueView, now_us: int) -> list[tuple[int, float]]:
+        """The SLO of each model here that has traffic, and its `slack_us`. All ask one of them, as for the
+        scale."""
+        known = self._slacks.get(view.slice)
+        if known is not None and now_us - known[0] < REVIEW_US:
+            return known[1]
+        mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
+        slacks = [(policy._slo_us, policy.slack_us(queue, now_us)) for policy, queue in mine]  # noqa: SLF001
+        found = [(slo_us, slack_us) for slo_us, slack_us in slacks if slack_us < inf]
+        self._slacks[view.slice] = (now_us, found)
+        return found
 
 
 def _needs(loads: Iterable[Load], scale: float) -> float:
     return sum(load.need(scale) for load in loads)
-
-
-def _saving(replica: ReplicaView, size: int, rows: int, target: int) -> float:
-    """beta: the part of a batch's latency that does not grow with its rows, between `rows` and `target`."""
-    here_us = replica.typical_us(rows, size)
-    slope_us = (replica.typical_us(target, size) - here_us) / (target - rows)
-    return here_us - rows * slope_us
-
-
-def _expired(lane: LaneView, replica: ReplicaView, now_us: int) -> int:
-    count = 0
-    for piece in lane.pieces:
-        if piece.deadline_us >= now_us + replica.typical_us(piece.rows, lane.size):
-            break
-        count += 1
-    return count
 
 
 def _any_replica(view: QueueView) -> ReplicaView | None:

@@ -35,6 +35,24 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
     return pieces[best_skip : best_skip + count], pieces[:best_skip], rows
 
 
+def target_window(lane: LaneView, replica: ReplicaView, target: int, now_us: float) -> Window:
+    """Symphony's window for a batch that starts now: at least `target` rows, or where fewer can still be met
+    together as many as that; and more where its head's deadline allows.
+
+    (`IncrementalBatchPolicy` of its code: the longest suffix that can run as one batch bounds the target,
+    what stands before it and could meet that batch's finish rejoins it, and it then grows for free.)
+    """
+    together = 0
+    for piece in reversed(lane.pieces):
+        rows = together + piece.rows
+        if replica.rows_in(piece.deadline_us - now_us, lane.size) < rows:
+            break
+        together = rows
+        if together >= target:
+            break
+    return window(lane, replica, max(1, min(target, together)), replica.rows_max(lane.size), now_us)
+
+
 def _in_hope(lane: LaneView, replica: ReplicaView, cap: int, now_us: float) -> Window:
     """By the estimate nothing here can be met, and the slice would idle: run what typically is in time.
 

@@ -151,7 +151,7 @@ def test_limits_given_as_their_defaults_change_nothing(home: Path) -> None:
         ("variant: linear", "variant: liner", "unknown variant; got 'liner', expected linear or cnn"),
         ("size: 32", "size: 65", "12:38: models[0].batching.size: too large; got 65, expected at most the"),
         ("delay_ms: 2", "delay_ms: 40", "batching.delay_ms: too long; got 40, expected less than the"),
-        ("policy: static", "policy: statik", "unknown batching policy; got 'statik', expected static"),
+        ("policy: static", "policy: statik", "unknown batching policy; got 'statik', expected"),
         ("models/digits", "models/digit", "7:11: models[0].path: no such folder; got "),
         ("models/digits", "models/digit", "(did you mean models/digits?)"),
         ("models/digits", "models", "'models' is no model folder: it has no model.yaml"),

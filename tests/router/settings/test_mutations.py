@@ -13,6 +13,7 @@ from router.settings import SettingsError, load_model, load_settings
 from tests.router.settings.samples import DIGITS, GATEWAY, TEXT, write_deployment, write_gateway
 
 SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, priority: -1}\n"
+SHARED += "recording: {folder: recordings, file_mb: 0.5, files: 2}\n"
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 tokens = st.sampled_from(

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.arrivals import Step, draw, due_times, length_s, read_steps, scale_minutes, scale_times
+from serving.simulation.patterns import (
+    Step,
+    draw,
+    due_times,
+    length_s,
+    read_steps,
+    scale_minutes,
+    scale_times,
+)
 
 SEEDS = st.integers(0, 50)
 STEPS = st.lists(st.builds(Step, st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=4)

@@ -1,0 +1,131 @@
+"""The gateway against `penstock simulate` on the arrivals that the gateway recorded.
+
+  python -m loadtests.sim_fidelity
+  python -m loadtests.sim_fidelity --points 0.9 --seconds 10 --json fidelity.json
+
+The model is `loadtests/synthetic`, whose batches take 1.08 ms a row and 5.2 ms: what is compared is the
+gateway and its simulator, not a model's moods. Loads are shares of the capacity that the simulator finds. Its
+one free figure, the time from dispatch to the worker and back, is that of a run at a twentieth of the load:
+median latency less that of a batch of one. The worker is alone on its core, gateway and client on another.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtests.gateway import ROOT, settings_of
+from loadtests.openloop import Ask, Course
+from loadtests.payloads import Contents, Target
+from loadtests.stage import Place, Stage, add_arguments, read_place, set_up
+from serving.recording import SUFFIX
+
+MODEL, VARIANT, SLO_MS = "synthetic", "resnet", 25.0
+POINTS = (0.5, 0.9, 1.3)
+CALM = 0.05  # of the capacity, where a request is alone in its batch
+GOODPUT_APART, P99_APART = 0.02, 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A run and its simulation: answered in time a second, and the 99th percentile of answers in ms."""
+
+    load: float
+    offered: float
+    goodput: float
+    goodput_simulated: float
+    p99_ms: float
+    p99_ms_simulated: float
+    voids: Sequence[str]
+
+    @property
+    def kept(self) -> bool:
+        """Whether the two are as near as promised."""
+        goodput = abs(self.goodput_simulated / self.goodput - 1)
+        return goodput <= GOODPUT_APART and abs(self.p99_ms_simulated / self.p99_ms - 1) <= P99_APART
+
+
+def main() -> int:
+    """0 where every point is as near as promised, 1 where not, 2 where nothing could be run."""
+    asked = _arguments()
+    try:
+        with read_place(asked) as place, tempfile.TemporaryDirectory(prefix="penstock-fidelity-") as folder:
+            twins = list(_twins(asked, place, Path(folder)))
+    except (ValueError, OSError, RuntimeError) as error:
+        sys.stderr.write(f"sim_fidelity: {error}\n")
+        return 2
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(twin) for twin in twins], indent=1) + "\n")
+    return 0 if all(twin.kept and not twin.voids for twin in twins) else 1
+
+
+def _twins(asked: argparse.Namespace, place: Place, folder: Path) -> Iterator[Twin]:
+    entry: dict[str, object] = {
+        "path": str(ROOT / "loadtests" / MODEL), "slices": ["measured"], "slo_ms": SLO_MS,
+    }  # fmt: skip
+    config = folder / "penstock.yaml"
+    config.write_text(json.dumps(settings_of([entry], [place.worker_core], place.profiles)))
+    with set_up([entry], place) as stage:
+        full = _simulate(config, "--rate", f"{MODEL}=400", "--capacity", "--noise", "0")["capacity"]["rate"]
+        overhead_us = _overhead_us(stage, CALM * full, asked)
+    print(f"capacity {full:.0f}/s by simulation; {overhead_us} us from dispatch to the worker and back")
+    print(" load  offered/s  in time/s: gateway  simulated   apart   p99 ms: gateway  simulated   apart")
+    for load in asked.points:
+        recordings = folder / f"at-{load:g}"
+        with set_up([entry], place, recording={"folder": str(recordings)}) as stage:
+            course = Course(asked.seconds, contents=Contents(seed=asked.seed))
+            played = stage.play([Ask(Target(MODEL), f"{load * full}", SLO_MS)], course)
+        (trace,) = recordings.glob(f"*{SUFFIX}")
+        found = _simulate(config, "--trace", str(trace), "--overhead-us", str(overhead_us), "--noise", "0")
+        summary, simulated = played.report.loads[0], found["total"]
+        twin = Twin(
+            load, summary.offered_rate, summary.goodput, simulated["goodput"],
+            summary.latency["p99_ms"], simulated["p99_ms"], played.voids,
+        )  # fmt: skip
+        print(line(twin), flush=True)
+        yield twin
+
+
+def _overhead_us(stage: Stage, rate: float, asked: argparse.Namespace) -> int:
+    played = stage.play([Ask(Target(MODEL), f"{rate}", SLO_MS)], Course(asked.seconds))
+    alone_us = stage.latency(MODEL, VARIANT).predict_us(1)
+    return max(round(played.report.loads[0].latency["p50_ms"] * 1e3 - alone_us), 0)
+
+
+def _simulate(config: Path, *options: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "router.cli", "simulate", str(config), "--json", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+    results: list[dict[str, Any]] = json.loads(done.stdout)["results"]
+    return results[0]
+
+
+def line(twin: Twin) -> str:
+    """A row below the heading, and why it is void where it is."""
+    goodput = twin.goodput_simulated / twin.goodput - 1
+    p99 = twin.p99_ms_simulated / twin.p99_ms - 1
+    text = (
+        f"{twin.load:5} {twin.offered:10.1f} {twin.goodput:19.1f} {twin.goodput_simulated:10.1f} "
+        f"{goodput:+7.1%} {twin.p99_ms:17.2f} {twin.p99_ms_simulated:10.2f} {p99:+7.1%}"
+        f"  {'met' if twin.kept else 'MISSED'}"
+    )
+    return "\n".join((text, *(f"  VOID: {void}" for void in twin.voids)))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    parser.add_argument("--points", type=float, nargs="+", default=POINTS, metavar="LOAD")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""What is compared: each settings file with each policy, as a site that can be simulated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from router.profiles import known_profiles
+from router.settings import Settings, SettingsError, load_settings
+from router.settings.problems import fault, nearest, one_of, shown
+from router.simulate.traffic import Traffic, UsageError
+from serving.policy.batching.catalogue import POLICIES
+from serving.profile.curve import Latency, Profile
+from serving.profile.device import device_kind
+from serving.profile.store import ProfileStore
+from serving.simulation.site import Resident, Site
+from serving.specs import BatchingSpec, ServedModel
+
+AS_CONFIGURED = ""
+WARM_S_MAX = 1.0  # at the start of a run rates are not known yet: it is not counted, ...
+_WARM_SHARE = 0.1  # ... nor is more than this share of a short run
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Instead of the settings' own slices: `slices` alike with all models on each, or the settings' slices
+    `devices` times."""
+
+    slices: int | None = None
+    devices: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to simulate; `name` tells it from the others, `policy` is "" where the settings decide."""
+
+    name: str
+    config: Path
+    policy: str
+    site: Site
+
+    def slices_of(self, model: str) -> int:
+        """How many slices hold the model."""
+        return sum(resident.model == model for resident in self.site.residents)
+
+
+def cases(
+    configs: Sequence[Path], policies: Sequence[str], deployment: Deployment, traffic: Traffic
+) -> list[Case]:
+    """Every settings file with every policy; UsageError, in a sentence, where one cannot be simulated."""
+    if deployment.slices and deployment.devices:
+        raise UsageError("--slices and --devices: give one of them")
+    if twice := [str(config) for config in configs if configs.count(config) > 1]:
+        raise UsageError(f"{twice[0]} is given twice")
+    for policy in policies:
+        _check_policy(policy)
+    found = []
+    for config in configs:
+        settings = _load(config)
+        models = traffic.models(settings)
+        profiles = _profiles(settings, models)
+        for policy in policies or [AS_CONFIGURED]:
+            name = _name(config, configs, policy, models)
+            site = _site(settings, [_with_policy(each, policy) for each in models], profiles, deployment)
+            settle_us = int(min(WARM_S_MAX, _WARM_SHARE * traffic.seconds) * 1e6)
+            found.append(Case(name, config, policy, replace(site, settle_us=settle_us)))
+    return found
+
+
+def _load(config: Path) -> Settings:
+    try:
+        return load_settings(config)
+    except SettingsError as error:
+        raise UsageError(str(error)) from None
+
+
+def _name(config: Path, configs: Sequence[Path], policy: str, models: Sequence[ServedModel]) -> str:
+    stems = [each.stem for each in configs]
+    file = str(config) if stems.count(config.stem) > 1 else config.stem
+    if len(configs) > 1:
+        return f"{file}, {policy}" if policy else file
+    configured = {model.batching.policy for model in models}
+    return policy or (configured.pop() if len(configured) == 1 else "as configured")
+
+
+def _check_policy(text: str) -> None:
+    name, colon, mode = text.partition(":")
+    if name not in POLICIES:
+        near = nearest(name, POLICIES)
+        raise UsageError(f"--policy: {fault('unknown policy', name, one_of(POLICIES), near)}")
+    modes = POLICIES[name].modes
+    if colon and mode not in modes:
+        known = f"expected {one_of(modes)}" if modes else "it has none"
+        raise UsageError(f"--policy: {name} has no mode {shown(mode)}; {known}")
+
+
+def _with_policy(model: ServedModel, policy: str) -> ServedModel:
+    """The model with that policy; the settings' knobs are kept where they are for the same one."""
+    name, _, mode = policy.partition(":")
+    if not policy or (name == model.batching.policy and mode in ("", model.batching.mode)):
+        return model
+    return replace(model, batching=BatchingSpec(name, mode=mode))
+
+
+def _profiles(settings: Settings, models: Sequence[ServedModel]) -> dict[tuple[str, str], Profile]:
+    """By slice and model, that of the answering variant. UsageError names all that are missing."""
+    store = ProfileStore(settings.profiles)
+    known = known_profiles(settings, store)
+    kinds = {each.name: device_kind(each) for each in settings.slices}
+    wanted = [(place, model) for model in models for place in model.slices]
+    missing = [
+        f"{model.name} {model.answering_variant} on slice {place} ({kinds[place]})"
+        for place, model in wanted
+        if (place, model.name, model.answering_variant) not in known
+    ]
+    if missing:
+        damaged = "".join(f"\n{problem}" for problem in store.problems)
+        raise UsageError(
+            f"{settings.path}: never measured: {', '.join(missing)}. Start `penstock serve --config "
+            f"{settings.path}` once: it measures what is missing in some {settings.limits.sweep_s:g} s "
+            f"and keeps it in {settings.profiles / 'local'}.{damaged}"
+        )
+    return {(place, model.name): known[place, model.name, model.answering_variant] for place, model in wanted}
+
+
+def _site(
+    settings: Settings,
+    models: Sequence[ServedModel],
+    profiles: dict[tuple[str, str], Profile],
+    deployment: Deployment,
+) -> Site:
+    """The models on their slices."""
+    places: dict[str, list[tuple[str, str]]] = {}  # model -> (slice, the settings' slice that it is like)
+    for model in models:
+        if deployment.slices:
+            names = [f"slice-{number + 1}" for number in range(deployment.slices)]
+            places[model.name] = [(name, model.slices[0]) for name in names]
+        else:
+            copies = deployment.devices or 1
+            places[model.name] = [
+                (f"{name}.{copy + 1}" if copies > 1 else name, name)
+                for copy in range(copies)
+                for name in model.slices
+            ]
+    latencies = {key: Latency(profile) for key, profile in profiles.items()}
+    residents = tuple(
+        Resident(
+            name,
+            model.name,
+            model.answering_variant,
+            latencies[like, model.name],
+            profiles[like, model.name].load_us,
+        )
+        for model in models
+        for name, like in places[model.name]
+    )
+    served = tuple(replace(model, slices=tuple(name for name, _ in places[model.name])) for model in models)
+    return Site(served, residents, settings.tenants, settings.limits)

@@ -1,0 +1,160 @@
+"""`penstock simulate`: the settings' scheduler in virtual time, for rates or a recording, and what to see."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from router.simulate import pictures, tables
+from router.simulate.cases import Case, Deployment, cases
+from router.simulate.options import Options
+from router.simulate.page import page
+from router.simulate.requirements import Requirement, read_requirements
+from router.simulate.runs import Conditions, Result, find_capacity, play
+from router.simulate.traffic import Rates, Recorded, Shape, Traffic, UsageError, read_loads, read_mixes
+from serving.simulation.device import Physics
+
+PIPE_WIDTH = 160  # where there is no terminal to ask: wide enough to cut no name
+
+MISSED, UNUSABLE = 1, 2
+"""Exit codes: something that was required does not hold; nothing can be simulated as asked."""
+
+
+def simulate(options: Options) -> int:
+    """What `penstock simulate` does; returns the exit code."""
+    try:
+        return _simulate(options)
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return UNUSABLE
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+
+
+def _simulate(options: Options) -> int:
+    for path in (options.png, options.html):
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise UsageError(f"{path} is a folder; expected the name of a file to write")
+    traffic = _traffic(options)
+    policies = [name.strip() for text in options.policy for name in text.split(",")]
+    found = cases(options.configs, policies, Deployment(options.slices, options.devices), traffic)
+    for note in traffic.notes:
+        sys.stderr.write(f"note: {note}\n")
+    names = [model.name for model in found[0].site.served]
+    required = read_requirements(options.require, names, options.capacity)
+    results = _run(found, traffic, options)
+    missed = [(each, one) for each in required for one in results if not each.holds(one)]
+    _write(results, required, options, _premises(found[0], traffic, options))
+    for requirement, result in missed:
+        got = requirement.got(result)
+        sys.stderr.write(f"not met: {requirement.text} ({result.case.name}: {got:.6g})\n")
+    return MISSED if missed else 0
+
+
+def _traffic(options: Options) -> Traffic:
+    if options.trace is not None:
+        given = {"--rate": options.rate, "--rows": options.rows, "--sizes": options.sizes}
+        if other := [name for name, value in given.items() if value]:
+            raise UsageError(f"--trace brings its own requests; leave out {' and '.join(other)}")
+        return Recorded(options.trace)
+    if not options.rate:
+        raise UsageError(
+            "what is asked? Give --rate MODEL=REQUESTS_A_SECOND, such as --rate digits=50,minilm=20, "
+            "or --trace FILE"
+        )
+    shape = Shape(
+        options.seconds,
+        options.cv,
+        read_mixes("--rows", options.rows),
+        read_mixes("--sizes", options.sizes),
+        options.zipf,
+    )
+    try:
+        return Rates(read_loads(options.rate), shape)
+    except ValueError as error:
+        raise UsageError(f"--rate: {error}") from None
+
+
+def _run(found: Sequence[Case], traffic: Traffic, options: Options) -> list[Result]:
+    """All cases, with a progress bar where a person watches."""
+    physics = Physics(noise=options.noise, overhead_us=options.overhead_us)
+    conditions = Conditions(physics, tuple(range(options.seed, options.seed + options.seeds)))
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    results = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(found) * len(conditions.seeds) * traffic.seconds)
+
+        def advance(what: str, seconds: float) -> None:
+            progress.update(task, description=what, advance=seconds)
+
+        for case in found:
+            result = play(case, traffic, conditions, advance)
+            if options.capacity:
+                capacity = find_capacity(case, traffic, conditions, options.attainment, advance)
+                result = replace(result, capacity=capacity)
+            results.append(result)
+    return results
+
+
+def _premises(case: Case, traffic: Traffic, options: Options) -> list[tuple[str, str]]:
+    """What was simulated, for the page."""
+    bursts = "" if options.trace else f"; gaps of coefficient of variation {options.cv:g}"
+    slices = (
+        f"{name}: {', '.join(each.model for each in case.site.residents if each.slice == name)}"
+        for name in case.site.slices
+    )
+    return [
+        ("requests", f"{traffic.source}; for {traffic.seconds:g} s{bursts}"),
+        ("runs", f"{options.seeds}, with seeds from {options.seed}; the figures are of all together"),
+        ("counted", f"what comes after the first {case.site.settle_us / 1e6:g} s: before, no rate is known"),
+        ("settings", ", ".join(map(str, options.configs))),
+        ("slices", "; ".join(slices)),
+        (
+            "device",
+            f"batches take what was measured of them, with noise of {options.noise * 100:g} %, and "
+            f"{options.overhead_us} us from the scheduler to the worker and back",
+        ),
+    ]
+
+
+def _write(
+    results: Sequence[Result],
+    required: Sequence[Requirement],
+    options: Options,
+    premises: Sequence[tuple[str, str]],
+) -> None:
+    if options.as_json:
+        sys.stdout.write(json.dumps(tables.as_json(results, required, premises), indent=1) + "\n")
+    else:
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=PIPE_WIDTH)
+        console.print(tables.render(results, options.attainment))
+    footnote = "; ".join(f"{term}: {text}" for term, text in premises)
+    if options.png is not None:
+        path = options.png
+        _save(path, lambda: pictures.write_png(results, path, footnote))
+    if options.html is not None:
+        text = page(results, premises, options.attainment)
+        _save(options.html, lambda: _write_text(options.html, text))
+
+
+def _write_text(path: Path | None, text: str) -> None:
+    if path is not None:
+        path.write_text(text, encoding="utf-8")
+
+
+def _save(path: Path, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+    sys.stderr.write(f"wrote {path}\n")

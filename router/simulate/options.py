@@ -1,0 +1,192 @@
+"""The options of `penstock simulate`: light to import, as the command line reads them for every verb."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+_TRAFFIC, _SITE, _OUTPUT = "What is asked", "What answers", "What comes out"
+
+
+@dataclass(frozen=True)
+class Options:
+    """One field an option; the texts are what --help says."""
+
+    configs: Annotated[
+        list[Path], typer.Argument(metavar="CONFIG", help="Settings files; several are compared.")
+    ] = field(default_factory=lambda: [Path("penstock.yaml")])
+    rate: Annotated[
+        list[str],
+        typer.Option(
+            help="Requests a second, by model: digits=50; steps of rate:seconds, 50:10+400:5; "
+            "mmpp(50,400,dwell=2); diurnal(50,peak=90,period=60); flash(50,peak=10,at=5); minutes@FILE; "
+            "times@FILE. TENANT/MODEL=... for a tenant, all=... for all models together.",
+            metavar="MODEL=RATE,...",
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = field(default_factory=list)
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A recording of a gateway (or a folder of them) instead.",
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = None
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="Simulated time.", min=0.1, max=86400, rich_help_panel=_TRAFFIC)
+    ] = 30.0
+    cv: Annotated[
+        float,
+        typer.Option(
+            metavar="CV",
+            help="Burstiness: coefficient of variation of the gaps; 0 a metronome, 1 independent clients, "
+            "4 heavy bursts.",
+            min=0,
+            max=20,
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = 1.0
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL=ROWS,...",
+            help="Of a request: 4, uniform(1,8), tail(64), or shares 1:0.9+16:0.1.",
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = ""
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL=SIZES,...",
+            help="Where cost depends on size: 128:0.8+512:0.2. The largest, if not given.",
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = ""
+    zipf: Annotated[
+        float,
+        typer.Option(
+            metavar="EXPONENT",
+            help="How unlike the models' shares of all=RATE are: 0 equal, 1 as in Zipf's law.",
+            min=0,
+            max=10,
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = 0.0
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME,...",
+            help="Batching policies to compare (slo,static,...; NAME:MODE), instead of the settings'.",
+            rich_help_panel=_SITE,
+        ),
+    ] = field(default_factory=list)
+    slices: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="So many slices alike, all models on each.",
+            min=1,
+            max=1024,
+            rich_help_panel=_SITE,
+        ),
+    ] = None
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="The settings' slices so many times.", min=1, max=256, rich_help_panel=_SITE
+        ),
+    ] = None
+    noise: Annotated[
+        float,
+        typer.Option(
+            metavar="CV",
+            help="Coefficient of variation of a batch's latency.",
+            min=0,
+            max=5,
+            rich_help_panel=_SITE,
+        ),
+    ] = 0.05
+    overhead_us: Annotated[
+        int,
+        typer.Option(
+            metavar="US",
+            help="From dispatch to worker and back, beside the compute.",
+            min=0,
+            max=10_000_000,
+            rich_help_panel=_SITE,
+        ),
+    ] = 700
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of the first run.", min=0, rich_help_panel=_SITE)
+    ] = 1
+    seeds: Annotated[
+        int, typer.Option(metavar="N", help="Runs, of one seed each.", min=1, max=1000, rich_help_panel=_SITE)
+    ] = 3
+    capacity: Annotated[
+        bool,
+        typer.Option(
+            "--capacity",
+            help="Also the highest rate, all models scaled together, at which each keeps --attainment.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
+    attainment: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="The share to be answered in time, for --capacity.",
+            min=0.01,
+            max=0.99999,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = 0.99
+    require: Annotated[
+        list[str],
+        typer.Option(
+            metavar="WHAT,...",
+            help="attainment>=0.99 or digits.p99_ms<=25, say: exit 1 where it does not hold. Of attainment, "
+            "goodput, p50_ms, p99_ms, busy, capacity.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = field(default_factory=list)
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The results as JSON, and nothing else.", rich_help_panel=_OUTPUT)
+    ] = False
+    png: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A picture of latency, rates and batches.", rich_help_panel=_OUTPUT
+        ),
+    ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A page in one file: words, table, pictures.", rich_help_panel=_OUTPUT
+        ),
+    ] = None
+
+
+def command(run: Callable[[Options], int]) -> Callable[..., None]:
+    """A function of all the options, as typer reads them; exits with what `run` returns."""
+
+    def simulate(**given: Any) -> None:  # typer has made them what the fields say
+        raise typer.Exit(run(Options(**given)))
+
+    hints = get_type_hints(Options, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default if each.default_factory is MISSING else each.default_factory(),
+            annotation=hints[each.name],
+        )
+        for each in fields(Options)
+    ]
+    simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    simulate.__annotations__ = hints
+    simulate.__doc__ = run.__doc__
+    return simulate

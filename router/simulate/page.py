@@ -1,0 +1,126 @@
+"""Results as one HTML file: words, a table, pictures. It needs no network and no script."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from router.simulate import tables, words
+from router.simulate.pictures import scale_of, svg
+from router.simulate.runs import Result
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1180px;
+       margin: 2em auto; padding: 0 1.2em; }
+h1 { font-size: 1.5em; margin-bottom: .2em; }
+h2 { font-size: 1.15em; margin: 2em 0 .4em; }
+p.see { font-size: 1.15em; border-left: 4px solid #2a7f62; padding: .3em 0 .3em .8em; }
+div.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93em; }
+th, td { padding: .3em .7em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
+td.met { color: #1d6a4f; font-weight: 600; } td.missed { color: #b0301c; font-weight: 600; }
+div.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 1em; }
+div.cards svg { width: 100%; height: auto; max-width: 620px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .25em 1em; margin: .4em 0; }
+dt { font-weight: 600; } dd { margin: 0; }
+footer, .small { color: #666; font-size: .88em; }
+@media (max-width: 600px) { dl { display: block; } dd { margin-bottom: .5em; } }
+"""
+_HEADS = {
+    "asked/s": "requests that came, a second",
+    "in time": "share of the requests that were answered within the promise",
+    "goodput/s": "requests answered in time, a second",
+    "p50 ms": "half of the answers took at most so many milliseconds",
+    "p99 ms": "99 of 100 answers took at most so many milliseconds",
+    "SLO ms": "the promise: an answer within so many milliseconds",
+    "refused": "share told at once that it cannot be: another try elsewhere costs no time",
+    "shed": "share given up while it waited, for it could no longer be answered in time",
+    "late": "share answered, but after the promised time",
+    "batch rows": "mean number of rows computed together",
+    "busy": "share of the slices' time in which they compute",
+}
+
+
+def page(results: Sequence[Result], premises: Sequence[tuple[str, str]], aim: float) -> str:
+    """The whole file. `premises`: what was simulated, as terms with their texts; `aim`: the attainment that
+    is called met."""
+    models = [model.name for model in results[0].case.site.served]
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Penstock: simulated</title><style>{_STYLE}</style></head><body>",
+        "<h1>What would be answered in time?</h1>",
+        f'<p class="see">{_text(words.sentence(results))}</p>',
+        *(f"<p>{_text(told)}</p>" for each in results if (told := words.capacity_sentence(each, aim))),
+        *_table(results, aim),
+        *_endings(results),
+    ]
+    for number, model in enumerate(models):
+        parts += _pictures(results, model, f"m{number}")
+    parts += [
+        "<h2>What was simulated</h2><dl>",
+        *(f"<dt>{escape(term)}</dt><dd>{_text(text)}</dd>" for term, text in premises),
+        "</dl><h2>The words of the table</h2><dl>",
+        *(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in _HEADS.items()),
+        "</dl><footer><p>Made by penstock simulate: the gateway's own scheduler in virtual time, on the "
+        "latencies that were measured of the models. It knows nothing of the network, of clients, or of what "
+        "the gateway itself can carry.</p></footer></body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _text(said: str) -> str:
+    """Words with their signs escaped; no line breaks between a figure and its %."""
+    return escape(said).replace(" %", "&nbsp;%")
+
+
+def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
+    yield '<div class="wide"><table><thead><tr><th>simulated</th><th>model</th>'
+    for title in tables.COLUMNS:
+        yield f'<th title="{escape(_HEADS[title])}">{escape(title)}</th>'
+    yield "</tr></thead><tbody>"
+    for result in results:
+        for count, (model, cells) in enumerate(tables.rows(result)):
+            figures = result.figures.get(model, result.total)
+            name = "" if count else escape(result.case.name)
+            met = "met" if figures.attainment >= aim else "missed"
+            yield f"<tr><td><b>{name}</b></td><td>{escape(model)}</td>"
+            for title, cell in zip(tables.COLUMNS, cells, strict=True):
+                mark = f' class="{met}"' if title == "in time" and figures.offered else ""
+                yield f"<td{mark}>{escape(cell)}</td>"
+            yield "</tr>"
+    yield "</tbody></table></div>"
+    yield f'<p class="small">Green: at least {aim * 100:.4g} % answered in time.</p>'
+
+
+def _endings(results: Sequence[Result]) -> Iterator[str]:
+    told = [
+        f"<li>{escape(result.case.name)}, {escape(model)}: "
+        + "; ".join(
+            _text(f"{words.percent(count / figures.offered)} {words.REASONS.get(name, name)}")
+            for name, count in words.bad_endings(figures)
+        )
+        + "</li>"
+        for result in results
+        for model, figures in result.figures.items()
+        if words.bad_endings(figures)
+    ]
+    if told:
+        yield "<h2>What became of the others</h2><ul>"
+        yield from told
+        yield "</ul>"
+
+
+def _pictures(results: Sequence[Result], model: str, name: str) -> Iterator[str]:
+    scale = scale_of(results, model)
+    yield f"<h2>{escape(model)}, second by second</h2>"
+    yield (
+        "<p>Above the dashed line the promise is broken. Where the green area reaches the black line, all "
+        "that was asked was answered in time. The pictures show the first "
+        "run, all on the same axes.</p>"
+    )
+    yield '<div class="cards">'
+    for number, result in enumerate(results):
+        yield svg(result, model, scale, f"{name}r{number}")
+    yield "</div>"

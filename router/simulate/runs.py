@@ -1,0 +1,144 @@
+"""The runs of each case, and what came of them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+from router.simulate.cases import Case
+from router.simulate.traffic import Traffic, UsageError
+from serving.simulation.arrivals import Arrival
+from serving.simulation.capacity import Capacity, search
+from serving.simulation.device import NoisyDevice, Physics, truths_of
+from serving.simulation.series import (
+    Chronicle,
+    Columns,
+    Figures,
+    Series,
+    Span,
+    busy_slices,
+    figures,
+    series,
+)
+from serving.simulation.site import Site
+from serving.vocabulary import NEVER_US
+
+_STRIDE = 1000  # requests between two reports of progress
+_SEARCHED_MAX = 5_000_000  # requests of one run in a search; it makes some fifty
+
+Advance = Callable[[str, float], None]
+"""Told what goes on, and how many simulated seconds have passed since it was last told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How the runs are made: one for each seed."""
+
+    physics: Physics
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a case. `figures` and `series` by model (the series of the first seed), `busy` by slice;
+    `capacity` where it was asked for, in requests a second of all models."""
+
+    case: Case
+    total: Figures
+    figures: dict[str, Figures]
+    series: dict[str, Series]
+    busy: dict[str, float]
+    capacity: Capacity | None = None
+
+    @property
+    def least(self) -> tuple[str, Figures]:
+        """The model with the least attainment of those that were asked for."""
+        asked = [(name, each) for name, each in self.figures.items() if each.offered]
+        return min(asked, key=lambda each: each[1].attainment)
+
+
+def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance) -> Result:
+    """All runs of a case; UsageError where the traffic holds no request."""
+    site, span = case.site, Span(case.site.settle_us, int(traffic.seconds * 1e6) + 1)
+    runs: list[Columns] = []
+    for count, seed in enumerate(conditions.seeds, start=1):
+        what = f"{case.name}: run {count} of {len(conditions.seeds)}"
+        run = Chronicle(site, NoisyDevice(truths_of(site.residents), conditions.physics, seed))
+        arrivals = traffic.arrivals(site.served, seed, 1.0)
+        run.play(_told(arrivals, what, traffic.seconds, advance))
+        runs.append(run.columns())
+    total = figures(runs, None, len(site.slices), span)
+    if not total.offered:
+        raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
+    names = [model.name for model in site.served]
+    return Result(
+        case,
+        total,
+        {name: figures(runs, number, case.slices_of(name), span) for number, name in enumerate(names)},
+        {name: series(runs[0], number, traffic.seconds) for number, name in enumerate(names)},
+        dict(zip(site.slices, busy_slices(runs, len(site.slices), span), strict=True)),
+    )
+
+
+def find_capacity(
+    case: Case, traffic: Traffic, conditions: Conditions, aim: float, advance: Advance
+) -> Capacity:
+    """The highest rate of all models together, scaled as one, at which `aim` of each model's requests are
+    answered in time; UsageError where one run would have to be too long."""
+    site, span = case.site, Span(case.site.settle_us, NEVER_US)
+    base, bound = _scale(list(traffic.arrivals(site.served, conditions.seeds[0], 1.0)), traffic.seconds, site)
+
+    def attainment(rate: float, seed: int) -> float:
+        advance(f"{case.name}: capacity, {rate:.3g} requests/s", 0.0)
+        if rate * traffic.seconds > _SEARCHED_MAX:
+            raise UsageError(
+                f"--capacity: {rate:.3g} requests/s for {traffic.seconds:g} s are too many for a search; "
+                f"--seconds {_SEARCHED_MAX / bound:.1g} would do"
+            )
+        chosen = conditions.seeds[0] + seed
+        device = NoisyDevice(truths_of(site.residents), conditions.physics, chosen)
+        run = Chronicle(site, device)
+        run.play(traffic.arrivals(site.served, chosen, rate / base))
+        columns = [run.columns()]
+        each = (figures(columns, number, 1, span).attainment for number in range(len(site.served)))
+        return min((share for share in each if not isnan(share)), default=1.0)
+
+    high = base
+    while high < bound and attainment(high, 0) >= aim:
+        high *= 2
+    return search(attainment, aim, min(high, bound))
+
+
+def _scale(arrivals: Sequence[Arrival], seconds: float, site: Site) -> tuple[float, float]:
+    """The rate of arrivals, and one that their slices cannot carry even if all ran in their best batches."""
+    if not arrivals:
+        raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
+    rows = Counter[tuple[int, int]]()
+    for arrival in arrivals:
+        rows[arrival.model, arrival.size] += arrival.rows
+    base = len(arrivals) / seconds
+    needs_us: dict[int, float] = defaultdict(float)  # slices' time for all arrivals, by model
+    for (number, size), count in rows.items():
+        model = site.served[number]
+        here = [each.latency for each in site.residents if each.model == model.name]
+        needs_us[number] += count * min(
+            latency.predict_us(batch, size) / batch
+            for latency in here
+            for batch in range(1, min(model.spec.batch_max, latency.rows_within(model.slo_us, size)) + 1)
+        )
+    shares = [len(site.served[number].slices) / max(need_us, 1e-9) for number, need_us in needs_us.items()]
+    together = len(site.slices) / max(sum(needs_us.values()), 1e-9)
+    return base, 1.1 * base * seconds * 1e6 * min(*shares, together)
+
+
+def _told(arrivals: Iterable[Arrival], what: str, seconds: float, advance: Advance) -> Iterator[Arrival]:
+    """The same arrivals, with progress told on the way; in all it comes to `seconds`."""
+    told_s = 0.0
+    advance(what, 0.0)
+    for count, arrival in enumerate(arrivals):
+        if count % _STRIDE == 0:
+            now_s = min(arrival.at_us / 1e6, seconds)
+            advance(what, now_s - told_s)
+            told_s = now_s
+        yield arrival
+    advance(what, seconds - told_s)

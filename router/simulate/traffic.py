@@ -1,0 +1,204 @@
+"""What is asked in a simulation: rates from the command line, or a recording of a gateway."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from router.settings import Settings
+from router.settings.problems import unknown_name
+from serving.simulation.arrivals import Arrival
+from serving.simulation.patterns import POISSON_CV, due_times, length_s
+from serving.simulation.replay import recorded_files, replay
+from serving.simulation.traffic import Mix, Stream, constant, merge, popularity, read_mix, stream
+from serving.specs import DEFAULT_TENANT, ServedModel, SizeHint
+
+ALL = "all"
+_COMMAS = re.compile(r",(?![^(]*\))")  # those that are not within parentheses
+
+
+class UsageError(Exception):
+    """Nothing can be simulated as asked; the text is one sentence for the operator."""
+
+
+class Traffic(Protocol):
+    """Requests to simulate. `seconds`: how long they come."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def source(self) -> str:
+        """Where the requests come from, in a few words."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences on what is left out, for the operator."""
+        ...
+
+    def models(self, settings: Settings) -> list[ServedModel]:
+        """The models that are asked for, in the settings' order; UsageError for one that is not there."""
+        ...
+
+    def arrivals(self, models: Sequence[ServedModel], seed: int, scale: float) -> Iterable[Arrival]:
+        """The requests for `models`, by their places, `scale` times as many a second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`pattern` as `patterns.due_times` reads it, for a model (or ALL) from a tenant."""
+
+    model: str
+    pattern: str
+    tenant: str = DEFAULT_TENANT
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How requests come and how large they are. `cv`: of the gaps; `rows` and `sizes`: by model; `zipf`:
+    exponent of the models' popularity in loads for ALL."""
+
+    seconds: float = 30.0
+    cv: float = POISSON_CV
+    rows: Mapping[str, Mix] = field(default_factory=dict)
+    sizes: Mapping[str, Mix] = field(default_factory=dict)
+    zipf: float = 0.0
+
+
+class Rates:
+    """Requests drawn at rates. Loads must not be empty."""
+
+    def __init__(self, loads: Sequence[Load], shape: Shape) -> None:
+        self._loads = loads
+        self._shape = shape
+        self.seconds = max(length_s(load.pattern, shape.seconds) for load in loads)
+        self.source = ", ".join(f"{load.model}={load.pattern}" for load in loads)
+        self.notes: Sequence[str] = ()
+
+    def models(self, settings: Settings) -> list[ServedModel]:
+        """See `Traffic`."""
+        known = [model.name for model in settings.models]
+        tenants = [tenant.name for tenant in settings.tenants] + [DEFAULT_TENANT]
+        for load in self._loads:
+            if load.model not in (*known, ALL):
+                raise UsageError(f"--rate: {unknown_name('unknown model', load.model, known)}")
+            if load.tenant not in tenants:
+                raise UsageError(f"--rate: {unknown_name('unknown tenant', load.tenant, tenants)}")
+        asked = {load.model for load in self._loads}
+        models = [model for model in settings.models if model.name in asked or ALL in asked]
+        names = [model.name for model in models]
+        for option, mixes in (("--rows", self._shape.rows), ("--sizes", self._shape.sizes)):
+            for name in mixes:
+                if name not in names:
+                    raise UsageError(f"{option}: {unknown_name('a model without a rate', name, names)}")
+        for model in models:
+            if model.spec.size_hint is None and model.name in self._shape.sizes:
+                raise UsageError(
+                    f"--sizes: the cost of {model.name} does not depend on a size (no size_hint in its "
+                    "model.yaml); leave it out"
+                )
+        return models
+
+    def arrivals(self, models: Sequence[ServedModel], seed: int, scale: float) -> Iterable[Arrival]:
+        """See `Traffic`."""
+        try:
+            streams = [
+                each
+                for number, load in enumerate(self._loads)
+                for each in self._streams(load, models, scale, np.random.default_rng([seed, number]))
+            ]
+        except ValueError as error:
+            raise UsageError(f"--rate: {error}") from None
+        return merge(streams)
+
+    def _streams(
+        self, load: Load, models: Sequence[ServedModel], scale: float, rng: np.random.Generator
+    ) -> list[Stream]:
+        due_s = due_times(load.pattern, self._shape.seconds, self._shape.cv, rng, scale)
+        places = [place for place, model in enumerate(models) if load.model in (model.name, ALL)]
+        shares = popularity(len(places), self._shape.zipf)
+        owners = (
+            rng.choice(places, len(due_s), p=shares) if len(places) > 1 else np.full(len(due_s), places[0])
+        )
+        streams = []
+        for place in places:
+            model = models[place]
+            rows = self._shape.rows.get(model.name, constant(1))
+            sizes = _buckets(self._shape.sizes.get(model.name), model.spec.size_hint)
+            streams.append(stream(place, due_s[owners == place], rows, sizes, rng, load.tenant))
+        return streams
+
+
+def _buckets(sizes: Mix | None, hint: SizeHint | None) -> Mix | None:
+    """Sizes as the buckets that hold them; the largest where nothing is said."""
+    if hint is None:
+        return None
+    if sizes is None:
+        return constant(hint.buckets[-1])
+    return Mix(tuple(hint.bucket(size) for size in sizes.values), sizes.shares)
+
+
+class Recorded:
+    """The requests of a recording, as they came."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._played: tuple[object, Iterable[Arrival]] = (None, ())  # the latest, as runs ask for it again
+        self.seconds = 0.0
+        self.source = f"recorded in {path}"
+        self.notes: Sequence[str] = ()
+
+    def models(self, settings: Settings) -> list[ServedModel]:
+        """See `Traffic`."""
+        try:
+            found = replay(recorded_files(self._path), settings.models)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--trace: {error}") from None
+        self.seconds = max(found.span_us / 1e6, 1e-3)
+        self.notes = found.notes
+        asked = {arrival.model for arrival in found}
+        return [model for place, model in enumerate(settings.models) if place in asked]
+
+    def arrivals(self, models: Sequence[ServedModel], seed: int, scale: float) -> Iterable[Arrival]:  # noqa: ARG002  a recording has no seed
+        """See `Traffic`."""
+        key = (tuple(models), scale)
+        if self._played[0] != key:
+            try:
+                self._played = (key, replay(recorded_files(self._path), models, speed=scale))
+            except (OSError, ValueError) as error:
+                raise UsageError(f"--trace: {error}") from None
+        return self._played[1]
+
+
+def read_loads(texts: Sequence[str]) -> list[Load]:
+    """The loads of all --rate options; UsageError for one that is none."""
+    loads = []
+    for text in (part for each in texts for part in _COMMAS.split(each)):
+        name, sign, pattern = text.strip().partition("=")
+        tenant, slash, model = name.rpartition("/")
+        if not (sign and pattern and model) or (slash and not tenant):
+            raise UsageError(f"--rate: expected MODEL=RATE, such as digits=50; got {text!r}")
+        loads.append(Load(model.strip(), pattern.strip(), tenant.strip() or DEFAULT_TENANT))
+    names = [(load.tenant, load.model) for load in loads]
+    if twice := {model for tenant, model in names if names.count((tenant, model)) > 1}:
+        raise UsageError(f"--rate: {', '.join(sorted(twice))} is given more than once")
+    return loads
+
+
+def read_mixes(option: str, text: str) -> dict[str, Mix]:
+    """MODEL=MIX,... of an option; UsageError for anything else."""
+    mixes = {}
+    for part in filter(None, _COMMAS.split(text)):
+        name, sign, mix = part.strip().partition("=")
+        if not (sign and name and mix):
+            raise UsageError(f"{option}: expected MODEL=NUMBERS, such as digits=4; got {part!r}")
+        try:
+            mixes[name.strip()] = read_mix(mix)
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from None
+    return mixes

@@ -1,0 +1,105 @@
+"""Results in words and figures that need no explanation."""
+
+from collections.abc import Sequence
+from math import floor, isnan
+
+from router.simulate.runs import Result
+from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, Figures
+
+NONE = "-"
+REASONS = {
+    "late": "answered, but too late",
+    "queue_full": "refused: the queue was full",
+    "overload": "refused at once: more was asked than can be answered in time",
+    "quota": "refused at once: the tenant was over its share",
+    "deadline_unreachable": "refused at once: even the next batch would have been too late",
+    "no_replica": "refused: no replica was up",
+    "deadline_queued": "given up while it waited: its client's deadline had passed",
+    "deadline_running": "given up while it ran: its client's deadline had passed",
+    "deadline_unmet": "given up while it waited: it could no longer be answered in time",
+    "worker_lost": "failed: its worker died",
+}
+
+
+def percent(share: float) -> str:
+    """Cut, not rounded: 100 % means all, 0 % none. Above 99 % the hundredths count, and are shown."""
+    if isnan(share):
+        return NONE
+    if share <= 0 or share >= 1:
+        return f"{share:.0%}".replace("%", " %")
+    if share < 0.001:
+        return "<0.1 %"
+    digits = 2 if share >= 0.99 else 1
+    cut = floor(share * 100 * 10**digits + 1e-9) / 10**digits  # .994 * 100 is a little less than 99.4
+    return f"{cut:.{digits}f} %"
+
+
+def milliseconds(value: float) -> str:
+    """To three digits."""
+    return NONE if isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def rate(value: float) -> str:
+    """Requests a second to three digits, and whole numbers above."""
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def rows(value: float) -> str:
+    """Mean rows of a batch."""
+    return NONE if isnan(value) else f"{value:.1f}"
+
+
+def bad_endings(figures: Figures) -> list[tuple[str, int]]:
+    """How requests ended that were not answered in time, the most frequent first."""
+    found = [(name, count) for name, count in figures.endings.items() if name != IN_TIME]
+    return sorted(found, key=lambda each: -each[1])
+
+
+def sentence(results: Sequence[Result]) -> str:
+    """What to see: `slo answers 99.2 % of the requests in time, static 44 %: of static's, ...`. Where a model
+    fares worse than all together, it is named."""
+    best, *others = sorted(results, key=lambda each: -each.least[1].attainment)
+    text = f"{best.case.name} answers {percent(best.total.attainment)} of the requests in time{_least(best)}"
+    for each in others:
+        text += f", {each.case.name} {percent(each.total.attainment)}{_least(each)}"
+    worst = others[-1] if others else best
+    model, figures = worst.least
+    reason = what_became(figures)
+    if not reason:
+        return f"{text}."
+    whose = f"{worst.case.name}'s" if others else "the"
+    requests = f"{model} requests" if len(worst.figures) > 1 else "requests"
+    return f"{text}: of {whose} {requests}, {reason}."
+
+
+def _least(result: Result) -> str:
+    model, figures = result.least
+    here, all_together = percent(figures.attainment), percent(result.total.attainment)
+    return f" ({model}: {here})" if len(result.figures) > 1 and here != all_together else ""
+
+
+def what_became(figures: Figures) -> str:
+    """What became of those not answered in time, in shares of all requests; "" where there are none."""
+    kinds = (
+        (figures.share(LATE), "were answered too late"),
+        (figures.share(*REFUSED), "were refused at once"),
+        (figures.share(*SHED), "were given up while they waited"),
+    )
+    told = sorted((each for each in kinds if each[0] > 0), reverse=True)
+    return ", ".join(f"{percent(share)} {what}" for share, what in told)
+
+
+def capacity_sentence(result: Result, aim: float) -> str:
+    """The highest rate at which each model attains the aim, and how sure that is; "" if none was sought."""
+    found = result.capacity
+    if found is None:
+        return ""
+    sure = f"surely less than {rate(found.high)}"
+    if found.low > 0:
+        sure = f"surely more than {rate(found.low)}, {sure}"
+    times = found.rate / result.total.offered_rate
+    each = "of each model " if len(result.figures) > 1 else ""
+    return (
+        f"{result.case.name} can be asked up to {rate(found.rate)} requests/s ({times:.2g} times these) with "
+        f"{aim * 100:.4g} % {each}answered in time ({sure})."
+    )

@@ -1,0 +1,59 @@
+"""What is given up while it waits, as it would be late even if it ran next and alone.
+
+Where no batch has borne the estimate out for long, one piece is kept to try: an estimate that has become
+far too high must not silence what could correct it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from serving.policy.batching.seam import BatchReport, LaneView, PieceView, QueueView, ReplicaView, resident
+from serving.policy.latency import FAR_QUICKER, TRY_US
+
+Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
+"""(variant, its replica, a piece, its lane) -> the microseconds that it would take at least."""
+
+
+class Doubt:
+    """Whether batches of a model have lately borne the estimate out."""
+
+    __slots__ = ("_heard_us",)
+
+    def __init__(self) -> None:
+        self._heard_us = 0
+
+    def heard(self, report: BatchReport, now_us: int) -> None:
+        """A batch is back: a sign of life, unless it shows that the estimate is far too high."""
+        if FAR_QUICKER * report.compute_us > report.typical_us:
+            self._heard_us = now_us
+
+    def at(self, now_us: int) -> bool:
+        """Whether the latest sign is so old that something should be tried."""
+        return now_us - self._heard_us >= TRY_US
+
+
+def typically(_variant: str, replica: ReplicaView, piece: PieceView, lane: LaneView) -> float:
+    """What the piece takes as a rule: an `Alone`."""
+    return replica.typical_us(piece.rows, lane.size)
+
+
+def find_hopeless(
+    view: QueueView, doubtful: bool, now_us: int, alone: Alone = typically
+) -> Sequence[tuple[LaneView, int]]:
+    """Lanes with the number of leading pieces that would be late even alone; where in doubt, one of a lane is
+    kept to try. An answer for `BatchingPolicy.hopeless`."""
+    found = []
+    for lane in view.lanes:
+        here = resident(view, lane)
+        if here is None:
+            continue
+        variant, replica = here
+        count = 0
+        for piece in lane.pieces:
+            if piece.deadline_us >= now_us + alone(variant, replica, piece, lane):
+                break
+            count += 1
+        if count and count == len(lane.pieces) and doubtful:
+            count -= 1
+        if count:
+            found.append((lane, count))
+    return found

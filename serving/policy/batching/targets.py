@@ -1,0 +1,68 @@
+"""The batch that the SLO is best met with at a model's present rate, and what a larger one saves.
+
+Symphony's estimator (arXiv 2308.07470): n = rate * l(b) / b slices carry the load, and the target is the
+largest b with l(b) (1 + 1/n) <= SLO. As l(b) / n = b / rate, that is what a batch's first row waits for and
+takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slice's worth of load.
+"""
+
+from serving.policy.batching.seam import ArrivalView, ReplicaView
+from serving.policy.rates import Rate
+
+REVIEW_US = 50_000  # how old derived sizes may grow
+
+
+def target_rows(replica: ReplicaView, size: int, slo_us: float, rate: float) -> int:
+    """The target at `rate` rows a microsecond, at least 1; 1 where nothing comes."""
+    low, high = 1, replica.rows_max(size) if rate else 1
+    while low < high:
+        rows = (low + high + 1) // 2
+        if replica.predict_us(rows, size) + rows / rate <= slo_us:
+            low = rows
+        else:
+            high = rows - 1
+    return low
+
+
+def saving_us(replica: ReplicaView, size: int, rows: int, target: int) -> float:
+    """beta: the part of a batch's latency that does not grow with its rows, between `rows` and `target`."""
+    here_us = replica.typical_us(rows, size)
+    slope_us = (replica.typical_us(target, size) - here_us) / (target - rows)
+    return here_us - rows * slope_us
+
+
+class Targets:
+    """The targets of one model by size bucket, from the arrivals that it is told of."""
+
+    __slots__ = ("_known", "_rates", "_slo_us")
+
+    def __init__(self, slo_us: int) -> None:
+        self._slo_us = slo_us
+        self._rates: dict[int, Rate] = {}
+        self._known: dict[tuple[int, int], tuple[int, int, float]] = {}  # a memo of `at`
+
+    def count(self, request: ArrivalView, now_us: int) -> None:
+        """A request joined the queue."""
+        rate = self._rates.get(request.size)
+        if rate is None:
+            rate = self._rates[request.size] = Rate()
+        rate.add(request.rows, now_us)
+
+    def at(self, replica: ReplicaView, size: int, now_us: int) -> tuple[int, float]:
+        """(target in rows, rate in rows a microsecond), at most REVIEW_US old.
+
+        While no rate is known, a batch may take half the SLO, and its first row wait for as long (Nexus).
+        """
+        key = (id(replica), size)
+        known = self._known.get(key)
+        if known is not None and now_us - known[0] < REVIEW_US:
+            return known[1:]
+        counted = self._rates.get(size)
+        rate = counted.peak(now_us) if counted is not None else 0.0
+        if rate:
+            target = target_rows(replica, size, self._slo_us, rate)
+        else:
+            target = max(1, min(replica.rows_max(size), replica.rows_in(self._slo_us / 2, size)))
+        if len(self._known) > 64:  # replicas come and go
+            self._known.clear()
+        self._known[key] = (now_us, target, rate)
+        return target, rate

@@ -1,0 +1,80 @@
+"""When a profile is wrong in shape, not only in level: a new fit from what batches took.
+
+Residuals that all batch sizes share (`policy/latency.py`) correct a device that is slower or faster than its
+profile by one factor. A profile that was measured while the machine was busy can be wrong by another factor
+at each size, and then no shared factor is right for any. The factors are medians, so noise and single
+outliers leave the shape alone; sizes that have not run take the factor of the next smaller that has.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from serving.profile.curve import Latency
+
+SAMPLES = 100  # batches that are looked at
+LOOK_EVERY = 50
+ENOUGH = 5  # batches of about one size
+TOLERANCE = 0.1  # noise of 20 % moves the median of ten batches by 8 %; a wrong shape below that costs little
+
+Factors = Mapping[tuple[int, int], float]
+"""By (measured size bucket, rows, rounded down to a power of two): what batches took over the profile."""
+
+
+class Drift:
+    """The latest batches of a replica."""
+
+    __slots__ = ("_count", "_samples")
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int, int]] = deque(maxlen=SAMPLES)  # rows, size, compute_us
+        self._count = 0
+
+    def add(self, rows: int, size: int, compute_us: int) -> bool:
+        """A batch was computed; whether it is time to `look`."""
+        self._samples.append((rows, size, compute_us))
+        self._count += 1
+        return self._count % LOOK_EVERY == 0 and len(self._samples) == SAMPLES
+
+    def look(self, profiled: Latency, fitted: Latency) -> Latency | None:
+        """A better fit than `fitted`, with the profile's points; None where it is still right.
+
+        Nothing is fitted while the level itself is changing: sizes that ran before and after the change
+        would seem to differ.
+        """
+        ratios = self.ratios(fitted)
+        half = len(ratios) // 2
+        if abs(median(ratios[:half]) / median(ratios[half:]) - 1) > TOLERANCE:
+            return None
+        level = median(ratios)
+        if all(abs(factor / level - 1) <= TOLERANCE for factor in self._factors(fitted, ratios).values()):
+            return None
+        factors = self._factors(profiled, self.ratios(profiled))
+        return profiled.scaled(lambda size, rows: _factor(factors, size, rows)) if factors else None
+
+    def ratios(self, latency: Latency) -> list[float]:
+        """What the batches took over what `latency` says, the oldest first."""
+        return [
+            compute_us / max(latency.predict_us(rows, size), 1.0) for rows, size, compute_us in self._samples
+        ]
+
+    def _factors(self, latency: Latency, ratios: Iterable[float]) -> Factors:
+        found: dict[tuple[int, int], list[float]] = {}
+        for (rows, size, _), ratio in zip(self._samples, ratios, strict=True):
+            found.setdefault((latency.measured_size(size), _octave(rows)), []).append(ratio)
+        return {key: median(ratios) for key, ratios in found.items() if len(ratios) >= ENOUGH}
+
+
+def _octave(rows: int) -> int:
+    return 1 << rows.bit_length() - 1
+
+
+def _factor(factors: Factors, size: int, rows: int) -> float:
+    """That of the next smaller batches that have run, else of the smallest that have; of this size bucket,
+    else of all."""
+    own = {octave: factor for (bucket, octave), factor in factors.items() if bucket == size}
+    if not own:
+        return median(factors.values())
+    ran = sorted(own)
+    return own[ran[max(bisect_right(ran, _octave(rows)) - 1, 0)]]

@@ -1,0 +1,19 @@
+"""A request as the simulator sees it."""
+
+from typing import NamedTuple
+
+from serving.specs import DEFAULT_TENANT
+
+
+class Arrival(NamedTuple):
+    """A request for the model of this number, due after its SLO or after `slack_us`. `size`: its bucket;
+    `variant`: the one it pins, if any; `expires`: its client said when it is due, and is told then."""
+
+    at_us: int
+    model: int
+    rows: int = 1
+    slack_us: int | None = None
+    tenant: str = DEFAULT_TENANT
+    size: int = 0
+    variant: str = ""
+    expires: bool = False

@@ -1,0 +1,176 @@
+"""The live scheduler in virtual time: a heap of events in integer microseconds, and no clock.
+
+The order of events within an instant is fixed: arrivals, then batches that are back, then faults, then what
+the scheduler asked to be woken for. So a run follows from its arrivals, its device and its faults alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+
+from serving.policy.latency import ENOUGH
+from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
+from serving.scheduler.requests import Request
+from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.slices import Replica
+from serving.simulation.arrivals import Arrival
+from serving.simulation.device import Device, Taken
+from serving.simulation.faults import Fault
+from serving.simulation.site import Resident, Site
+from serving.simulation.tally import Tally
+from serving.vocabulary import NEVER_US
+
+ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again and again
+
+
+class Simulation:
+    """One run of a site. `take`, `answered` and `ran` may be overridden."""
+
+    def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
+        self.site = site
+        self.device = device
+        self.tally = Tally()
+        tenants = {tenant.name: tenant for tenant in site.tenants}
+        self.scheduler = Scheduler(site.served, site.limits, tenants)
+        self._models = [(model.name, model.slo_us, (model.answering_variant,)) for model in site.served]
+        self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
+        self._happenings: list[tuple[int, int, Fault | Resident]] = [
+            (fault.at_us, count, fault) for count, fault in enumerate(faults)
+        ]
+        heapify(self._happenings)
+        self._running: dict[str, dict[int, tuple[RunBatch, int]]] = {}  # slice -> batch id -> it, its end
+        self._computed_us: dict[str, int] = {}  # by slice: when the worker is done with the latest batch
+        self._now_us = self._repeats = self._replicas = 0
+        for resident in site.residents:
+            self._bring_up(resident, 0)
+
+    # what may be overridden
+
+    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+        """How long a batch takes that starts beside `running` others."""
+        return self.device.take(batch, start_us, running)
+
+    def answered(self, answer: Answer, now_us: int) -> None:
+        """A request ended."""
+
+    def ran(self, batch: RunBatch, start_us: int, end_us: int) -> None:
+        """A batch starts, and when it will be back (if nothing goes wrong)."""
+
+    # the run
+
+    def play(self, arrivals: Iterable[Arrival]) -> Tally:
+        """All arrivals, and what follows until everything is answered."""
+        models, settle_us, tally = self._models, self.site.settle_us, self.tally
+        for count, arrival in enumerate(arrivals, start=1):
+            at_us, number, rows, slack_us, tenant, size, variant, expires = arrival
+            self._advance(at_us)
+            name, slo_us, variants = models[number]
+            deadline_us = at_us + (slo_us if slack_us is None else slack_us)
+            request = Request(count, name, rows, at_us, deadline_us)
+            request.variants = variants
+            request.tenant = tenant
+            if size or variant:
+                request.size = size
+                request.variants = (variant,) if variant else variants
+                request.lane_key = (variant, size)
+            if expires:
+                request.expires_us = deadline_us
+            if at_us >= settle_us:
+                tally.offered += 1
+                tally.offered_rows += rows
+            commands = self.scheduler.arrive(request, at_us)
+            if commands:
+                self._carry_out(commands, at_us)
+        self._advance(NEVER_US)
+        return tally
+
+    def _advance(self, until_us: int) -> None:
+        """What happens before that instant."""
+        while True:
+            finish_us = self._finishes[0][0] if self._finishes else NEVER_US
+            fault_us = self._happenings[0][0] if self._happenings else NEVER_US
+            now_us = min(finish_us, fault_us, self.scheduler.wake_us)
+            if now_us >= until_us:
+                return
+            if until_us == NEVER_US and not self.scheduler.open_requests:
+                return
+            self._repeats = self._repeats + 1 if now_us <= self._now_us else 0
+            self._now_us = now_us
+            if self._repeats > ENDLESS:
+                raise RuntimeError(f"{ENDLESS} events at {now_us} us: the scheduler does not get on")
+            if finish_us == now_us:
+                self._finish(now_us)
+            elif fault_us == now_us:
+                self._happen(heappop(self._happenings)[2], now_us)
+            else:
+                self._carry_out(self.scheduler.wake(now_us), now_us)
+
+    def _carry_out(self, commands: Iterable[Command], now_us: int) -> None:
+        for command in commands:
+            if type(command) is RunBatch:
+                self._run(command, now_us)
+            elif type(command) is Answer:
+                if command.request.arrived_us >= self.site.settle_us:
+                    self.tally.add(command, now_us)
+                self.answered(command, now_us)
+            elif type(command) is ReplaceWorker:
+                self._crash(command.slice, command.reason, now_us)
+
+    def _run(self, batch: RunBatch, now_us: int) -> None:
+        here = self._running.setdefault(batch.slice, {})
+        others = sum(1 for name, running in self._running.items() if running and name != batch.slice)
+        taken = self.take(batch, now_us, others + len(here) - batch.staged)
+        way_us = (taken.elapsed_us - taken.compute_us) // 2  # there, and as long back
+        start_us = now_us + way_us
+        if batch.staged:  # the worker starts it when it has computed the one before it
+            start_us = max(start_us, self._computed_us[batch.slice])
+        computed_us = self._computed_us[batch.slice] = start_us + taken.compute_us
+        end_us = computed_us + way_us
+        here[batch.id] = (batch, end_us)
+        heappush(self._finishes, (end_us, batch.id, taken.compute_us))
+        if now_us >= self.site.settle_us:
+            self.tally.batches += 1
+            self.tally.rows += batch.rows
+            self.tally.busy_us += taken.compute_us
+        self.ran(batch, start_us, end_us)
+
+    def _finish(self, now_us: int) -> None:
+        _, batch_id, compute_us = heappop(self._finishes)
+        for here in self._running.values():
+            if batch_id in here:
+                _, end_us = here[batch_id]
+                if end_us > now_us:  # it was held up in between
+                    heappush(self._finishes, (end_us, batch_id, compute_us + end_us - now_us))
+                    return
+                del here[batch_id]
+                break
+        self._carry_out(self.scheduler.batch_done(batch_id, compute_us, now_us), now_us)
+
+    # faults
+
+    def _happen(self, what: "Fault | Resident", now_us: int) -> None:
+        if isinstance(what, Resident):
+            self._bring_up(what, now_us)
+        elif what.crash:
+            self._crash(what.slice, "died", now_us)
+        else:
+            here = self._running.get(what.slice, {})
+            for batch_id, (batch, end_us) in here.items():
+                here[batch_id] = (batch, end_us + what.stall_us)
+            self._computed_us[what.slice] = self._computed_us.get(what.slice, 0) + what.stall_us
+
+    def _crash(self, slice_name: str, reason: str, now_us: int) -> None:
+        """A worker is gone, and back with each of its variants when that has been loaded."""
+        self._running.pop(slice_name, None)
+        for resident in self.site.residents:
+            if resident.slice == slice_name:
+                self._replicas += 1
+                heappush(self._happenings, (now_us + resident.load_us, -self._replicas, resident))
+        self._carry_out(self.scheduler.slice_down(slice_name, reason, now_us), now_us)
+
+    def _bring_up(self, resident: Resident, now_us: int) -> None:
+        self._replicas += 1
+        served = next(model for model in self.site.served if model.name == resident.model)
+        replica = Replica(self._replicas, resident.variant, resident.latency, served)
+        for _ in range(ENOUGH if self.site.learned and now_us == 0 else 0):
+            replica.residuals.add(1.0, 1, 1)
+        self._carry_out(self.scheduler.replica_up(resident.slice, resident.model, replica, now_us), now_us)

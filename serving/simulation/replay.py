@@ -1,0 +1,125 @@
+"""Recorded arrivals (`serving/recording.py`), as the simulator takes them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.recording import SUFFIX, Recording, read
+from serving.simulation.arrivals import Arrival
+from serving.specs import ServedModel
+
+_CHUNK = 1 << 16  # arrivals that are Python objects at a time
+
+_Integers = npt.NDArray[np.int64]
+_Columns = tuple[_Integers, ...]
+Flow = tuple[int, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Arrivals in order, the first at 0, as often as it is walked through.
+
+    `notes`: what is missing, a sentence each. `flows`: model, tenant and pinned variant. `columns`: at_us,
+    flow, rows, slack_us (0: the SLO's), size, whether the client is told when that has passed.
+    """
+
+    notes: tuple[str, ...]
+    flows: tuple[Flow, ...]
+    columns: _Columns
+
+    @property
+    def span_us(self) -> int:
+        """First to last arrival."""
+        return int(self.columns[0][-1])
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[Arrival]:
+        flows = self.flows
+        for start in range(0, len(self), _CHUNK):
+            chunk = [column[start : start + _CHUNK].tolist() for column in self.columns]
+            for at_us, flow, rows, slack_us, size, expires in zip(*chunk, strict=True):
+                model, tenant, variant = flows[flow]
+                yield Arrival(at_us, model, rows, slack_us or None, tenant, size, variant, bool(expires))
+
+
+def recorded_files(path: Path) -> list[Path]:
+    """The recording at `path`, or all those in the folder `path`. ValueError where there is none."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob(f"*{SUFFIX}"))
+    if not files:
+        raise ValueError(f"{path} holds no recording; expected files that end with {SUFFIX}")
+    return files
+
+
+def replay(
+    paths: Iterable[Path], models: Sequence[ServedModel], *, skip_unknown: bool = False, speed: float = 1.0
+) -> Replay:
+    """What recordings (files, in any order) hold for `models`, whose places are the arrivals' models.
+
+    A request is due after what its client gave or its model's SLO of now, whichever is less; its size is the
+    bucket of its hint; a pinned variant that is not served any more is passed over. `speed` divides the
+    instants, no deadline.
+    ValueError: a file that cannot be read, models that are not among `models` (unless those are to be
+    skipped), or not one request.
+    """
+    if not 0 < speed < float("inf"):
+        raise ValueError(f"a replay needs a speed above 0, got {speed:g}")
+    recordings = [(path, read(path)) for path in paths]
+    notes = [f"{path} {recording.cut}" for path, recording in recordings if recording.cut]
+    stranger = _strangers([recording for _, recording in recordings], models)
+    if stranger and not skip_unknown:
+        known = ", ".join(sorted(model.name for model in models))
+        raise ValueError(f"the recording has requests for {', '.join(stranger)}; the models here are {known}")
+    notes += [f"requests for {name} are skipped: it is not served here" for name in stranger]
+    flows: dict[Flow, int] = {}
+    parts = [_columns(recording, models, flows) for _, recording in recordings]
+    if not any(len(part[0]) for part in parts):
+        raise ValueError(f"the recording has no request for {', '.join(model.name for model in models)}")
+    at_us, *others = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(at_us, kind="stable")
+    moved = ((at_us[order] - at_us[order[0]]) / speed).astype(np.int64)
+    return Replay(tuple(notes), tuple(flows), (moved, *(column[order] for column in others)))
+
+
+def _strangers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -> list[str]:
+    """Models of recorded requests that are not among `models`."""
+    named = {
+        recording.flows[flow].model
+        for recording in recordings
+        for flow in np.unique(recording.arrivals["flow"]).tolist()
+    }
+    return sorted(named - {model.name for model in models})
+
+
+def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Flow, int]) -> _Columns:
+    """What of a recording is for `models`, at instants of the wall clock; new flows are numbered."""
+    places = {model.name: place for place, model in enumerate(models)}
+    numbers, slos_us = np.full((2, len(recording.flows)), -1)
+    arrivals, sizes = recording.arrivals, np.zeros(len(recording.arrivals), np.int64)
+    for local, flow in enumerate(recording.flows):
+        place = places.get(flow.model)
+        if place is None:
+            continue
+        variant = flow.variant if flow.variant in models[place].variants else ""
+        numbers[local] = flows.setdefault((place, flow.tenant, variant), len(flows))
+        slos_us[local] = models[place].slo_us
+        hint = models[place].spec.size_hint
+        if hint is not None:
+            own = arrivals["flow"] == local
+            found = np.searchsorted(hint.buckets, arrivals["size"][own])
+            sizes[own] = np.take(hint.buckets, found, mode="clip")
+    number = numbers[arrivals["flow"]]
+    kept = number >= 0
+    slack_us = np.minimum(arrivals["timeout_us"], slos_us[arrivals["flow"]])
+    expires = (slack_us > 0) & (slack_us == arrivals["timeout_us"])
+    at_us = arrivals["at_us"] + recording.start_unix_us
+    return tuple(
+        column[kept].astype(np.int64)
+        for column in (at_us, number, arrivals["rows"], slack_us, sizes, expires)
+    )

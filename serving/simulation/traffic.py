@@ -1,0 +1,148 @@
+"""What the requests are: how many rows, of which size, for which model; and the streams of all models as one.
+
+`patterns` says when requests come. All of it is drawn from a generator that is passed in: the same seed gives
+the same requests.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from serving.simulation.arrivals import Arrival
+from serving.simulation.patterns import Generator, Seconds
+from serving.specs import DEFAULT_TENANT
+
+Whole = npt.NDArray[np.int64]
+_CALL = re.compile(r"(uniform|tail)\(([^()]*)\)$")
+_VALUE_MAX = 1_000_000
+_FORMS = "a number (4), uniform(1,8), tail(64) or shares such as 1:0.9+16:0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Whole numbers and how often each is drawn; `shares` need not add up to 1. ValueError where there is
+    nothing to draw."""
+
+    values: tuple[int, ...]
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.values or len(self.values) != len(self.shares):
+            raise ValueError(f"a mix needs a share for each value, got {self.values} and {self.shares}")
+        if not (min(self.shares) >= 0 and 0 < sum(self.shares) < np.inf):
+            raise ValueError("shares must be at least 0, and one of them above")
+
+    @property
+    def mean(self) -> float:
+        """The mean of what is drawn."""
+        return float(np.average(self.values, weights=self.shares))
+
+    def draw(self, count: int, rng: Generator) -> Whole:
+        """`count` values, independent of each other."""
+        values = np.asarray(self.values, np.int64)
+        if len(values) == 1:
+            return np.full(count, values[0])
+        sums = np.cumsum(self.shares)
+        return values[np.searchsorted(sums / sums[-1], rng.random(count), side="right")]
+
+
+def constant(value: int) -> Mix:
+    """Always the same."""
+    return Mix((value,), (1.0,))
+
+
+def uniform(low: int, high: int) -> Mix:
+    """`low` to `high`, each as often."""
+    if low > high:
+        raise ValueError(f"expected the smaller number first, got {low} and {high}")
+    return Mix(tuple(range(low, high + 1)), (1.0,) * (high - low + 1))
+
+
+def long_tailed(high: int, exponent: float = 2.0) -> Mix:
+    """1 to `high` by a power law: most are small, few are large (share of k proportional to k^-exponent)."""
+    values = tuple(range(1, high + 1))
+    return Mix(values, popularity(high, exponent))
+
+
+def popularity(count: int, exponent: float) -> tuple[float, ...]:
+    """Zipf's law: the k-th most popular of `count` is asked for k^-exponent as often as the first.
+
+    Of web objects and of models an exponent of 0.6 to 1.1 is reported; 0 makes all alike.
+    """
+    shares = np.arange(1, count + 1, dtype=float) ** -exponent
+    return tuple((shares / shares.sum()).tolist())
+
+
+def read_mix(text: str) -> Mix:
+    """`4`; `uniform(1,8)`; `tail(64)` or `tail(64,1.5)` (`long_tailed`); `1:0.9+16:0.1`, values with shares.
+
+    ValueError, in a sentence, for anything else.
+    """
+    try:
+        call = _CALL.match(text.strip())
+        if call is None:
+            pairs = [part.partition(":") for part in text.split("+")]
+            shares = tuple(float(share) if sign else 1.0 for _, sign, share in pairs)
+            return Mix(tuple(_whole(value) for value, _, _ in pairs), shares)
+        name, numbers = call.group(1), call.group(2).split(",")
+        if name == "uniform":
+            low, high = numbers
+            return uniform(_whole(low), _whole(high))
+        return long_tailed(_whole(numbers[0]), *map(float, numbers[1:2]))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no mix; expected {_FORMS} ({error})") from None
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= _VALUE_MAX:
+        raise ValueError(f"{value} is not within 1 to {_VALUE_MAX}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Requests of one tenant for the model of this number. `at_us` ascends; `rows` and `sizes` (bucket, 0
+    for a model without) are as long."""
+
+    model: int
+    at_us: Whole
+    rows: Whole
+    sizes: Whole
+    tenant: str = DEFAULT_TENANT
+
+
+def stream(
+    model: int, due_s: Seconds, rows: Mix, sizes: Mix | None, rng: Generator, tenant: str = DEFAULT_TENANT
+) -> Stream:
+    """Requests at these seconds, of rows and sizes drawn from their mixes. No instant is before 1 us: at 0
+    the models come up."""
+    at_us = np.maximum((due_s * 1e6).astype(np.int64), 1)
+    count = len(at_us)
+    drawn = np.zeros(count, np.int64) if sizes is None else sizes.draw(count, rng)
+    return Stream(model, at_us, rows.draw(count, rng), drawn, tenant)
+
+
+def merge(streams: Sequence[Stream]) -> Iterator[Arrival]:
+    """All streams as one, in the order of time, ties in the order of the streams."""
+    if not streams:
+        return iter(())
+    at_us = np.concatenate([each.at_us for each in streams])
+    order = np.argsort(at_us, kind="stable")
+    counts = [len(each.at_us) for each in streams]
+    owners = np.repeat(np.arange(len(streams)), counts)[order].tolist()
+    models = [each.model for each in streams]
+    tenants = [each.tenant for each in streams]
+    return map(
+        Arrival,
+        at_us[order].tolist(),
+        [models[owner] for owner in owners],
+        np.concatenate([each.rows for each in streams])[order].tolist(),
+        repeat(None),
+        [tenants[owner] for owner in owners],
+        np.concatenate([each.sizes for each in streams])[order].tolist(),
+    )

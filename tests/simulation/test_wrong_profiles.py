@@ -1,0 +1,34 @@
+"""A profile that was measured while others used the machine: no load is lost by it for long."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from serving.simulation.device import Physics
+from serving.simulation.world import good_share
+from tests.simulation.catalogue import SETTLED
+
+SECONDS = 20
+KEPT = 0.95  # of what is answered in time where the profile is right
+
+PROFILED: dict[str, Callable[[int], float]] = {
+    "all too slow": lambda _rows: 1.8,
+    "all too quick": lambda _rows: 0.6,
+    "large batches too slow": lambda rows: 1 + min(rows, 16) / 20,
+    "large batches too quick": lambda rows: 1 - min(rows, 16) / 32,
+    "small batches too slow": lambda rows: 1 + 1 / rows,
+    "every second size too slow": lambda rows: 1.5 if rows.bit_length() % 2 else 1.0,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profiled", PROFILED)
+@pytest.mark.parametrize("rate", [300, 500, 1500])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_what_is_answered_in_time_is_near_what_a_right_profile_answers(
+    profiled: str, rate: float, noise: float
+) -> None:
+    world = replace(SETTLED, learned=False, settle_us=5_000_000, physics=Physics(noise=noise))
+    wrong = replace(world, profiled=PROFILED[profiled])
+    assert good_share(wrong, rate, SECONDS, 1) >= KEPT * good_share(world, rate, SECONDS, 1)
