@@ -20,6 +20,10 @@ WARM_S_MAX = 1.0  # at the start of a run rates are not known yet: it is not cou
 _WARM_SHARE = 0.1  # ... nor is more than this share of a short run
 
 
+Profiles = dict[tuple[str, str, str], Profile]
+"""By slice, model and variant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """Instead of the settings' own slices: `slices` alike with all models on each, or the settings' slices
@@ -101,8 +105,8 @@ def _with_policy(model: ServedModel, policy: str) -> ServedModel:
     return replace(model, batching=BatchingSpec(name, mode=mode))
 
 
-def _profiles(settings: Settings, models: Sequence[ServedModel]) -> dict[tuple[str, str], Profile]:
-    """By slice and model, that of the answering variant. UsageError names all that are missing."""
+def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
+    """By slice, model and variant. UsageError names all that are missing of the answering variants."""
     store = ProfileStore(settings.profiles)
     known = known_profiles(settings, store)
     kinds = {each.name: device_kind(each) for each in settings.slices}
@@ -119,13 +123,18 @@ def _profiles(settings: Settings, models: Sequence[ServedModel]) -> dict[tuple[s
             f"{settings.path}` once: it measures what is missing in some {settings.limits.sweep_s:g} s "
             f"and keeps it in {settings.profiles / 'local'}.{damaged}"
         )
-    return {(place, model.name): known[place, model.name, model.answering_variant] for place, model in wanted}
+    return {
+        (place, model.name, variant): known[place, model.name, variant]
+        for place, model in wanted
+        for variant in model.variants
+        if (place, model.name, variant) in known
+    }
 
 
 def _site(
     settings: Settings,
     models: Sequence[ServedModel],
-    profiles: dict[tuple[str, str], Profile],
+    profiles: Profiles,
     deployment: Deployment,
 ) -> Site:
     """The models on their slices."""
@@ -143,15 +152,12 @@ def _site(
             ]
     latencies = {key: Latency(profile) for key, profile in profiles.items()}
     residents = tuple(
-        Resident(
-            name,
-            model.name,
-            model.answering_variant,
-            latencies[like, model.name],
-            profiles[like, model.name].load_us,
-        )
+        Resident(name, model.name, variant, latencies[key], profiles[key].load_us)
         for model in models
         for name, like in places[model.name]
+        for variant in model.variants
+        for key in [(like, model.name, variant)]
+        if key in profiles
     )
     served = tuple(replace(model, slices=tuple(name for name, _ in places[model.name])) for model in models)
     return Site(served, residents, settings.tenants, settings.limits)

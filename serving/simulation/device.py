@@ -13,6 +13,9 @@ import numpy as np
 from serving.scheduler.commands import RunBatch
 from serving.simulation.site import Resident
 
+Place = tuple[str, str, str]
+"""Slice, model, variant."""
+
 Truth = Callable[[int, int], float]
 """(rows, size bucket) -> microseconds of compute"""
 
@@ -37,13 +40,13 @@ class Device(Protocol):
 class ExactDevice:
     """Batches take what the truth says, and nothing else takes any time."""
 
-    def __init__(self, truths: Mapping[tuple[str, str], Truth]) -> None:
-        """`truths` by model and variant."""
+    def __init__(self, truths: Mapping[Place, Truth]) -> None:
+        """`truths` by slice, model and variant."""
         self._truths = truths
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:  # noqa: ARG002  a Device
         """See `Device`."""
-        took_us = ceil(self._truths[batch.model, batch.variant](batch.rows, batch.size))
+        took_us = ceil(self._truths[batch.slice, batch.model, batch.variant](batch.rows, batch.size))
         return Taken(took_us, took_us)
 
 
@@ -75,7 +78,7 @@ class Physics:
 class NoisyDevice:
     """Batches take what `physics` makes of the truth."""
 
-    def __init__(self, truths: Mapping[tuple[str, str], Truth], physics: Physics, seed: int) -> None:
+    def __init__(self, truths: Mapping[Place, Truth], physics: Physics, seed: int) -> None:
         self._truths = truths
         self._physics = physics
         self._factors = _noise(physics, np.random.default_rng([seed, 1]))
@@ -83,7 +86,9 @@ class NoisyDevice:
     def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
         """See `Device`."""
         physics = self._physics
-        took_us = self._truths[batch.model, batch.variant](batch.rows, batch.size) * next(self._factors)
+        took_us = self._truths[batch.slice, batch.model, batch.variant](batch.rows, batch.size) * next(
+            self._factors
+        )
         if physics.drift:
             took_us *= 1 + physics.drift * sin(2 * pi * start_us / (physics.drift_period_s * 1e6))
         took_us *= 1 + physics.interference * running
@@ -91,9 +96,9 @@ class NoisyDevice:
         return Taken(compute_us, compute_us + physics.overhead_us)
 
 
-def truths_of(residents: Iterable[Resident]) -> dict[tuple[str, str], Truth]:
+def truths_of(residents: Iterable[Resident]) -> dict[Place, Truth]:
     """What the residents' profiles say."""
-    return {(each.model, each.variant): each.latency.predict_us for each in residents}
+    return {(each.slice, each.model, each.variant): each.latency.predict_us for each in residents}
 
 
 def _noise(physics: Physics, rng: np.random.Generator) -> Iterator[float]:

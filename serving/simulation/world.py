@@ -9,7 +9,7 @@ import numpy as np
 
 from serving.profile.curve import Latency, Point, Profile
 from serving.simulation.arrivals import Arrival
-from serving.simulation.device import ExactDevice, NoisyDevice, Physics, Truth
+from serving.simulation.device import ExactDevice, NoisyDevice, Physics, Place, Truth
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
 from serving.simulation.patterns import POISSON_CV, Step, draw
@@ -89,13 +89,17 @@ class World:
         )
         return Site(served, residents, self.tenants, UNBOUNDED, self.learned, self.settle_us)
 
-    def truths(self) -> dict[tuple[str, str], Truth]:
+    def truths(self) -> dict[Place, Truth]:
         """What batches take where nothing disturbs them."""
 
         def exactly(model: VirtualModel) -> Truth:
             return lambda rows, _size: model.latency_us(rows)
 
-        return {(f"m{number}", "v"): exactly(model) for number, model in enumerate(self.each)}
+        return {
+            (f"s{place}", f"m{number}", "v"): exactly(model)
+            for place in range(self.slices)
+            for number, model in enumerate(self.each)
+        }
 
 
 class Run(Simulation):

@@ -6,15 +6,11 @@ the replica's profile allows. As in the paper, the objective is held against the
 against queueing: under overload it serves late rather than shed.
 """
 
-from collections.abc import Sequence
-
 from serving.policy.batching.due import choose_due
 from serving.policy.batching.seam import (
-    ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
-    LaneView,
-    Outlook,
     QueueView,
     ReplicaView,
 )
@@ -23,7 +19,7 @@ STEP_ROWS = 1  # the paper gives no number; the least one oscillates least
 BACKOFF_TENTHS = 9  # "a small multiplicative back-off, by 10 %"
 
 
-class Aimd:
+class Aimd(BatchingPolicy):
     """`slo_us`: the latency objective; `size`: a bound on the batch, or None; `delay_us`: as in `Static`.
 
     The learned maximum is kept per slice, variant and size bucket: their latencies have nothing in common.
@@ -37,9 +33,6 @@ class Aimd:
         self._delay_us = delay_us
         self._rows_max: dict[tuple[str, str, int], int] = {}
 
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """AIMD looks at batches only."""
-
     def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  it keeps no time
         """Grow by a step where the maximum was reached in time, shrink where the objective was missed."""
         key = (report.slice, report.variant, report.size)
@@ -51,10 +44,6 @@ class Aimd:
             # too. Twice its rows is room enough for that request, and no number to shrink from for ever.
             self._rows_max[key] = rows_max + STEP_ROWS
 
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """It never gives a request up."""
-        return ()
-
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""
 
@@ -63,7 +52,3 @@ class Aimd:
             return rows_max if self._size is None else min(rows_max, self._size)
 
         return choose_due(view, rows_worth, self._delay_us, now_us)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing: under overload it serves late."""
-        return None

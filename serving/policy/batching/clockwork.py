@@ -21,11 +21,10 @@ from math import ceil
 from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
-    ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
     LaneView,
-    Outlook,
     PieceView,
     QueueView,
     ReplicaView,
@@ -38,7 +37,7 @@ GUARD_US = 5000  # `buffer` of its controller: the internal deadline is that muc
 MEASURED = 10  # batches of a size that its estimate looks back on
 
 
-class Clockwork:
+class Clockwork(BatchingPolicy):
     """`guard_us`: how much earlier than their deadlines requests are to be done; `passes`: heads that the
     largest size would be late for are given up for it."""
 
@@ -52,9 +51,6 @@ class Clockwork:
         self._measured: dict[tuple[str, str, int, int], deque[int]] = {}
         # A memo, by replica, size bucket, compiled size: what the profile said first.
         self._seeds: dict[tuple[int, int, int], float] = {}
-
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """Nothing to learn."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """Enter what its size took."""
@@ -73,10 +69,6 @@ class Clockwork:
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes' batches, the one with the least latest start."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing."""
-        return None
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)

@@ -39,8 +39,9 @@ def run(lane: LaneView, here: tuple[str, ReplicaView], rows_max: int) -> Choice:
     variant, replica = here
     pieces = lane.pieces
     count, rows = take_prefix(pieces, rows_max)
-    latest_us = pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
-    return Choice(lane, pieces[:count], rows, variant, latest_us)
+    latency_us = replica.predict_us(rows, lane.size)
+    latest_us = pieces[0].deadline_us - ceil(latency_us)
+    return Choice(lane, pieces[:count], rows, variant, latest_us, latency_us=latency_us)
 
 
 def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:

@@ -8,17 +8,14 @@ model of a tight SLO waits its turn, and one that has been quiet has the slice t
 up.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import exp
 
 from serving.policy.batching.due import choose_due
 from serving.policy.batching.seam import (
-    ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
-    LaneView,
-    Outlook,
     QueueView,
     ReplicaView,
 )
@@ -49,7 +46,7 @@ class _Used:
         return self._used_us * exp((self._as_of_us - now_us) / WINDOW_US)
 
 
-class DyBatch:
+class DyBatch(BatchingPolicy):
     """`weight`: the model's share of a slice, against those of the others on it; above 0."""
 
     __slots__ = ("_used", "_weight")
@@ -60,19 +57,12 @@ class DyBatch:
         self._weight = weight
         self._used: dict[str, _Used] = {}  # by slice
 
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """It looks at what batches took only."""
-
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """Charge the model for the slice's time."""
         used = self._used.get(report.slice)
         if used is None:
             used = self._used[report.slice] = _Used()
         used.add(report.compute_us, now_us)
-
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """It never gives a request up."""
-        return ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """What waits, as much as may go; ranked between models by what they have used."""
@@ -81,10 +71,6 @@ class DyBatch:
             return choice
         used = self._used.get(view.slice)
         return replace(choice, rule=RULE, rank=used.at(now_us) / self._weight if used is not None else 0.0)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing: under overload it serves late."""
-        return None
 
 
 def _as_much_as_may_go(variant: str, replica: ReplicaView, size: int) -> int:  # noqa: ARG001  a RowsWorth

@@ -11,23 +11,19 @@ here any may run any. With `streams: 1`, which is all that the workers here meas
 at a time, it is an eager policy whose batches are powers of two. More comes only from a profile that says so.
 """
 
-from collections.abc import Sequence
-
 from serving.policy.batching.due import run
 from serving.policy.batching.seam import (
     WAIT,
-    ArrivalView,
-    BatchReport,
+    BatchingPolicy,
     Choice,
     LaneView,
-    Outlook,
     QueueView,
     resident,
 )
 from serving.policy.batching.urgency import most_urgent
 
 
-class Ebird:
+class Ebird(BatchingPolicy):
     """`size`: rows in flight on a slice at most; None for as many as the largest batch that may go."""
 
     __slots__ = ("_size",)
@@ -35,23 +31,9 @@ class Ebird:
     def __init__(self, size: int | None) -> None:
         self._size = size
 
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """Nothing to learn."""
-
-    def on_done(self, report: BatchReport, now_us: int) -> None:
-        """Nothing to learn."""
-
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """It never gives a request up."""
-        return ()
-
     def choose(self, view: QueueView, now_us: int) -> Choice:  # noqa: ARG002  it goes at once or not at all
         """The largest fixed size that waits and fits beside what runs; of the lanes, the most urgent."""
         return most_urgent(self._consider(view, lane) for lane in view.lanes)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing: under overload it serves late."""
-        return None
 
     def _consider(self, view: QueueView, lane: LaneView) -> Choice:
         here = resident(view, lane)

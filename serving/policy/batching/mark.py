@@ -8,17 +8,15 @@ MArk starts more instances instead. Its published code has no W and waits until 
 rate for ever. That is not copied; nor are its fixed sizes by instance type.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from serving.policy.batching.due import wait_or_run
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
-    BatchReport,
+    BatchingPolicy,
     Choice,
     LaneView,
-    Outlook,
     QueueView,
     ReplicaView,
     resident,
@@ -61,7 +59,7 @@ class _Counted:
         self.read_us = -REVIEW_US
 
 
-class Mark:
+class Mark(BatchingPolicy):
     """`slo_us`: what a row's wait and its batch may take together."""
 
     __slots__ = ("_counted", "_slo_us", "_tuned")
@@ -80,20 +78,9 @@ class Mark:
         if now_us - counted.read_us >= REVIEW_US:
             counted.rate, counted.read_us = counted.arrivals.peak(now_us), now_us
 
-    def on_done(self, report: BatchReport, now_us: int) -> None:
-        """It plans with the profile."""
-
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """It never gives a request up."""
-        return ()
-
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing: under overload it serves late."""
-        return None
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)

@@ -10,11 +10,17 @@ from collections.abc import Sequence
 
 from serving.policy.batching.fill import fill_time
 from serving.policy.batching.hopeless import Doubt, find_hopeless
-from serving.policy.batching.seam import ArrivalView, BatchReport, Choice, LaneView, Outlook, QueueView
+from serving.policy.batching.seam import (
+    BatchingPolicy,
+    BatchReport,
+    Choice,
+    LaneView,
+    QueueView,
+)
 from serving.policy.batching.urgency import most_urgent
 
 
-class Nanily:
+class Nanily(BatchingPolicy):
     """`shed`: give up what would be late even alone."""
 
     __slots__ = ("_doubt", "_shed")
@@ -22,9 +28,6 @@ class Nanily:
     def __init__(self, shed: bool = False) -> None:
         self._shed = shed
         self._doubt = Doubt()
-
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """Nothing to learn."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign of life."""
@@ -37,7 +40,3 @@ class Nanily:
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes' batches, the one that must start soonest."""
         return most_urgent(fill_time(view, lane, now_us) for lane in view.lanes)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing."""
-        return None

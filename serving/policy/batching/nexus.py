@@ -17,11 +17,10 @@ from serving.policy.batching.fill import fill_time
 from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
-    ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
     LaneView,
-    Outlook,
     PieceView,
     QueueView,
     ReplicaView,
@@ -34,7 +33,7 @@ TURNS = "turns"
 """The rule between models: the one whose latest batch on the slice ended the longest ago goes first."""
 
 
-class Nexus:
+class Nexus(BatchingPolicy):
     """`slo_us`: the SLO that the target follows from; `sliding`: early drop, else earliest first."""
 
     __slots__ = ("_doubt", "_ran_us", "_sliding", "_target_us")
@@ -44,9 +43,6 @@ class Nexus:
         self._sliding = sliding
         self._doubt = Doubt()
         self._ran_us: dict[str, int] = {}  # by slice, when its latest batch ended
-
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """Nothing to learn."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """It has had its turn."""
@@ -63,10 +59,6 @@ class Nexus:
         if best.lane is None:
             return best
         return replace(best, rule=TURNS, rank=self._ran_us.get(view.slice, 0))
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing."""
-        return None
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)

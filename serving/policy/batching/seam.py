@@ -4,6 +4,7 @@ A policy belongs to one model's queue. It may keep state of its own, changed onl
 `on_done`; `choose` decides and changes nothing, so it may be asked as often as one likes.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -92,7 +93,7 @@ class ReplicaView(Protocol):
         ...
 
     def rows_in(self, budget_us: float, size: int) -> int:
-        """The largest batch, up to `rows_max`, that is expected to take at most `budget_us`; may be 0."""
+        """The largest measured batch that takes at most `budget_us`; 0 for none. It may pass `rows_max`."""
         ...
 
 
@@ -193,29 +194,32 @@ class Outlook:
     doubtful: bool = False
 
 
-class BatchingPolicy(Protocol):
-    """Decides for one model when a batch is worth running and which pieces go into it."""
+class BatchingPolicy(ABC):
+    """Decides for one model when a batch is worth running and which pieces go into it.
 
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
+    What a policy does not say otherwise: it learns nothing, gives nothing up and promises nothing.
+    """
+
+    __slots__ = ()
+
+    def on_arrival(self, request: ArrivalView, now_us: int) -> None:  # noqa: B027  most need not know
         """A request joined the queue."""
-        ...
 
-    def on_done(self, report: BatchReport, now_us: int) -> None:
+    def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: B027
         """A batch of this model finished."""
-        ...
 
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
+    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
         """Lanes with the number of leading pieces that are to be given up at once."""
-        ...
+        return ()
 
+    @abstractmethod
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """What an idle slice should do for this model now."""
-        ...
 
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
+    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
         """What is to be expected while `rate` rows a microsecond are offered; None: nothing is promised,
         and no request is turned away for what it could expect."""
-        ...
+        return None
 
 
 def resident(view: QueueView, lane: LaneView) -> tuple[str, ReplicaView] | None:

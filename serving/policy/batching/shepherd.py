@@ -18,27 +18,23 @@ from serving.policy.batching.fill import fill_time
 from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
-    ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
     LaneView,
-    Outlook,
     QueueView,
 )
 
 RULE = "shepherd"
 
 
-class Shepherd:
+class Shepherd(BatchingPolicy):
     """FLEX without preemption."""
 
     __slots__ = ("_doubt",)
 
     def __init__(self) -> None:
         self._doubt = Doubt()
-
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """It looks at what waits only."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign that predictions hold."""
@@ -53,7 +49,3 @@ class Shepherd:
         batches = (fill_time(view, lane, now_us) for lane in view.lanes)
         best = max(batches, key=lambda choice: choice.rows, default=WAIT)
         return best if best.lane is None else replace(best, rule=RULE, rank=-best.rows)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It turns nothing away at arrival."""
-        return None

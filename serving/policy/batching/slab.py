@@ -8,16 +8,13 @@ late. Rounded up, b can come to rest one row above the objective: what the profi
 Bmax does in the paper, so that happens only where the profile is too low.
 """
 
-from collections.abc import Sequence
 from math import ceil
 
 from serving.policy.batching.due import choose_due
 from serving.policy.batching.seam import (
-    ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
-    LaneView,
-    Outlook,
     QueueView,
     ReplicaView,
 )
@@ -36,7 +33,7 @@ class _Round:
         self.batches = self.took_us = self.most_rows = 0
 
 
-class Slab:
+class Slab(BatchingPolicy):
     """`slo_us`: the latency objective. What is learned is kept per slice, variant and size bucket."""
 
     __slots__ = ("_rounds", "_slo_us")
@@ -44,9 +41,6 @@ class Slab:
     def __init__(self, slo_us: int) -> None:
         self._slo_us = slo_us
         self._rounds: dict[tuple[str, str, int], _Round] = {}
-
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """It looks at batches only."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  it keeps no time
         """Measure a batch of the present size; after a round of them, the next size."""
@@ -62,10 +56,6 @@ class Slab:
         if now.batches == ROUND_BATCHES:
             self._rounds[key] = _Round(self._next_rows(now))
 
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """It never gives a request up."""
-        return ()
-
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """What waits, up to the learned size; of the lanes, the one whose batch must start soonest."""
 
@@ -74,10 +64,6 @@ class Slab:
             return min(1 if learned is None else learned.rows, replica.rows_max(size))
 
         return choose_due(view, rows_worth, 0, now_us)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing: under overload it serves late."""
-        return None
 
     def _next_rows(self, ended: _Round) -> int:
         took_us = max(ended.took_us / ended.batches, 1.0)

@@ -15,6 +15,7 @@ from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
     LaneView,
@@ -59,7 +60,7 @@ class Load:
         return self.rate * self.replica.typical_us(rows, self.size) / rows
 
 
-class Slo:
+class Slo(BatchingPolicy):
     """`slo_us`: the promise; `guard_us`: lateness of wake-ups to allow for until it has been measured.
 
     `consolidate`: wait for the whole target (Symphony's load-proportional use of slices, for the least

@@ -4,21 +4,16 @@ The rule of Triton's dynamic batcher (`max_queue_delay_microseconds`) and of Ten
 (`batch_timeout_micros`); with a delay of 0 it is work-conserving: an idle slice takes what is there.
 """
 
-from collections.abc import Sequence
-
 from serving.policy.batching.due import choose_due
 from serving.policy.batching.seam import (
-    ArrivalView,
-    BatchReport,
+    BatchingPolicy,
     Choice,
-    LaneView,
-    Outlook,
     QueueView,
     ReplicaView,
 )
 
 
-class Static:
+class Static(BatchingPolicy):
     """`size`: rows worth going for, None for the largest that may go; `delay_us`: the longest wait."""
 
     __slots__ = ("_delay_us", "_size")
@@ -27,23 +22,9 @@ class Static:
         self._size = size
         self._delay_us = delay_us
 
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """Nothing to learn."""
-
-    def on_done(self, report: BatchReport, now_us: int) -> None:
-        """Nothing to learn."""
-
-    def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """It never gives a request up."""
-        return ()
-
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes that are due, the one whose batch must start soonest."""
         return choose_due(view, self._rows_worth, self._delay_us, now_us)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing."""
-        return None
 
     def _rows_worth(self, variant: str, replica: ReplicaView, size: int) -> int:  # noqa: ARG002  a RowsWorth
         rows_max = replica.rows_max(size)

@@ -18,10 +18,10 @@ from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
     LaneView,
-    Outlook,
     QueueView,
     ReplicaView,
     resident,
@@ -33,7 +33,7 @@ from serving.policy.batching.window import target_window
 FRONTRUN, LATEST, BETA_LAMBDA = "frontrun", "latest", "beta_lambda"
 
 
-class Symphony:
+class Symphony(BatchingPolicy):
     """`slo_us`: the SLO; `guard_us`: lateness of wake-ups to allow for until it has been measured; `mode`:
     FRONTRUN, LATEST or BETA_LAMBDA."""
 
@@ -60,10 +60,6 @@ class Symphony:
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the candidates whose time has come, the one with the least latest start; else when it comes."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing."""
-        return None
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)

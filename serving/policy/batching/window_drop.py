@@ -12,10 +12,10 @@ from serving.policy.batching.hopeless import Doubt, find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
+    BatchingPolicy,
     BatchReport,
     Choice,
     LaneView,
-    Outlook,
     QueueView,
     resident,
 )
@@ -24,7 +24,7 @@ from serving.policy.batching.urgency import most_urgent
 from serving.policy.batching.window import target_window
 
 
-class WindowDrop:
+class WindowDrop(BatchingPolicy):
     """`slo_us`: the SLO that the target size follows from, with the rate of arrivals."""
 
     __slots__ = ("_doubt", "_targets")
@@ -48,10 +48,6 @@ class WindowDrop:
     def choose(self, view: QueueView, now_us: int) -> Choice:
         """Of the lanes' batches, the one that must start soonest."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
-
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """It promises nothing."""
-        return None
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)

@@ -40,8 +40,11 @@ def test_a_lane_goes_when_it_has_the_rows_or_has_waited_or_gets_no_more_and_not_
     due_us = min(piece.arrived_us for piece in lane.pieces) + delay_us
     if lane.rows >= limit or due_us <= NOW_US or lane.closed:
         count, rows = take_prefix(lane.pieces, limit)
-        latest_us = lane.pieces[0].deadline_us - ceil(replica.predict_us(rows, lane.size))
-        assert choice == Choice(lane, lane.pieces[:count], rows, lane.variants[0], latest_us)
+        latency_us = replica.predict_us(rows, lane.size)
+        latest_us = lane.pieces[0].deadline_us - ceil(latency_us)
+        assert choice == Choice(
+            lane, lane.pieces[:count], rows, lane.variants[0], latest_us, latency_us=latency_us
+        )
         assert rows <= limit or count == 1
     else:
         assert choice == Choice(wake_us=due_us)
