@@ -126,7 +126,8 @@ def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[A
 def good_share(world: World, rate: float, duration_s: float, seeds: int) -> float:
     """The share of rows answered in time at an offered rate of requests, over all seeds."""
     runs = [Run(world, seed).play(offer(world, rate, duration_s, seed)) for seed in range(seeds)]
-    return sum(tally.good_rows for tally in runs) / sum(tally.offered_rows for tally in runs)
+    offered = sum(tally.offered_rows for tally in runs)
+    return sum(tally.good_rows for tally in runs) / offered if offered else 1.0
 
 
 def _served(name: str, model: VirtualModel, world: World) -> ServedModel:
