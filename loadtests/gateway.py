@@ -94,13 +94,17 @@ def free_ports(count: int) -> list[int]:
 def settings_of(
     models: Sequence[dict[str, object]], cores: Sequence[int], profiles: Path
 ) -> dict[str, object]:
-    """The sections of a penstock.yaml with those models on one slice, named `measured`."""
+    """The sections of a penstock.yaml with those models on one slice, named `measured`.
+
+    No answers are kept: load runs repeat their questions, and measure what it takes to compute the answers.
+    """
     measured = {"name": "measured"} | ({"cores": list(cores)} if cores else {})
     return {
         "server": {"host": "127.0.0.1"},
         "slices": [measured],
         "models": list(models),
         "profiles": str(profiles),
+        "cache": False,
     }
 
 

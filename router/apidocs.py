@@ -79,6 +79,11 @@ _ANSWER_HEADERS = {
     "Server-Timing": _TIMING,
     "X-Penstock-Variant": {"schema": {"type": "string"}, "description": "The variant that answered."},
     "X-Penstock-Batch-Rows": {"schema": {"type": "integer"}, "description": "Rows of the batch it was in."},
+    "X-Cache": {
+        "schema": {"type": "string", "enum": ["hit", "join", "miss"]},
+        "description": "Kept, under way already, or computed; missing where the cache was not asked.",
+    },
+    "Age": {"schema": {"type": "integer"}, "description": "Seconds since a kept answer was computed."},
 }
 _ERROR_HEADERS = {
     "X-Penstock-Reason": {"schema": {"type": "string"}, "description": "`reason`, as in the body."}
@@ -109,6 +114,9 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
             "X-Tenant", "string", "Whose request this is; a name that is not listed counts as `default`."
         ),
         _header("X-Request-Id", "string", "Returned with the answer."),
+        _header(
+            "Cache-Control", "string", "`no-cache`, `max-age=<seconds>` of a kept answer, or `no-store`."
+        ),
         _header("Content-Encoding", "string", "gzip or deflate, over the whole body."),
         _header("Accept-Encoding", "string", "gzip or deflate compresses longer answers."),
     ],

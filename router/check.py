@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from router.settings import Problem, SettingsError, read_settings
+from router.settings import Problem, Settings, SettingsError, read_settings
 from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
 Measured = Callable[[ServedModel, SliceSpec, str], float | None]
@@ -13,8 +13,8 @@ Measured = Callable[[ServedModel, SliceSpec, str], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` found. `notes` and `plan` (one line a model, one for all tenants and one for the
-    recording where there are any) are sentences for the operator."""
+    """What `check` found. `notes` and `plan` (one line a model, one each for tenants, cache and recording
+    where there are any) are sentences for the operator."""
 
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...] = ()
@@ -62,6 +62,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
         plan=(
             *map(plan_line, settings.models),
             *tenant_lines(settings.tenants),
+            *cache_lines(settings),
             *recording_lines(settings.recording),
         ),
     )
@@ -153,6 +154,16 @@ def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:
         f"{each.name} (weight {each.weight:g}, priority {each.priority})" for each in (*tenants, *default)
     ]
     return [f"tenants: {', '.join(shares)}"]
+
+
+def cache_lines(settings: Settings) -> list[str]:
+    """One line that says of which models answers are kept; none where of none."""
+    names = [model.name for model in settings.models if model.cache]
+    if settings.cache is None or not names:
+        return []
+    size_mb, ttl_s = settings.cache.memory_bytes / (1 << 20), settings.cache.ttl_us / 1e6
+    shared = ", shared by all tenants" if settings.cache.shared else ""
+    return [f"cache: answers of {', '.join(names)}, at most {size_mb:g} MB, for {ttl_s:g} s{shared}"]
 
 
 def recording_lines(recording: RecordingSpec | None) -> list[str]:

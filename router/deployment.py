@@ -17,8 +17,10 @@ from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import Counters, LoopLag, MetricsServer, Present, Telemetry
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.ports import Serving
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
+from serving.runtime.caching import CachedServing
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
@@ -35,6 +37,11 @@ class Deployment:
         self._recorder = Recorder(settings.recording, time.time_ns() // 1000) if settings.recording else None
         record = self._recorder.record if self._recorder else None
         self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
+        self._cache: CachedServing | None = None
+        if settings.cache is not None:
+            bound = limits.queue_requests
+            self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
+        self.serving: Serving = self._cache or self.gateway
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
@@ -43,11 +50,13 @@ class Deployment:
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
         self._started_us = self.gateway.now_us()
+        self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
         release = version("penstock")
-        app = create_app(self.gateway, name=server.name, version=release, limits=limits)
+        statistics = self._telemetry.statistics
+        app = create_app(self.serving, statistics, name=server.name, version=release, limits=limits)
         self._add_status(app)
-        self._rest = create_server(self.gateway, app, server.host, server.rest_port, limits)
-        self._rpc = RpcServer(self.gateway, server.name, release, limits, server.host)
+        self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
+        self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self._metrics = MetricsServer(self._telemetry)
         self.rest_url = self.grpc_address = self.metrics_url = ""
 
@@ -65,7 +74,7 @@ class Deployment:
         self._rest.stop_listening()
         await asyncio.gather(self._rest.drain(timeout_s), self._rpc.stop(timeout_s))
         self.gateway.drain()
-        return self.gateway.open_requests
+        return self.serving.open_requests
 
     async def close(self) -> None:
         """Close what is still open."""
@@ -113,7 +122,7 @@ class Deployment:
             counters[name] = counted
             await asyncio.sleep(0)  # requests first
         queue_rows = {name: self.gateway.queue_rows(name) for name in self.gateway.models}
-        return describe(self.gateway, counters, queue_rows, self._replicas(), slices, uptime_s)
+        return describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
 
     def _replicas(self) -> list[Replica]:
         return [
@@ -124,12 +133,14 @@ class Deployment:
 
     def _present(self) -> Present:
         gateway = self.gateway
+        store = self._cache.store if self._cache else None
         return Present(
             now_us=gateway.now_us(),
-            open_requests=gateway.open_requests,
+            open_requests=self.serving.open_requests,
             queued={
                 name: (gateway.queue_rows(name), gateway.queue_requests(name)) for name in gateway.models
             },
             replicas=Counter((replica["model"], replica["state"]) for replica in self._replicas()),
             recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
+            cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
         )

@@ -1,5 +1,6 @@
-"""What an answer says of itself beside its outputs: where its time went, what computed it, why it is none,
-when to come back. REST carries it in header fields, gRPC in trailing metadata, under the same names.
+"""What an answer says of itself beside its outputs: where its time went, what computed it, whether it was
+kept, why it is none, when to come back. REST carries it in header fields, gRPC in trailing metadata, under
+the same names.
 """
 
 from router.outcomes import ANSWERS
@@ -14,13 +15,19 @@ _FRACTIONS = tuple(f".{thousandths:03}" for thousandths in range(1000))
 
 def completed_lines(reply: Reply) -> Lines:
     """Variant, rows of the batch, and the phases of a completed call in milliseconds (W3C Server Timing):
-    it waited for a slice, its batch filled, the model ran."""
+    it waited for a slice, its batch filled, the model ran. Where the cache was asked, what it did; of a kept
+    answer its age in whole seconds (RFC 9111, 5.1)."""
     queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
+    cached = ""
+    if reply.cache:
+        cached = f"\r\nx-cache: {reply.cache}"
+        if reply.cache == "hit":
+            cached += f"\r\nage: {reply.age_us // 1_000_000}"
     return (
         f"\r\nserver-timing: queue;dur={queue_us // 1000}{_FRACTIONS[queue_us % 1000]}, "
         f"batch;dur={batch_us // 1000}{_FRACTIONS[batch_us % 1000]}, "
         f"infer;dur={compute_us // 1000}{_FRACTIONS[compute_us % 1000]}"
-        f"\r\nx-penstock-variant: {reply.variant}\r\nx-penstock-batch-rows: {reply.batch_rows}"
+        f"\r\nx-penstock-variant: {reply.variant}\r\nx-penstock-batch-rows: {reply.batch_rows}{cached}"
     ).encode()
 
 

@@ -8,7 +8,15 @@ from starlette.requests import ClientDisconnect
 
 from router.explanation import separate
 from router.oip import find_model
-from router.rest import Fields, Rendered, decode_request, encode_reply, render_error, stated_tenant
+from router.rest import (
+    Fields,
+    Rendered,
+    decode_request,
+    encode_reply,
+    fields_of,
+    render_error,
+    stated_tenant,
+)
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, too_large
 from serving.ports import Reply, Serving
@@ -29,7 +37,7 @@ class InferRoute:
     async def answer(self, request: Request, name: str, version: str) -> Response:
         """The answer to one request, errors included."""
         serving = self._serving
-        fields: Fields = dict(request.scope["headers"])
+        fields = fields_of(request.scope["headers"])
         tenant = stated_tenant(serving, fields)
         try:
             model = find_model(serving, name, version)

@@ -4,6 +4,10 @@ Nothing of HTTP or of gRPC calls is in here: each edge says it in its own words.
 """
 
 import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
 
 from router.outcomes import unknown_model
 from router.tensors.decoded import MODEL_VERSION
@@ -16,12 +20,21 @@ from serving.vocabulary import UNKNOWN_MODEL
 
 PLATFORM = "penstock_torch"
 
-EXTENSIONS = ("binary_tensor_data", "parameters")
+EXTENSIONS = ("binary_tensor_data", "parameters", "statistics")
 """Of the protocol's extensions, those that are served whole."""
+
+ReadStatistics = Callable[[str], Mapping[str, object]]
+"""A served model's entry in the `model_stats` of the statistics extension, as JSON values."""
 
 TIMEOUT_FIELD = "x-request-timeout-ms"
 TENANT_FIELD = "x-tenant"
+CACHE_FIELD = "cache-control"
 """HTTP header fields and gRPC metadata keys."""
+
+MAX_AGE_S: Final = 1 << 31
+"""A longer `max-age` counts as this (RFC 9111, 1.2.2)."""
+
+_DIRECTIVE: Final = re.compile(r'([^\s,="]+)(?:\s*=\s*("[^"]*"|[^\s,"]*))?')
 
 
 def find_model(serving: Serving, name: str, version: str) -> ServedModel:
@@ -57,3 +70,36 @@ def stated_timeout_us(stated: str) -> float:
     if not 0 < timeout_ms < math.inf:  # also false for NaN
         raise bad_input(f"{TIMEOUT_FIELD} must be a positive number of milliseconds, got {quoted(stated)}")
     return timeout_ms * 1000
+
+
+def control_cache(call: Call, stated: str) -> None:
+    """What CACHE_FIELD says of kept answers: how old one may be, and whether this one may be kept.
+
+    `max-age=N` takes answers of up to N seconds, `no-cache` none, `no-store` keeps none; the strictest
+    counts. Other directives change nothing, as in RFC 9111, 5.2.3. RequestError where N is no whole number.
+    """
+    call.max_age_us, call.store = _cache_control(stated)
+
+
+@lru_cache(maxsize=64)
+def _cache_control(stated: str) -> tuple[int | None, bool]:
+    """`Call.max_age_us` and `Call.store`. Remembered, as clients say the same with every request."""
+    ages_us = []
+    store = True
+    for name, argument in _DIRECTIVE.findall(stated.lower()):
+        if name == "no-store":
+            store = False
+        elif name == "no-cache":
+            ages_us.append(0)
+        elif name == "max-age":
+            ages_us.append(_max_age_us(argument))
+    return min(ages_us, default=None), store
+
+
+def _max_age_us(argument: str) -> int:
+    digits = argument.strip('"')
+    if not digits.isdecimal():
+        said = "a whole number of seconds, 0 or more"
+        raise bad_input(f"max-age of {CACHE_FIELD} must be {said}, got {quoted(argument)}")
+    leading = digits.lstrip("0")[:11]  # eleven are over MAX_AGE_S; int() refuses thousands
+    return min(int(leading or 0), MAX_AGE_S) * 1_000_000

@@ -5,13 +5,21 @@ direct one is `router/fastpath`, the other the route in `router/app.py`.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import orjson
 
 from router.explanation import Lines, completed_lines, failure_fields, retry_ms
-from router.oip import TENANT_FIELD, TIMEOUT_FIELD, stated_timeout_us, tenant_of, tighten
+from router.oip import (
+    CACHE_FIELD,
+    TENANT_FIELD,
+    TIMEOUT_FIELD,
+    control_cache,
+    stated_timeout_us,
+    tenant_of,
+    tighten,
+)
 from router.outcomes import ANSWERS, error_body
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input, too_large
@@ -23,7 +31,7 @@ from serving.tensor import Buffer
 from serving.vocabulary import BAD_INPUT, COMPLETED, Outcome
 
 Fields = Mapping[bytes, bytes]
-"""A request's header fields: lower-case names, undecoded values; of a repeated field the last."""
+"""A request's header fields: lower-case names, undecoded values; see `fields_of`."""
 
 Rendered = tuple[int, bytes, int | None, Lines]
 """HTTP status, body, Inference-Header-Content-Length (None: no binary outputs), further header fields."""
@@ -32,7 +40,7 @@ COMPRESS_MIN_BYTES = 1024
 """Shorter answers are sent as they are: many clients name gzip in every request, and below one
 packet it saves nothing. Compression runs inline, at zlib's fastest level."""
 
-_TIMEOUT, _TENANT = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode()
+_TIMEOUT, _TENANT, _CACHE = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode(), CACHE_FIELD.encode()
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
 _CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
@@ -46,8 +54,16 @@ class HttpError(RequestError):
         self.status = status
 
 
+def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """A request's header fields: of a repeated one the last, but all of Cache-Control, as one list."""
+    fields = dict(headers)
+    if _CACHE in fields:  # a `no-store` must not get lost before a proxy's `max-age`
+        fields[_CACHE] = b",".join(value for name, value in headers if name == _CACHE)
+    return fields
+
+
 def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits) -> Decoded:
-    """The call in `body`, with the tightest of the client's timeouts.
+    """The call in `body`, with the tightest of the client's timeouts and what it says of the cache.
 
     Raises RequestError for what cannot be served as it stands.
     """
@@ -60,6 +76,9 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
+    stated = fields.get(_CACHE)
+    if stated is not None:
+        control_cache(decoded.call, stated.decode("latin-1"))
     return decoded
 
 

@@ -8,7 +8,7 @@ package `inference` cannot be loaded into the same process.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn  # Any: neither grpc nor the generated messages carry types
 
@@ -19,10 +19,13 @@ from tritonclient.grpc import service_pb2
 
 from router.explanation import completed_lines, failure_fields, retry_ms, separate
 from router.oip import (
+    CACHE_FIELD,
     EXTENSIONS,
     PLATFORM,
     TENANT_FIELD,
     TIMEOUT_FIELD,
+    ReadStatistics,
+    control_cache,
     find_model,
     stated_timeout_us,
     tenant_of,
@@ -68,12 +71,14 @@ class RpcServer:
         version: str,
         limits: Limits,
         host: str,
+        statistics: ReadStatistics,
     ) -> None:
         self._serving = serving
         self._name = server_name
         self._version = version
         self._limits = limits
         self._host = host
+        self._statistics = statistics
         self._stopping = asyncio.Event()
         self._open_calls = 0
         self._answered = asyncio.Event()  # set while no call is open
@@ -133,7 +138,8 @@ class RpcServer:
 
     async def _answer(self, raw: bytes, context: Any) -> bytes:
         arrived_us = self._serving.now_us()
-        fields: dict[str, str] = dict(context.invocation_metadata())  # of a repeated key the last
+        metadata: Sequence[tuple[str, str]] = context.invocation_metadata()
+        fields = dict(metadata)  # of a repeated key the last
         tenant = tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
         name = ""
         try:
@@ -146,6 +152,8 @@ class RpcServer:
             call.arrived_us = arrived_us
             call.tenant = tenant
             _take_deadlines(call, context.time_remaining(), fields)
+            if CACHE_FIELD in fields:
+                control_cache(call, ",".join(value for key, value in metadata if key == CACHE_FIELD))
         except RequestError as error:
             self._serving.refused(name, error.outcome, tenant)
             await _abort(context, Reply(error.outcome, error.message))
@@ -208,6 +216,17 @@ class RpcServer:
             outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in spec.outputs],
         )
 
+    async def _model_statistics(self, request: Any, context: Any) -> Any:
+        try:
+            one = [self._model(request.name, request.version).name] if request.name else []
+        except RequestError as error:
+            await _abort(context, Reply(error.outcome, error.message))
+        answer = service_pb2.ModelStatisticsResponse()
+        for name in one or self._serving.models:
+            answer.model_stats.add(**self._statistics(name))
+            await asyncio.sleep(0)  # requests first
+        return answer
+
     async def _check(self, request: Any, context: Any) -> Any:
         status = self._health(request.service)
         if status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN:
@@ -250,6 +269,7 @@ class RpcServer:
             "ModelReady": self._model_ready,
             "ServerMetadata": self._server_metadata,
             "ModelMetadata": self._model_metadata,
+            "ModelStatistics": self._model_statistics,
         }
         handlers = {"ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer)}
         for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:

@@ -63,7 +63,7 @@ def _on_signal(stop: asyncio.Event) -> None:
 async def _drain(deployment: Deployment, settings: Settings) -> int:
     """Answer what was accepted, within the limits; returns how many requests were not."""
     limits = settings.limits
-    _say(f"penstock is draining: {deployment.gateway.open_requests} open requests")
+    _say(f"penstock is draining: {deployment.serving.open_requests} open requests")
     deployment.gateway.stop_ready()
     await asyncio.sleep(limits.drain_grace_s)
     return await deployment.drain(limits.drain_s)

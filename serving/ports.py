@@ -15,10 +15,13 @@ class Call:
     `size`: the size hint of the largest row (0 where the model has none).
     `timeout_us`: what the client gave (the tightest of its ways to say it), from `arrived_us`; or None.
     `variant`: pinned by the client, or "". `tenant`: one that the settings list, or the default.
+    `max_age_us`: the oldest kept answer that its client takes (0: none), or None where it does not say.
+    `store`: False where its client forbids that the answer is kept.
     """
 
     __slots__ = (
-        "arrived_us", "inputs", "model", "parameters", "rows", "size", "tenant", "timeout_us", "variant",
+        "arrived_us", "inputs", "max_age_us", "model", "parameters", "rows", "size", "store", "tenant",
+        "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -31,6 +34,8 @@ class Call:
         self.tenant = DEFAULT_TENANT
         self.parameters: Parameters = ()
         self.arrived_us = 0
+        self.max_age_us: int | None = None
+        self.store = True
 
 
 class Reply:
@@ -40,11 +45,14 @@ class Reply:
     batch then waited to fill, `compute_us` the worker's measured run, `batch_rows` the rows of the batch;
     zero where none of it happened. `retry_us`: where the call was turned away, when another try may fare
     better, from now on; 0 where nobody can say. `detail` is a sentence for people.
+
+    `cache`: "hit" (a kept answer, computed `age_us` ago), "join" (the answer of a call with the same question
+    that was under way), "miss" (computed for this call), or "" where the cache was not asked.
     """
 
     __slots__ = (
-        "batch_rows", "batch_us", "compute_us", "detail", "outcome", "outputs", "queue_us", "retry_us",
-        "variant",
+        "age_us", "batch_rows", "batch_us", "cache", "compute_us", "detail", "outcome", "outputs", "queue_us",
+        "retry_us", "variant",
     )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
@@ -57,6 +65,8 @@ class Reply:
         self.compute_us = 0
         self.batch_rows = 0
         self.retry_us = 0
+        self.cache = ""
+        self.age_us = 0
 
 
 class Serving(Protocol):
@@ -97,4 +107,11 @@ class Serving(Protocol):
 
     def cancel(self, request_id: int) -> None:
         """The client is gone: free queued work; `deliver` gets CLIENT_GONE unless it was called before."""
+        ...
+
+    def invalidate(self, model: str = "") -> int:
+        """Forget the kept answers of a model ("": of all); returns how many those were.
+
+        What is being computed now is not kept either.
+        """
         ...

@@ -120,6 +120,7 @@ class ServedModel:
     slices: tuple[str, ...]
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     default_variant: str = ""  # "" takes the spec's
+    cache: bool = False  # the answers of deterministic variants may be kept
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
 
     def __post_init__(self) -> None:
@@ -161,6 +162,16 @@ class RecordingSpec:
     folder: Path
     file_bytes: int = 16 << 20
     files: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """How answers are kept: at most `memory_bytes` of them, each for `ttl_us`. `shared`: a tenant may be
+    answered with what was computed for another; it can then tell, by the time it takes, what others asked."""
+
+    memory_bytes: int = 64 << 20
+    ttl_us: int = 300_000_000
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

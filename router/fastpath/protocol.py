@@ -13,7 +13,7 @@ from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
 from router.fastpath.edge import Edge
 from router.fastpath.exchange import Inference
 from router.outcomes import INTERNAL_ERROR
-from router.rest import render_error, stated_tenant
+from router.rest import fields_of, render_error, stated_tenant
 from router.tensors.errors import too_large
 from serving.vocabulary import TOO_LARGE
 
@@ -74,7 +74,7 @@ class FastProtocol(Connection):
             or len(headers) > self.header_max_count
         ):
             self._check_head()
-        fields = dict(headers)
+        fields = fields_of(headers)
         length = fields.get(b"content-length")
         if length is not None and int(length) > self.body_max_bytes:
             self._refuse_body()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from router.settings.cache import read_cache, read_model_cache
 from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE, load_model, missing_model
@@ -20,7 +21,16 @@ from router.settings.schema import (
 from router.settings.slices import read_slices, slice_names, usable_cores
 from router.settings.tenants import read_tenants
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import BatchingSpec, Limits, ModelSpec, RecordingSpec, ServedModel, SliceSpec, TenantSpec
+from serving.specs import (
+    BatchingSpec,
+    CacheSpec,
+    Limits,
+    ModelSpec,
+    RecordingSpec,
+    ServedModel,
+    SliceSpec,
+    TenantSpec,
+)
 
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
@@ -40,7 +50,7 @@ class ServerSettings:
 class Settings:
     """A whole `penstock.yaml`. `models` and `tenants` are in the file's order; all paths are absolute.
 
-    `recording`: None where arrivals are not recorded.
+    `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     """
 
     server: ServerSettings
@@ -51,6 +61,7 @@ class Settings:
     path: Path
     tenants: tuple[TenantSpec, ...] = ()
     recording: RecordingSpec | None = None
+    cache: CacheSpec | None = None
     warnings: tuple[Problem, ...] = ()
 
 
@@ -70,6 +81,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     slices = read_slices(findings, usable_cores())
     tenants = read_tenants(findings)
     recording = read_recording(findings)
+    cache = read_cache(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models = [_read_model(findings, index) for index in range(count)]
@@ -86,6 +98,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         path=path,
         tenants=tenants,
         recording=recording,
+        cache=cache,
         warnings=tuple(sorted(findings.warnings)),
     )
     return settings, findings
@@ -142,6 +155,7 @@ def _read_model(findings: Findings, index: int) -> ServedModel | None:
         slices=tuple(section.slices or known),
         batching=_read_batching(findings, (*loc, "batching"), section.batching, spec, slo_us),
         default_variant=_read_default(findings, loc, section, spec),
+        cache=read_model_cache(findings, loc, section, spec),
     )
 
 

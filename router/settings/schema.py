@@ -98,6 +98,12 @@ def _check_buckets(buckets: list[int]) -> list[int]:
     return buckets
 
 
+def _check_cache(value: object) -> object:
+    if value is None or isinstance(value, bool | dict):
+        return value
+    raise _fault(fault("not a mapping", value, "keys and values (key: value), or false to keep no answers"))
+
+
 def _check_scalar(value: object) -> object:
     if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) < 1 << 63):
         return value
@@ -127,6 +133,7 @@ class GatewayFile(Section):
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     profiles: Text = "profiles"
     recording: dict[str, object] | None = None
+    cache: Annotated[object, AfterValidator(_check_cache)] = None
 
 
 class ServerSection(Section):
@@ -171,6 +178,14 @@ class RecordingSection(Section):
     files: Annotated[int, Field(ge=1, le=10_000)] | None = None
 
 
+class CacheSection(Section):
+    """`cache:`; the defaults are those of CacheSpec."""
+
+    memory_mb: Megabytes | None = None
+    ttl_s: Annotated[float, Field(ge=0.001, le=_DAY_S, allow_inf_nan=False)] | None = None
+    shared: bool = False
+
+
 class SliceSection(Section):
     """An entry of `slices:`."""
 
@@ -207,6 +222,7 @@ class ServedSection(Section):
     variants: Annotated[list[str], PlainValidator(_check_variants)] = []
     default_variant: str = ""
     batching: BatchingSection = BatchingSection()
+    cache: bool | None = None
 
 
 class TensorSection(Section):

@@ -108,8 +108,8 @@ class ModelCounts:
     """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one."""
 
     __slots__ = (
-        "_shared", "compute_us", "durations", "filling", "flows", "labels", "others", "parse", "queue",
-        "slo_us", "variants",
+        "_shared", "asked", "compute_us", "durations", "filling", "flows", "labels", "last_us", "others",
+        "others_us", "parse", "queue", "sizes", "slo_us", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
@@ -117,7 +117,11 @@ class ModelCounts:
         self.slo_us = slo_us
         self.flows: dict[str, FlowCounts] = {}  # by tenant
         self.others: dict[Outcome, int] = {}  # requests of all flows that were not completed
+        self.others_us = 0  # arrival to end of those that had become calls
         self.variants: dict[str, VariantCounts] = {}
+        self.asked: dict[str, list[int]] = {}  # what the cache did: how often, its look-ups in us
+        self.sizes: dict[int, list[int]] = {}  # rows of a batch: how many batches, their compute in us
+        self.last_us = 0  # when a batch last came back
         self.parse = Histogram(PARSE)
         self.queue = Histogram(DURATION)
         self.filling = Histogram(DURATION)
@@ -150,6 +154,15 @@ class ModelCounts:
         if counts is None:
             counts = self.variants[name] = VariantCounts(f'{self.labels},variant="{escape(name)}"')
         return counts
+
+    def ran(self, rows: int, compute_us: int, now_us: int) -> None:
+        """A batch came back."""
+        counts = self.sizes.get(rows)
+        if counts is None:
+            counts = self.sizes[rows] = [0, 0]
+        counts[0] += 1
+        counts[1] += compute_us
+        self.last_us = now_us
 
     def summary(self, now_us: int) -> Counters:
         """All its flows and variants together."""

@@ -19,13 +19,15 @@ _WINDOW_NAMES: Final = tuple(WINDOWS_S)
 @dataclass(frozen=True, slots=True)
 class Present:
     """What is read at a scrape rather than counted. `queued`: (rows, requests) that wait for a batch, by
-    model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be."""
+    model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be;
+    `cached`: bytes, entries and evictions of the cache."""
 
     now_us: int = 0
     open_requests: int = 0
     queued: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     replicas: Mapping[tuple[str, str], int] = field(default_factory=dict)
     recorded: tuple[int, int] = (0, 0)
+    cached: tuple[int, int, int] = (0, 0, 0)
 
 
 # name, help, attribute of a FlowCounts
@@ -76,6 +78,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
         yield duration.block(name, labels)
     yield from _histograms(_MODEL_HISTOGRAMS, [model for model in models if model.flows])
     yield from _histograms(_VARIANT_HISTOGRAMS, variants)
+    yield from _cache(models, present)
     yield from _states(ledger, present)
 
 
@@ -123,6 +126,21 @@ def _histograms(
         for owner in owners:
             histogram: Histogram = getattr(owner, attribute)
             yield histogram.block(name, owner.labels)
+
+
+def _cache(models: Iterable[ModelCounts], present: Present) -> Iterator[str]:
+    name = "penstock_cache_requests_total"
+    yield head(name, "counter", "Requests that asked the cache, by what it did.")
+    for model in models:
+        for result, (count, _) in model.asked.items():
+            yield f'{name}{{{model.labels},result="{result}"}} {count}\n'
+    held, entries, evictions = present.cached
+    for name, kind, text, value in (
+        ("penstock_cache_bytes", "gauge", "What kept answers take.", held),
+        ("penstock_cache_entries", "gauge", "Kept answers.", entries),
+        ("penstock_cache_evictions_total", "counter", "Kept answers that made room for others.", evictions),
+    ):
+        yield f"{head(name, kind, text)}{name} {value}\n"
 
 
 def _states(ledger: Ledger, present: Present) -> Iterator[str]:

@@ -107,16 +107,17 @@ class Gateway:
         """Requests of which rows wait for a batch."""
         return self._scheduler.queue_requests(model)
 
-    def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
-        """See `serving.ports.Serving.submit`."""
+    def submit(self, call: Call, deliver: Callable[[Reply], None], again: bool = False) -> int:
+        """See `serving.ports.Serving.submit`. `again`: it waited for another call, its arrival is known."""
         now = now_us()
         self._count += 1
         request = self._describe(call, now)
-        if self._record is not None:
-            self._record(call, request.arrived_us)
         pending = self._pending[request.id] = Pending(call, deliver, now)
         pending.reserve_us = self._reserve_us
-        self._observer.parsed(request.model, now - request.arrived_us)
+        if not again:
+            if self._record is not None:
+                self._record(call, request.arrived_us)
+            self._observer.parsed(request.model, now - request.arrived_us)
         commands = self._scheduler.arrive(request, now)
         if commands:
             self._execute(commands, now)
@@ -128,9 +129,26 @@ class Gateway:
         """See `serving.ports.Serving.cancel`."""
         self._execute(self._scheduler.cancel(request_id), now_us())
 
+    def tighten(self, request_id: int, deadline_us: int) -> None:
+        """Others wait for the same answer and need it by `deadline_us`; its own client's promise stays."""
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            now = now_us()
+            self._execute(self._scheduler.tighten(request_id, deadline_us - pending.reserve_us, now), now)
+
+    def quickest_us(self, call: Call) -> float:
+        """What a row of a call takes at least; 0 where no replica may answer it."""
+        request = Request(0, call.model.name, call.rows, 0, 0)
+        self._lanes[request.model].choose(request, call)
+        return self._scheduler.quickest_us(request)
+
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """An edge turned a request away before it became a call."""
         self._observer.refused(model, tenant, outcome)
+
+    def invalidate(self, model: str = "") -> int:  # noqa: ARG002  # Serving's signature
+        """Nothing is kept here: 0."""
+        return 0
 
     def stop_ready(self) -> None:
         """Ready turns false; requests are still taken."""

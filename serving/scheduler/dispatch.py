@@ -10,11 +10,12 @@ from serving.scheduler.requests import Piece, Request
 from serving.scheduler.slices import Slice, SliceQueue, steady
 from serving.vocabulary import NEVER_US
 
-GiveUp = Callable[[Request], None]
-"""Ends a request that is still waiting, and takes it out of its queue at once."""
+GiveUp = Callable[[Request], bool]
+"""Ends a request that is still waiting, and takes it out of its queue at once. False where it was tightened
+for others: it has its own deadlines back instead, and what was decided of its queue is decided again."""
 
 MANY = 12  # models whose policies are asked at every decision: some 10 us each
-_AGAIN_US = -1  # at once: what was to run was given up
+_AGAIN_US = -1  # at once: what was to run was given up, or what was to be given up waits on
 
 
 class Dispatch:
@@ -81,7 +82,9 @@ class Dispatch:
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
         if not live.free and not _is_full(choice, lane, here):
             return None, NEVER_US  # it may still grow until the one that runs is back
-        _drop(choice.drop, (), give_up)
+        ended = [give_up(request) for request in _requests(choice.drop)]
+        if not all(ended):
+            return None, _AGAIN_US
         # Less than was chosen, where one that was given up had pieces further back:
         pieces = [piece for piece in choice.pieces if isinstance(piece, Piece) and piece.lane is lane]
         if not pieces:
@@ -201,23 +204,23 @@ def _drop_hopeless(here: SliceQueue, give_up: GiveUp, now_us: int) -> Sequence[L
     All is looked up before anything is given up: a request may wait in several lanes. What the policy keeps
     to try, though it is as late, is kept with its whole request.
     """
-    found, left = [], []
+    doomed: dict[Request, None] = {}
+    left = []
     for lane, first in here.policy.hopeless(here, now_us):
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
         least_us = {rows: here.least_us(lane, rows) for rows in {p.rows for p in lane.pieces[: first + 1]}}
         late = [p for p in lane.pieces[:first] if p.deadline_us < now_us + least_us[p.rows]]
         kept = [p for p in lane.pieces[first : first + 1] if p.deadline_us < now_us + least_us[p.rows]]
-        found.append((late, kept))
+        doomed |= _requests(late, kept)
         if len(late) < first == len(lane.pieces):
             left.append(lane)
-    for late, kept in found:
-        _drop(late, kept, give_up)
-    return left
+    ended = [give_up(request) for request in doomed]
+    return left if all(ended) else _drop_hopeless(here, give_up, now_us)
 
 
-def _drop(pieces: Sequence[PieceView], kept: Sequence[PieceView], give_up: GiveUp) -> None:
-    """Give up the requests of pieces that wait, but for those that have a piece among the `kept`."""
+def _requests(pieces: Sequence[PieceView], kept: Sequence[PieceView] = ()) -> dict[Request, None]:
+    """The requests of pieces, each once, in order, but for those that have a piece among the `kept`."""
     spared = {piece.request for piece in kept if isinstance(piece, Piece)}
-    for piece in pieces:
-        if isinstance(piece, Piece) and piece.lane is not None and piece.request not in spared:
-            give_up(piece.request)
+    return {
+        piece.request: None for piece in pieces if isinstance(piece, Piece) and piece.request not in spared
+    }

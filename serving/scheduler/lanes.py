@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 
 from serving.policy.admission import Backlog
-from serving.scheduler.requests import Piece
+from serving.scheduler.requests import Piece, Request
 
 
 class Lane:
@@ -36,15 +36,7 @@ class Lane:
 
     def insert(self, piece: Piece) -> None:
         """O(log n) comparisons; usually at the end, as deadlines come in the order of arrivals."""
-        key = _order(piece)
-        keys = self._keys
-        if not keys or key > keys[-1]:
-            keys.append(key)
-            self.pieces.append(piece)
-        else:
-            place = bisect_left(keys, key)
-            keys.insert(place, key)
-            self.pieces.insert(place, piece)
+        self._place(piece)
         piece.lane = self
         if piece.returned:  # to its place among those that arrived earlier
             earlier = takewhile(lambda other: other.arrived_us <= piece.arrived_us, self._arrivals)
@@ -52,8 +44,6 @@ class Lane:
         else:
             self._arrivals.append(piece)
         self.rows += piece.rows
-        if piece.sheltered:
-            insort(self.sheltered, piece, key=_order)
 
     def take(self, pieces: Sequence[Piece]) -> None:
         """Remove pieces; mostly they are the first ones."""
@@ -73,6 +63,27 @@ class Lane:
         self._cut(piece)
         self._leave(piece)
         self._forget()
+
+    def move(self, piece: Piece, deadline_us: int) -> None:
+        """Give a piece another deadline, and the place that goes with it."""
+        self._cut(piece)
+        if piece.sheltered:
+            self.sheltered.remove(piece)
+        piece.deadline_us = deadline_us
+        self._place(piece)
+
+    def _place(self, piece: Piece) -> None:
+        key = _order(piece)
+        keys = self._keys
+        if not keys or key > keys[-1]:
+            keys.append(key)
+            self.pieces.append(piece)
+        else:
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            self.pieces.insert(place, piece)
+        if piece.sheltered:
+            insort(self.sheltered, piece, key=_order)
 
     def _cut(self, piece: Piece) -> None:
         place = bisect_left(self._keys, _order(piece))
@@ -146,3 +157,23 @@ class Queue:
         self.version += 1
         if not lane.pieces:
             del self._lanes[lane.key]
+
+    def tighten(self, request: Request, deadline_us: int) -> None:
+        """Let its pieces be due by `deadline_us`, those that run too, should they come back."""
+        if request.own_us is None:
+            request.own_us = [piece.deadline_us for piece in request.pieces]
+        for piece in request.pieces:
+            self._move(piece, min(piece.deadline_us, deadline_us))
+
+    def relax(self, request: Request) -> None:
+        """Let its pieces be due again as they were before it was tightened."""
+        for piece, deadline_us in zip(request.pieces, request.own_us or (), strict=True):
+            self._move(piece, deadline_us)
+        request.own_us = None
+
+    def _move(self, piece: Piece, deadline_us: int) -> None:
+        if piece.lane is None:
+            piece.deadline_us = deadline_us
+        elif deadline_us != piece.deadline_us:
+            piece.lane.move(piece, deadline_us)
+            self.version += 1

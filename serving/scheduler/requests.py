@@ -16,12 +16,13 @@ class Request:
     `lane_key` names what it may share a batch with; `variants` those that may answer, preferred first;
     `size` the size bucket of its largest row. `deadline_us` orders the queue (client's or SLO's, the
     tighter); `expires_us` is the client's own deadline, when it must be answered whatever happens.
+    `own_us`: while others wait for its answer and need it sooner, when its pieces were due before.
     """
 
     __slots__ = (
         "arrived_us", "deadline_us", "expires_us", "filling_us", "id", "lane_key", "lost", "model",
-        "open_pieces", "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us", "tenant",
-        "variants", "waiting",
+        "open_pieces", "own_us", "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us",
+        "tenant", "variants", "waiting",
     )  # fmt: skip
 
     def __init__(self, request_id: int, model: str, rows: int, arrived_us: int, deadline_us: int) -> None:
@@ -40,6 +41,7 @@ class Request:
         self.pieces: list[Piece] = []
         self.open_pieces = 0  # not yet computed
         self.waiting = 0  # not yet dispatched
+        self.own_us: list[int] | None = None
         self.lost = 0  # batches that died with their worker while it was in them
         self.filling_us = 0  # what it waited for its first batch to fill, though the slice was free
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits

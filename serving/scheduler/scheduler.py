@@ -13,7 +13,7 @@ from serving.policy.batching.seam import BatchReport
 from serving.policy.isolation import halves
 from serving.policy.latency import Lateness
 from serving.scheduler.accepted import Accepted
-from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.commands import Answer, Command, RunBatch
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.door import Door
 from serving.scheduler.models import Model, explain
@@ -90,6 +90,10 @@ class Scheduler:
         """Whether a live replica of the variant exists."""
         return bool(self._models[model].resident.get(variant))
 
+    def quickest_us(self, request: Request) -> float:
+        """What a row of a request (accepted or not) takes at least; 0 where no replica may answer it."""
+        return self._models[request.model].quickest_us(request)
+
     # events of requests
 
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
@@ -107,17 +111,21 @@ class Scheduler:
         self._split(request, model)
         model.queue.backlog.requests += 1
         model.policy.on_arrival(request, now_us)
-        if self.wake_us == now_us and not self._timed:
-            return ()  # another arrival of this instant has asked for the plan
-        for live in model.slices:
-            opens_us = live.opens_us
-            if opens_us <= now_us:
-                self.wake_us = now_us  # plan once for all arrivals of this instant
-                self._timed = False
-                break
-            self.wake_us = min(self.wake_us, opens_us)
-            if live.suspect:  # nothing else may ask in time to give it up
-                self.wake_us = min(self.wake_us, max(request.pieces[0].deadline_us, now_us))
+        self._ask_for_plan(model, request.pieces[0].deadline_us, now_us)
+        return ()
+
+    def tighten(self, request_id: int, deadline_us: int, now_us: int) -> Sequence[Command]:
+        """Others wait for its answer too and need it by `deadline_us`: its pieces move forward in their lane.
+
+        What its own client was promised stays. Once it cannot be met for the others any more, it is due as
+        before: it is not given up for their sake.
+        """
+        request = self._accepted.get(request_id)
+        if request is not None and any(piece.deadline_us > deadline_us for piece in request.pieces):
+            model = self._models[request.model]
+            model.queue.tighten(request, deadline_us)
+            if request.waiting:
+                self._ask_for_plan(model, deadline_us, now_us)
         return ()
 
     def cancel(self, request_id: int) -> Sequence[Command]:
@@ -130,7 +138,7 @@ class Scheduler:
         if self._timed and now_us >= self.wake_us:
             self._lateness.add(now_us - self.wake_us)
         answers = self._expire(now_us)
-        doubts = self._find_doubts(now_us)
+        doubts = [doubt for live in self._slices.values() for doubt in live.doubts(now_us)]
         return [*self._plan(answers, now_us), *doubts]
 
     def drain(self) -> None:
@@ -216,6 +224,7 @@ class Scheduler:
         here = live.queues.get(model) if live is not None else None
         if live is None or here is None or here.replicas.pop(variant, None) is None:
             return ()
+        here.forget()  # what was chosen may have been for this variant
         owner = self._models[model]
         owner.resident[variant] -= 1
         if not here.replicas:
@@ -263,6 +272,20 @@ class Scheduler:
 
     # steps
 
+    def _ask_for_plan(self, model: Model, due_us: int, now_us: int) -> None:
+        """What waits has changed: plan where a slice can take a batch, else when something nearer comes."""
+        if self.wake_us == now_us and not self._timed:
+            return  # another event of this instant has asked for the plan
+        for live in model.slices:
+            opens_us = live.opens_us
+            if opens_us <= now_us:
+                self.wake_us = now_us  # plan once for all events of this instant
+                self._timed = False
+                break
+            self.wake_us = min(self.wake_us, opens_us)
+            if live.suspect:  # nothing else may ask in time to give it up
+                self.wake_us = min(self.wake_us, max(due_us, now_us))
+
     def _split(self, request: Request, model: Model) -> None:
         """Queue a request in pieces of at most the batch b with 2 l(b) <= SLO.
 
@@ -294,8 +317,12 @@ class Scheduler:
         """The batches that are to run now, then the answers of the event and of what is given up for them."""
         given_up: list[Command] = []
 
-        def give_up(request: Request) -> None:
+        def give_up(request: Request) -> bool:
+            if request.own_us is not None:
+                self._models[request.model].queue.relax(request)
+                return False
             given_up.append(self._shed(request, DEADLINE_UNMET, now_us))
+            return True
 
         batches, wake_us = self._dispatch.plan(give_up, now_us)
         wake_us = min(wake_us, self._accepted.next_expiry_us)
@@ -305,17 +332,6 @@ class Scheduler:
         self.wake_us = wake_us
         self._timed = True
         return [*batches, *given_up, *answers]
-
-    def _find_doubts(self, now_us: int) -> list[Command]:
-        doubts: list[Command] = []
-        for live in self._slices.values():
-            if live.doubt_us > now_us:
-                continue
-            if reason := live.suspected(now_us):
-                doubts.append(Suspect(live.name, reason))
-            if reason := live.stalled(now_us):
-                doubts.append(ReplaceWorker(live.name, reason))
-        return doubts
 
     # endings
 

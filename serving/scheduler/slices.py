@@ -8,7 +8,7 @@ from serving.policy.drift import Drift
 from serving.policy.latency import FAR_QUICKER, TRY_US, Lateness, Residuals
 from serving.policy.suspicion import believed_us, suspect_us
 from serving.profile.curve import Latency
-from serving.scheduler.commands import RunBatch
+from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.lanes import Lane, Queue
 from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
@@ -301,6 +301,16 @@ class Slice:
             return now_us
         ahead_us = 0 if self._staged is None else int(self._staged.typical_us)
         return min([believed_us(due_us, now_us) for due_us in self._dues_us]) + ahead_us
+
+    def doubts(self, now_us: int) -> list[Suspect | ReplaceWorker]:
+        """What is to be said of batches that are out here for too long."""
+        found: list[Suspect | ReplaceWorker] = []
+        if self.doubt_us <= now_us:
+            if reason := self.suspected(now_us):
+                found.append(Suspect(self.name, reason))
+            if reason := self.stalled(now_us):
+                found.append(ReplaceWorker(self.name, reason))
+        return found
 
     def suspected(self, now_us: int) -> str:
         """What has just become suspicious here: said once a suspicion."""

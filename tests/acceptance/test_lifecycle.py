@@ -29,6 +29,7 @@ slices: [{{name: a}}]
 models:
   - path: {ROOT}/models/simple
   - path: {ROOT}/models/identity
+cache: false
 """
 
 
@@ -137,7 +138,7 @@ def test_a_bad_settings_file_is_refused_with_every_mistake_and_its_place(config:
         assert ended.returncode == 1
         assert f"{config}:4:11: models[0].path" in ended.stderr
         assert "did you mean" in ended.stderr
-        assert f"{config}:6:10: limits.queue_row" in ended.stderr
+        assert f"{config}:7:10: limits.queue_row" in ended.stderr
 
 
 def test_check_says_what_would_be_served(config: Path) -> None:

@@ -44,6 +44,7 @@ LAZY_FILES = frozenset(
 
 PURE_PLACES = (
     "serving/policy/",
+    "serving/cache/",
     "serving/scheduler/",
     "serving/control/",
     "serving/profile/curve.py",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from router.telemetry import Telemetry
 from serving.ports import Call, Reply
 from serving.specs import (
     DEFAULT_TENANT,
@@ -56,13 +57,15 @@ TENANTS = {name: TenantSpec(name) for name in (DEFAULT_TENANT, "gold", "batch.jo
 class FakeServing:
     """Answers within `submit`; with `held`, when `release` is called; with `later_s`, after that time.
 
-    `waited_us` (queue, batch, compute) and `retry_us` go into every reply.
+    `waited_us` (queue, batch, compute), `retry_us`, `cache` and `age_us` go into every reply; each
+    `invalidate` drops `kept` answers, it says.
     A test in another thread than the event loop's may use everything here.
     """
 
     def __init__(self) -> None:
         self.models: Mapping[str, ServedModel] = {model.name: model for model in (SIMPLE, IDENTITY, CRASH)}
         self.tenants: Mapping[str, TenantSpec] = TENANTS
+        self.telemetry = Telemetry(self.models.values(), self.tenants)
         self.ready = True
         self.unready_models: set[str] = set()
         self.held = False
@@ -71,6 +74,10 @@ class FakeServing:
         self.detail = ""
         self.waited_us = (0, 0, 0)
         self.retry_us = 0
+        self.cache = ""
+        self.age_us = 0
+        self.kept = 0
+        self.invalidated: list[str] = []
         self.calls: list[Call] = []
         self.cancelled: list[int] = []
         self.turned_away: list[tuple[str, Outcome, str]] = []
@@ -114,6 +121,10 @@ class FakeServing:
             self._changed.notify_all()
         deliver(Reply(CLIENT_GONE))
 
+    def invalidate(self, model: str = "") -> int:
+        self.invalidated.append(model)
+        return self.kept
+
     def wait_calls(self, count: int, timeout_s: float = 5) -> None:
         """Until `count` calls were submitted in all; AssertionError where they do not come."""
         with self._changed:
@@ -143,6 +154,7 @@ class FakeServing:
         reply = Reply(self.outcome, self.detail)
         reply.queue_us, reply.batch_us, reply.compute_us = self.waited_us
         reply.retry_us = self.retry_us
+        reply.cache, reply.age_us = self.cache, self.age_us
         if self.outcome == COMPLETED:
             reply.outputs = compute(call)
             reply.variant, reply.batch_rows = "exact", call.rows

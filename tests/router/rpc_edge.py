@@ -11,6 +11,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from router.rpc import SERVICE, RpcServer
+from router.telemetry import Telemetry
 from serving.ports import Call, Reply
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
@@ -33,6 +34,7 @@ class Core:
     def __init__(self, answer: Callable[[Call], Reply | None] = completed) -> None:
         self.models: Mapping[str, ServedModel] = {model.name: model for model in (SIMPLE, IDENTITY)}
         self.tenants: Mapping[str, TenantSpec] = TENANTS
+        self.telemetry = Telemetry(self.models.values(), self.tenants)
         self.ready = True
         self.down: set[str] = set()
         self.answer = answer
@@ -71,6 +73,9 @@ class Core:
         self.changed.set()
         self.open.pop(request_id)(Reply(CLIENT_GONE))
 
+    def invalidate(self, model: str = "") -> int:
+        return 0
+
     async def change(self) -> None:
         async with asyncio.timeout(5):
             await self.changed.wait()
@@ -82,7 +87,8 @@ class Edge:
 
     def __init__(self, core: Core, limits: Limits) -> None:
         self.core = core
-        self.server = RpcServer(core, "penstock", "1.2.3", limits, "127.0.0.1")
+        statistics = core.telemetry.statistics
+        self.server = RpcServer(core, "penstock", "1.2.3", limits, "127.0.0.1", statistics)
         self.address = ""
 
     async def infer(self, request: Any, **options: Any) -> Any:

@@ -17,7 +17,8 @@ def serving() -> FakeServing:
 
 @pytest.fixture
 def client(serving: FakeServing) -> httpx.AsyncClient:
-    app = create_app(serving, name="penstock", version="0.1.0", limits=Limits())
+    statistics = serving.telemetry.statistics
+    app = create_app(serving, statistics, name="penstock", version="0.1.0", limits=Limits())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 
@@ -29,7 +30,7 @@ async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
     assert answer.json() == {
         "name": "penstock",
         "version": "0.1.0",
-        "extensions": ["binary_tensor_data", "parameters"],
+        "extensions": ["binary_tensor_data", "parameters", "statistics"],
     }
 
 
@@ -107,6 +108,27 @@ async def test_an_unknown_model_or_version_is_404_in_tritons_words(
     assert answer.json()["error"].startswith(sentence)
 
 
+async def test_kept_answers_are_dropped_for_all_models_or_for_one(
+    client: httpx.AsyncClient, serving: FakeServing
+) -> None:
+    serving.kept = 3
+    everything, simple = [await client.delete(path) for path in ("/v2/cache", "/v2/cache/models/simple")]
+    assert (everything.status_code, everything.json()) == (200, {"dropped": 3})
+    assert (simple.status_code, simple.json()) == (200, {"model": "simple", "dropped": 3})
+    assert serving.invalidated == ["", "simple"]
+
+
+async def test_nothing_is_dropped_for_an_unknown_model_or_by_reading(
+    client: httpx.AsyncClient, serving: FakeServing
+) -> None:
+    unknown = await client.delete("/v2/cache/models/simpel")
+    assert (unknown.status_code, unknown.headers["x-penstock-reason"]) == (404, "unknown_model")
+    assert "did you mean 'simple'?" in unknown.json()["error"]
+    assert (await client.get("/v2/cache")).status_code == 405
+    assert (await client.delete("/v2/cache/models/")).status_code == 404
+    assert serving.invalidated == []
+
+
 async def test_no_such_path_and_wrong_methods_are_json(client: httpx.AsyncClient) -> None:
     missing = await client.get("/v3/anything")
     assert (missing.status_code, missing.json()) == (404, {"error": "Not Found: no such path: /v3/anything"})
@@ -128,13 +150,13 @@ async def test_the_openapi_document_describes_inference(client: httpx.AsyncClien
         operation = document["paths"][path]["post"]
         assert set(operation["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
         named = {parameter["name"] for parameter in operation["parameters"]}
-        assert {"model", "Inference-Header-Content-Length", "X-Request-Timeout-Ms", "X-Tenant"} <= named
+        taken = {"Inference-Header-Content-Length", "X-Request-Timeout-Ms", "X-Tenant", "Cache-Control"}
+        assert {"model", *taken} <= named
         responses = operation["responses"]
         told = {str(ANSWERS[outcome].http_status) for outcome in ALL_OUTCOMES if outcome is not CLIENT_GONE}
         assert told | {"415"} <= set(responses)
-        assert {"Server-Timing", "X-Penstock-Variant", "X-Penstock-Batch-Rows"} == set(
-            responses["200"]["headers"]
-        )
+        said = {"Server-Timing", "X-Penstock-Variant", "X-Penstock-Batch-Rows", "X-Cache", "Age"}
+        assert said == set(responses["200"]["headers"])
         for status, response in responses.items():
             retry = any(a.retry for a in ANSWERS.values() if str(a.http_status) == status)
             assert ("Retry-After" in response.get("headers", {})) is retry, status

@@ -32,6 +32,7 @@ def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
     assert found.plan == (
         "digits: SLO 40 ms, batches of up to 32 rows, on cpu-a; variants cnn 0.991, linear* 0.964 (top-1)",
         "minilm: SLO 250.5 ms, batches of up to 32 rows, on cpu-a, cpu-b; variants fp32*, int8",
+        "cache: answers of digits, minilm, at most 64 MB, for 300 s",
     )
     assert str(found) == "\n".join(found.plan)
 
@@ -39,6 +40,18 @@ def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
 def test_a_recording_is_a_line_of_the_plan(tmp_path: Path) -> None:
     found = report(tmp_path, "models:\n", "recording: {files: 3, file_mb: 0.5}\nmodels:\n")
     assert found.plan[-1] == f"recording: arrivals to {tmp_path}/recordings, at most 3 files of 0.5 MB"
+
+
+def test_the_plan_says_of_which_models_answers_are_kept(tmp_path: Path) -> None:
+    text = "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\nmodels:\n"
+    found = report(tmp_path, "models:\n", text)
+    assert found.plan[-1] == (
+        "cache: answers of digits, minilm, at most 0.5 MB, for 2 s, shared by all tenants"
+    )
+    linear = "    default_variant: linear\n"
+    found = report(tmp_path, linear, linear + "    cache: false\n")
+    assert found.plan[-1] == "cache: answers of minilm, at most 64 MB, for 300 s"
+    assert len(report(tmp_path, "models:\n", "cache: false\nmodels:\n").plan) == 2
 
 
 def test_an_slo_below_the_measured_latency_is_an_error_with_both_figures(tmp_path: Path) -> None:
@@ -108,9 +121,9 @@ def test_errors_and_warnings_of_the_file_are_reported_together(tmp_path: Path) -
 def test_the_plan_shows_all_tenants_with_their_shares(tmp_path: Path) -> None:
     shop = "tenants: [{name: shop, weight: 2.5, priority: 1}"
     line = "tenants: shop (weight 2.5, priority 1), default (weight 1, priority 0)"
-    assert report(tmp_path, "server:", f"{shop}]\nserver:").plan[-1] == line
+    assert report(tmp_path, "server:", f"{shop}]\nserver:").plan[-2] == line
     line = "tenants: shop (weight 2.5, priority 1), default (weight 3, priority 0)"
-    assert report(tmp_path, "server:", f"{shop}, {{name: default, weight: 3}}]\nserver:").plan[-1] == line
+    assert report(tmp_path, "server:", f"{shop}, {{name: default, weight: 3}}]\nserver:").plan[-2] == line
 
 
 def test_a_missing_file_is_reported_like_any_other_error(tmp_path: Path) -> None:

@@ -41,6 +41,25 @@ def test_a_completed_call_tells_all_three_phases_to_the_microsecond(
 
 
 @pytest.mark.parametrize(
+    ("cache", "age_us", "told"),
+    [
+        ("", 0, {}),
+        ("miss", 0, {"x-cache": "miss"}),
+        ("join", 0, {"x-cache": "join"}),
+        ("hit", 999_999, {"x-cache": "hit", "age": "0"}),
+        ("hit", 61_000_000, {"x-cache": "hit", "age": "61"}),
+    ],
+)
+def test_a_completed_call_tells_what_the_cache_did_and_a_kept_answer_its_age(
+    cache: str, age_us: int, told: dict[str, str]
+) -> None:
+    reply = reply_of(COMPLETED)
+    reply.cache, reply.age_us = cache, age_us
+    fields = separate(completed_lines(reply))
+    assert {name: fields[name] for name in fields if name in ("x-cache", "age")} == told
+
+
+@pytest.mark.parametrize(
     ("reply", "timing"),
     [
         (reply_of(QUEUE_FULL), None),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.oip import find_model, stated_timeout_us, tenant_of, tighten
+from router.oip import MAX_AGE_S, control_cache, find_model, stated_timeout_us, tenant_of, tighten
 from router.tensors.errors import RequestError
 from serving.ports import Call
 from serving.vocabulary import BAD_INPUT, NEVER_US, UNKNOWN_MODEL
@@ -73,4 +73,60 @@ def test_a_senseless_timeout_is_bad_input_with_a_short_sentence(stated: str) -> 
         stated_timeout_us(stated)
     assert caught.value.outcome is BAD_INPUT
     assert "x-request-timeout-ms must be a positive number of milliseconds" in caught.value.message
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("stated", "max_age_us", "store"),
+    [
+        ("", None, True),
+        ("no-cache", 0, True),
+        ("no-store", None, False),
+        ("max-age=5", 5_000_000, True),
+        ("max-age=0", 0, True),
+        ('Max-Age = "5"', 5_000_000, True),
+        (" NO-STORE , max-age=60,no-transform", 60_000_000, False),
+        ("max-age=60, max-age=5, max-age=7", 5_000_000, True),
+        ("max-age=60, no-cache", 0, True),
+        ("max-age=" + "9" * 10_000, MAX_AGE_S * 1_000_000, True),
+        ("max-age=1000000000", 10**15, True),
+        (f"max-age={'0' * 10_000}5", 5_000_000, True),
+        ("max-stale=5, min-fresh=x, only-if-cached, no-storehouse, s-maxage=1", None, True),
+        ('note="no-store, max-age=5", max-age=9', 9_000_000, True),
+        ("=,,;\x00 no-", None, True),
+    ],
+)
+def test_cache_control_says_how_old_a_kept_answer_may_be_and_whether_this_one_is_kept(
+    stated: str, max_age_us: int | None, store: bool
+) -> None:
+    call = Call(SIMPLE, [], 1)
+    control_cache(call, stated)
+    assert (call.max_age_us, call.store) == (max_age_us, store)
+
+
+@given(st.lists(st.sampled_from(["no-cache", "no-store", "x", *(f"max-age={n}" for n in range(4))])))
+def test_of_several_directives_the_strictest_counts(said: list[str]) -> None:
+    call = Call(SIMPLE, [], 1)
+    control_cache(call, ", ".join(said))
+    ages_s = [0 if each == "no-cache" else int(each[-1]) for each in said if each not in ("no-store", "x")]
+    assert call.max_age_us == (min(ages_s) * 1_000_000 if ages_s else None)
+    assert call.store == ("no-store" not in said)
+
+
+@given(st.lists(st.sampled_from(["max-age", "=", '"', ",", " ", "5", "no-cache"]) | st.text(max_size=2)))
+def test_whatever_stands_in_cache_control_only_a_max_age_is_refused(pieces: list[str]) -> None:
+    stated, refused = "".join(pieces), False
+    try:
+        control_cache(Call(SIMPLE, [], 1), stated)
+    except RequestError:
+        refused = True
+    assert not refused or "max-age" in stated.lower()
+
+
+@pytest.mark.parametrize("age", ["", "=", "=5m", "=-1", "=1.5", "=soon", '="', "=\xb2", "=" + "x" * 10_000])
+def test_a_max_age_that_is_no_whole_number_is_bad_input_with_a_short_sentence(age: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        control_cache(Call(SIMPLE, [], 1), "no-cache, max-age" + age)
+    assert caught.value.outcome is BAD_INPUT
+    assert "max-age of cache-control must be a whole number of seconds, 0 or more" in caught.value.message
     assert len(caught.value.message) < 200

@@ -280,7 +280,7 @@ async def test_metadata_over_the_header_limit_is_refused() -> None:
 async def test_a_second_server_on_the_port_fails_and_says_where() -> None:
     async with serve() as edge:
         port = int(edge.address.rpartition(":")[2])
-        second = RpcServer(Core(), "penstock", "1", Limits(), "127.0.0.1")
+        second = RpcServer(Core(), "penstock", "1", Limits(), "127.0.0.1", edge.core.telemetry.statistics)
         with pytest.raises(OSError, match=f"cannot serve gRPC on 127.0.0.1:{port}: the port is taken"):
             await second.start(port)
         await second.stop(1)

@@ -12,6 +12,7 @@ from router.rpc import SERVICE
 from serving.ports import Call, Reply
 from serving.vocabulary import (
     ALL_OUTCOMES,
+    BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,
@@ -119,6 +120,45 @@ async def test_a_call_belongs_to_the_tenant_that_it_names_where_that_is_listed(
         await error_of(edge.infer(bad, metadata=stated))
         assert edge.core.calls[0].tenant == tenant
         assert edge.core.turned_away == [("absent", UNKNOWN_MODEL, tenant)]
+
+
+@pytest.mark.parametrize(
+    ("stated", "max_age_us", "store"),
+    [
+        ((), None, True),
+        ((("cache-control", "no-cache"),), 0, True),
+        ((("cache-control", "no-store"), ("cache-control", "max-age=30")), 30_000_000, False),
+    ],
+)
+async def test_a_call_says_which_kept_answers_it_takes_and_whether_its_own_is_kept(
+    stated: tuple[tuple[str, str], ...], max_age_us: int | None, store: bool
+) -> None:
+    async with serve() as edge:
+        await edge.infer(simple_request(), metadata=stated)
+        (call,) = edge.core.calls
+    assert (call.max_age_us, call.store) == (max_age_us, store)
+
+
+async def test_a_max_age_that_is_none_is_invalid() -> None:
+    async with serve() as edge:
+        asked = edge.infer(simple_request(), metadata=(("cache-control", "max-age=soon"),))
+        code, sentence = await error_of(asked)
+        assert edge.core.turned_away == [("simple", BAD_INPUT, "default")]
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "max-age of cache-control must be a whole number of seconds" in sentence
+
+
+async def test_an_answer_says_that_it_was_kept_and_how_old_it_is() -> None:
+    def answer(call: Call) -> Reply:
+        reply = completed(call)
+        reply.cache, reply.age_us = "hit", 12_900_000
+        return reply
+
+    async with serve(Core(answer)) as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        call = raw_infer(channel)(simple_request().SerializeToString())
+        await call
+        fields = dict(await call.trailing_metadata())
+    assert (fields["x-cache"], fields["age"]) == ("hit", "12")
 
 
 async def test_the_triton_client_sends_its_tenant_as_a_header() -> None:

@@ -214,7 +214,7 @@ def test_names_with_quotes_and_backslashes_stay_valid_text() -> None:
 
 def test_gauges_are_read_at_the_scrape() -> None:
     telemetry = new()
-    telemetry.read_present = lambda: Present(5, 3, {"a": (7, 2)}, {("a", "ready"): 2}, (40, 4))
+    telemetry.read_present = lambda: Present(5, 3, {"a": (7, 2)}, {("a", "ready"): 2}, (40, 4), (9_000, 8, 6))
     exported = samples(telemetry)
     assert exported[key("penstock_open_requests")] == 3
     assert exported[key("penstock_queue_rows", model="a")] == 7
@@ -222,8 +222,35 @@ def test_gauges_are_read_at_the_scrape() -> None:
     assert exported[key("penstock_replicas", model="a", state="ready")] == 2
     assert exported[key("penstock_recorded_requests_total")] == 40
     assert exported[key("penstock_recording_dropped_total")] == 4
+    assert exported[key("penstock_cache_bytes")] == 9_000
+    assert exported[key("penstock_cache_entries")] == 8
+    assert exported[key("penstock_cache_evictions_total")] == 6
     telemetry.read_present = Present
     assert key("penstock_replicas", model="a", state="ready") not in samples(telemetry)
+
+
+def test_what_the_cache_did_is_counted_by_model() -> None:
+    telemetry = new()
+    for result in ("miss", "join", "join", "hit"):
+        telemetry.cache_asked("a", result, 3)
+    exported = samples(telemetry)
+    for result, count in (("miss", 1), ("join", 2), ("hit", 1)):
+        assert exported[key("penstock_cache_requests_total", model="a", result=result)] == count
+    assert 'penstock_cache_requests_total{model="b"' not in text(telemetry)
+
+
+@pytest.mark.parametrize("cache", ["hit", "join"])
+def test_a_request_that_the_cache_answered_waited_for_no_slice_and_no_batch(cache: str) -> None:
+    telemetry = new()
+    kept = reply(COMPLETED)
+    kept.cache = cache
+    telemetry.request_done(request("a"), kept, 40, True)
+    exported = samples(telemetry)
+    labels = {"model": "a", "tenant": DEFAULT_TENANT}
+    assert exported[key("penstock_goodput_requests_total", **labels)] == 1
+    assert exported[key("penstock_request_duration_seconds_count", **labels)] == 1
+    for name in ("penstock_queue_wait_seconds", "penstock_batch_wait_seconds"):
+        assert exported[key(f"{name}_count", model="a")] == 0
 
 
 def test_workers_are_counted_by_slice_from_zero() -> None:

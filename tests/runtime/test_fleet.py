@@ -3,26 +3,17 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from router.settings import load_model
-from serving.control.control import Control
 from serving.policy.batching.catalogue import POLICIES
-from serving.ports import Call, Reply
+from serving.ports import Reply
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.runtime.fleet import Fleet
-from serving.runtime.gateway import Gateway
-from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Request
-from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
-from serving.tensor import Tensor
+from serving.specs import BatchingSpec, Limits
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
@@ -32,107 +23,10 @@ from serving.vocabulary import (
     NO_REPLICA,
     WORKER_LOST,
     Kind,
-    Outcome,
 )
+from tests.runtime.house import SLICE, house, sums
 
 pytestmark = pytest.mark.slow
-
-MODELS = Path(__file__).parents[2] / "models"
-SLICE = SliceSpec("s", ())
-
-
-class Tally:
-    """An observer that remembers."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-        self.late = 0
-        self.batches: list[int] = []
-        self.suspicions: list[str] = []
-        self.parse_us: list[int] = []
-        self.latency_us: list[int] = []
-
-    def parsed(self, model: str, parse_us: int) -> None:
-        self.parse_us.append(parse_us)
-
-    def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
-        self.outcomes.append(reply.outcome)
-        self.late += reply.outcome is COMPLETED and not within_slo
-        self.latency_us.append(latency_us)
-
-    def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
-        self.batches.append(batch.rows)
-
-    def worker_suspected(self, slice: str) -> None:  # noqa: A002
-        self.suspicions.append(slice)
-
-
-class House:
-    """A gateway with its fleet, and what happened in it."""
-
-    def __init__(self, gateway: Gateway, fleet: Fleet, tally: Tally) -> None:
-        self.gateway = gateway
-        self.fleet = fleet
-        self.tally = tally
-        self._changed = asyncio.Event()
-        fleet.on_change = self._changed.set
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        while not true():
-            self._changed.clear()
-            await self._changed.wait()
-
-    def submit(self, call: Call) -> tuple[int, "asyncio.Future[Reply]"]:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        return self.gateway.submit(call, future.set_result), future
-
-    def add(self, rows: int, seed: int = 0) -> Call:
-        """A call of the model `simple`."""
-        call = Call(self.gateway.models["simple"], [], rows)
-        numbers = np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + seed
-        call.inputs = [Tensor(name, "INT32", (rows, 16), numbers.tobytes()) for name in ("INPUT0", "INPUT1")]
-        return call
-
-    def delay(self, delay_ms: int) -> Call:
-        """A call of `identity` that takes `delay_ms`."""
-        call = Call(self.gateway.models["identity"], [Tensor("INPUT0", "INT8", (1, 2), b"ab")], 1)
-        call.parameters = (("execute_delay_ms", delay_ms),)
-        return call
-
-
-@asynccontextmanager
-async def house(
-    folder: Path, limits: Limits | None = None, batching: BatchingSpec | None = None
-) -> AsyncIterator[House]:
-    limits = limits or Limits(sweep_s=0.2)
-    specs = [load_model(MODELS / name) for name in ("simple", "identity")]
-    models = [
-        ServedModel(
-            spec, spec.slo_us, tuple(v.name for v in spec.variants), ("s",), batching or BatchingSpec()
-        )
-        for spec in specs
-    ]
-    tally = Tally()
-    gateway = Gateway(models, limits, tally)
-    control = Control([SLICE], models, {}, limits, device_kind)
-    fleet = Fleet(control, gateway, ProfileStore(folder))
-    here = House(gateway, fleet, tally)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(fleet.run())
-        try:
-            await here.until(lambda: gateway.ready)
-            yield here
-        finally:
-            fleet.stop()
-
-
-def sums(reply: Reply) -> np.ndarray:
-    tensor = reply.outputs[0]
-    return np.frombuffer(tensor.data, np.int32).reshape(tensor.shape)
-
 
 SHEDDING = ("slo", "nexus", "clockwork", "window_drop", "symphony", "shepherd")
 

@@ -89,12 +89,18 @@ class Site:
 
 
 class Case:
-    """An open request: where each of its rows is, and the batches that it lost with a worker."""
+    """An open request: where each of its rows is, the batches that it lost with a worker, when its pieces
+    were due as it came, and when since it was last tightened for others."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.due_us = self.tight_us = self.pieces_due_us
         self.rows = [WAITING] * request.rows
         self.lost = 0
+
+    @property
+    def pieces_due_us(self) -> list[int]:
+        return [piece.deadline_us for piece in self.request.pieces]
 
     @property
     def waits(self) -> bool:

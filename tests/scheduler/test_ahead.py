@@ -167,3 +167,20 @@ def test_both_batches_of_a_lost_slice_are_tried_again_in_their_order() -> None:
     (running, *_) = scheduler._slices["t"].running.values()
     seen += [rows_of(batch) for batch in only(scheduler.batch_done(running.id, 1, now_us + 1), RunBatch)]
     assert seen == [[1], [2]]
+
+
+def test_what_was_to_go_ahead_goes_to_another_variant_once_its_own_is_gone() -> None:
+    model = served_model(batch_max=2, slo_us=100_000, batching=BatchingSpec("slo"))
+    scheduler = Scheduler([model], Limits())
+    for replica_id, variant in enumerate(("a", "b")):
+        replica = replica_of(model, variant, replica_id, row_us=ROW_US)
+        replica.residuals.add(ROW_US, ROW_US, ROW_US + WAY_US)
+        scheduler.replica_up("s", "m", replica, 0)
+    both = ("a", "b")
+    (first,) = send(scheduler, request_of(1, slack_us=90_000, variants=both))
+    scheduler.arrive(request_of(2, slack_us=90_000, variants=both), 0)
+    now_us = scheduler.wake_us
+    assert not started(scheduler, now_us), "it may still grow"
+    assert not scheduler.replica_down("s", "m", "a", "why", now_us)
+    (second,) = only(scheduler.batch_done(first.id, ROW_US, ROW_US), RunBatch)
+    assert (rows_of(second), second.variant) == ([2], "b")

@@ -179,6 +179,15 @@ class History(RuleBasedStateMachine):
         known = [*self.witness.open, *self.witness.open, self.count + 1, 1]  # open, unknown or ended
         self.witness.cancel(known[pick % len(known)], self.now_us)
 
+    @precondition(lambda self: self.witness.open)
+    @rule(pick=picks, slack=st.integers(-2, 12), then_wake=st.booleans())
+    def tighten(self, pick: int, slack: int, then_wake: bool) -> None:
+        """Others ask the same, sometimes in vain."""
+        known = [*self.witness.open, self.count + 1]
+        self.witness.tighten(known[pick % len(known)], self.now_us + slack * self.grain_us, self.now_us)
+        if then_wake:
+            self.witness.wake(self.now_us)
+
     @precondition(lambda self: self.count > 150)
     @rule()
     def drain(self) -> None:

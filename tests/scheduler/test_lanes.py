@@ -63,6 +63,15 @@ class Lines(RuleBasedStateMachine):
         self.queue.remove(entry[2])
         assert entry[2].lane is None
 
+    @precondition(lambda self: self.waiting)
+    @rule(pick=picks, change_us=st.integers(-12, 12))
+    def move(self, pick: int, change_us: int) -> None:
+        deadline_us, order, piece = self.waiting.pop(pick % len(self.waiting))
+        before = self.queue.version
+        self.queue._move(piece, deadline_us + change_us)
+        assert (self.queue.version != before) == (change_us != 0)
+        self.waiting.append((deadline_us + change_us, order, piece))
+
     @precondition(lambda self: self.away)
     @rule(pick=picks, part=st.integers(0, 2))
     def come_back(self, pick: int, part: int) -> None:

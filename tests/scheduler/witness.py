@@ -79,6 +79,19 @@ class Witness(Rules):
         assert request_id not in self.open
         self.check(now_us)
 
+    def tighten(self, request_id: int, deadline_us: int, now_us: int) -> None:
+        case, before_us = self.open.get(request_id), self.scheduler.wake_us
+        was_us = case.pieces_due_us if case is not None else []
+        assert not self.scheduler.tighten(request_id, deadline_us, now_us)
+        if case is not None:
+            case.tight_us = [min(due_us, deadline_us) for due_us in was_us]
+            assert case.pieces_due_us == case.tight_us
+        if case is not None and case.waits and case.tight_us != was_us:
+            self._woken(case.request, deadline_us, before_us, now_us)
+        else:
+            assert self.scheduler.wake_us == before_us, "a plan for nothing"
+        self.check(now_us)
+
     def wake(self, now_us: int) -> None:
         commands = self.scheduler.wake(now_us)
         doubted, stalled = [], []
@@ -201,6 +214,7 @@ class Witness(Rules):
             assert allowed.get(answer.outcome) or (cause is not None and cause(case)), answer.outcome
             assert answer.retry_us > 0 or answer.outcome not in COME_BACK
             if answer.outcome is DEADLINE_UNMET:
+                assert answer.request.own_us is None, "given up for the sake of others"
                 given_up.add(case.request)
             self.outcomes[case.request.id] = answer.outcome
         for case in self.open.values():
@@ -281,6 +295,7 @@ class Witness(Rules):
         running = {batch_id for site in self.sites.values() for batch_id in site.running}
         assert set(self.scheduler._dispatch._running) == running
         self._check_queues()
+        assert all(case.pieces_due_us in (case.due_us, case.tight_us) for case in self.open.values())
         for name, site in self.sites.items():
             waiting = [name for name, _ in site.replicas if self.scheduler.queue_rows(name)]
             assert self.scheduler.is_idle(name) == (site.free and not waiting)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -222,6 +223,60 @@ def test_a_request_belongs_to_the_tenant_that_it_names_where_that_is_listed(
 ) -> None:
     assert total(running.ask(request(body=body_of(1), x_tenant=stated))) == 2
     assert running.serving.calls[0].tenant == tenant
+
+
+@pytest.mark.parametrize(
+    ("stated", "max_age_us", "store"),
+    [
+        ((), None, True),
+        (("no-cache",), 0, True),
+        (("no-store",), None, False),
+        (("max-age=30",), 30_000_000, True),
+        (("no-store", "max-age=30"), 30_000_000, False),
+    ],
+)
+def test_a_request_says_which_kept_answers_it_takes_and_whether_its_own_is_kept(
+    running: Running, stated: tuple[str, ...], max_age_us: int | None, store: bool
+) -> None:
+    lines = "".join(f"cache-control: {each}\r\n" for each in stated).encode()
+    line, _, rest = infer(1).partition(b"\r\n")
+    assert total(running.ask(line + b"\r\n" + lines + rest)) == 2
+    (call,) = running.serving.calls
+    assert (call.max_age_us, call.store) == (max_age_us, store)
+
+
+def test_a_max_age_that_is_none_is_400_and_names_the_header(running: Running) -> None:
+    answer = running.ask(infer(1, cache_control="max-age=soon"))
+    assert answer.status == 400
+    assert "max-age of cache-control must be a whole number of seconds" in answer.error
+    assert running.serving.turned_away == [("simple", BAD_INPUT, "default")]
+
+
+@pytest.mark.parametrize(
+    ("cache", "told"),
+    [
+        ("", {}),
+        ("miss", {"x-cache": "miss"}),
+        ("join", {"x-cache": "join"}),
+        ("hit", {"x-cache": "hit", "age": "12"}),
+    ],
+)
+@pytest.mark.parametrize("ask", [infer, binary_infer])
+def test_an_answer_says_what_the_cache_did_where_it_was_asked(
+    running: Running, ask: Callable[[int], bytes], cache: str, told: dict[str, str]
+) -> None:
+    running.serving.cache, running.serving.age_us = cache, 12_900_000 if cache == "hit" else 0
+    fields = running.ask(ask(1)).fields
+    assert {name: fields[name] for name in fields if name in ("x-cache", "age")} == told
+
+
+def test_kept_answers_are_dropped_over_rest(running: Running) -> None:
+    running.serving.kept = 2
+    for path, model in (("/v2/cache", ""), ("/v2/cache/models/simple", "simple")):
+        answer = running.ask(request(path, method="DELETE"))
+        assert (answer.status, json.loads(answer.body)["dropped"]) == (200, 2)
+        assert running.serving.invalidated[-1] == model
+    assert running.ask(request("/v2/cache/models/nobody", method="DELETE")).status == 404
 
 
 def test_the_cores_own_sentence_is_told(running: Running) -> None:

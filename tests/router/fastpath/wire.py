@@ -36,7 +36,8 @@ class Running:
         self.server, self.port = self._start()
 
     def _start(self) -> tuple[RestServer, int]:
-        app = create_app(self.serving, name="penstock", version="0.1.0", limits=self._limits)
+        statistics = self.serving.telemetry.statistics
+        app = create_app(self.serving, statistics, name="penstock", version="0.1.0", limits=self._limits)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self._direct)
         return server, self.run(server.start())
 

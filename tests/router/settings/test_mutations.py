@@ -14,6 +14,7 @@ from tests.router.settings.samples import DIGITS, GATEWAY, TEXT, write_deploymen
 
 SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, priority: -1}\n"
 SHARED += "recording: {folder: recordings, file_mb: 0.5, files: 2}\n"
+SHARED += "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\n"
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 tokens = st.sampled_from(

@@ -1,0 +1,102 @@
+"""The statistics extension of the protocol: counts and nanoseconds since the start, by model.
+
+Names and meanings: Triton's `extension_statistics`, so that tritonclient and perf_analyzer read it.
+"""
+
+from typing import TypedDict
+
+from router.telemetry.counts import ModelCounts
+from router.tensors.decoded import MODEL_VERSION
+
+
+class Duration(TypedDict):
+    """How often, and how long together."""
+
+    count: int
+    ns: int
+
+
+class Compute(TypedDict):
+    """The model's run. Input and output take no time of their own: they are part of `compute_infer`."""
+
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+
+
+class BatchStatistics(Compute):
+    """The batches of `batch_size` rows."""
+
+    batch_size: int
+
+
+class RequestStatistics(Compute):
+    """The requests. `queue` and compute are of those that were computed, each with the whole run of its
+    batch. `cache_hit` and `cache_miss` are look-ups, digest included: a hit is what needed no run of its own,
+    so that a join (`Reply.cache`) is one too.
+    """
+
+    success: Duration
+    fail: Duration
+    queue: Duration
+    cache_hit: Duration
+    cache_miss: Duration
+
+
+class ModelStatistics(TypedDict):
+    """One model. `last_inference`: milliseconds of Unix time, 0 where there was none.
+
+    `inference_count` rows were computed in `execution_count` batches; what the cache answered is in neither.
+    """
+
+    name: str
+    version: str
+    last_inference: int
+    inference_count: int
+    execution_count: int
+    inference_stats: RequestStatistics
+    batch_stats: list[BatchStatistics]
+
+
+def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
+    """The model's statistics; `epoch_us` is the Unix time at which the deployment's clock was 0."""
+    sizes = sorted(model.sizes.items())
+    return {
+        "name": name,
+        "version": MODEL_VERSION,
+        "last_inference": (epoch_us + model.last_us) // 1000 if sizes else 0,
+        "inference_count": sum(rows * count for rows, (count, _) in sizes),
+        "execution_count": sum(count for _, (count, _) in sizes),
+        "inference_stats": _requests(model),
+        "batch_stats": [
+            {"batch_size": rows, **_computed(count, compute_us)} for rows, (count, compute_us) in sizes
+        ],
+    }
+
+
+def _requests(model: ModelCounts) -> RequestStatistics:
+    ran = sum(model.queue.counts)
+    hits, joins, misses = (model.asked.get(result, (0, 0)) for result in ("hit", "join", "miss"))
+    return {
+        "success": _duration(
+            sum(flow.completed for flow in model.flows.values()),
+            sum(duration.total for _, duration in model.durations),
+        ),
+        "fail": _duration(sum(model.others.values()), model.others_us),
+        "queue": _duration(ran, model.queue.total + model.filling.total),
+        **_computed(ran, model.compute_us),
+        "cache_hit": _duration(hits[0] + joins[0], hits[1] + joins[1]),
+        "cache_miss": _duration(*misses),
+    }
+
+
+def _computed(count: int, compute_us: int) -> Compute:
+    return {
+        "compute_input": _duration(count, 0),
+        "compute_infer": _duration(count, compute_us),
+        "compute_output": _duration(count, 0),
+    }
+
+
+def _duration(count: int, total_us: int) -> Duration:
+    return {"count": count, "ns": total_us * 1000}

@@ -1,0 +1,28 @@
+"""What makes two calls the same question."""
+
+from hashlib import sha256
+
+from serving.ports import Call
+
+
+def question_key(call: Call, shared: bool) -> bytes:
+    """32 bytes that are equal for calls that any answer to one of them answers, and for no others.
+
+    Over the model, the variant that answers (the pinned one, else the model's own), the tenant unless answers
+    are `shared` among tenants, the parameters, and of each input its name, datatype, shape and bytes.
+    SHA-256, as a key stands for the question: nobody can forge an equal one (Clipper compared 64 bits).
+    """
+    head = repr(
+        (
+            call.model.name,
+            call.variant or call.model.answering_variant,
+            None if shared else call.tenant,
+            call.parameters,
+            [(tensor.name, tensor.datatype, tensor.shape, len(tensor.data)) for tensor in call.inputs],
+        )
+    ).encode()  # repr quotes strings and tells 1, 1.0, True and "1" apart; it says where each input ends
+    digest = sha256(len(head).to_bytes(8, "little"))
+    digest.update(head)
+    for tensor in call.inputs:
+        digest.update(tensor.data)
+    return digest.digest()

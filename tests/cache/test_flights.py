@@ -1,0 +1,166 @@
+"""Single flight under any interleaving: one leader each, deadlines move forward, everyone ends once."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from serving.cache.flights import Flights, Join, Lead
+from serving.vocabulary import NEVER_US
+
+picks = st.integers(0, 99)
+leasts = st.integers(0, 4)
+A, B = b"a" * 32, b"b" * 32
+
+
+class Departures(RuleBasedStateMachine):
+    """Flights beside plain lists of (waiter, deadline), leader first, then as they asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flights = Flights()
+        self.now_us = 100
+        self.asked = 0
+        self.ended: list[int] = []
+        self.aboard: dict[bytes, list[tuple[int, int]]] = {}
+        self.due_us: dict[bytes, int] = {}
+
+    def pick(self, pick: int) -> bytes:
+        return sorted(self.aboard)[pick % len(self.aboard)]
+
+    @rule(key=st.sampled_from([A, B]), slack_us=st.one_of(st.integers(-2, 9), st.none()), least_us=leasts,
+          pause_us=st.integers(0, 3))  # fmt: skip
+    def ask(self, key: bytes, slack_us: int | None, least_us: int, pause_us: int) -> None:
+        self.now_us += pause_us
+        self.asked += 1
+        deadline_us = NEVER_US if slack_us is None else self.now_us + slack_us
+        got = self.flights.ask(key, self.asked, deadline_us, self.now_us, least_us)
+        waiters = self.aboard.setdefault(key, [])
+        waiters.append((self.asked, deadline_us))
+        if len(waiters) == 1:
+            self.due_us[key] = deadline_us
+            assert got == Lead()
+        elif deadline_us >= self.now_us + least_us and deadline_us < self.due_us[key]:
+            self.due_us[key] = deadline_us
+            assert got == Join(waiters[0][0], deadline_us)
+        else:
+            assert got == Join(waiters[0][0], None)
+
+    @precondition(lambda self: self.aboard)
+    @rule(pick=picks)
+    def land(self, pick: int) -> None:
+        key = self.pick(pick)
+        waiters = [waiter for waiter, _ in self.aboard.pop(key)]
+        assert self.flights.landed(key) == waiters
+        self.ended += waiters
+
+    @precondition(lambda self: self.aboard)
+    @rule(pick=picks, least_us=leasts, pause_us=st.integers(0, 6))
+    def fall(self, pick: int, least_us: int, pause_us: int) -> None:
+        """The leader is shed, expires or fails."""
+        self.now_us += pause_us
+        key = self.pick(pick)
+        fallen = self.aboard[key].pop(0)[0]
+        promoted, ended = self.flights.fell(key, self.now_us, least_us)
+        assert ended[0] == fallen
+        self.succession(key, promoted, ended[1:], least_us)
+        self.ended.append(fallen)
+
+    @precondition(lambda self: self.aboard)
+    @rule(pick=picks, who=picks, least_us=leasts, pause_us=st.integers(0, 6))
+    def leave(self, pick: int, who: int, least_us: int, pause_us: int) -> None:
+        self.now_us += pause_us
+        key = self.pick(pick)
+        place = who % len(self.aboard[key])
+        waiter = self.aboard[key].pop(place)[0]
+        promoted, ended = self.flights.leave(waiter, self.now_us, least_us)
+        if place == 0:
+            self.succession(key, promoted, ended, least_us)
+        else:
+            assert (promoted, ended) == (None, [])
+        self.ended.append(waiter)
+
+    @precondition(lambda self: self.ended)
+    @rule(pick=picks)
+    def leave_again(self, pick: int) -> None:
+        waiter = self.ended[pick % len(self.ended)]
+        assert self.flights.leave(waiter, self.now_us, 0) == (None, [])
+
+    def succession(self, key: bytes, promoted: int | None, ended: list[int], least_us: int) -> None:
+        """What the leader's going must lead to, said of the list without it."""
+        joiners = self.aboard.pop(key)
+        able = [each for each in joiners if each[1] >= self.now_us + least_us]
+        assert ended == [waiter for waiter, deadline_us in joiners if deadline_us < self.now_us + least_us]
+        self.ended += ended
+        if not able:
+            assert promoted is None
+            return
+        latest_us = max(deadline_us for _, deadline_us in able)
+        leader = next(each for each in able if each[1] == latest_us)
+        assert promoted == leader[0]
+        self.aboard[key] = [leader, *(each for each in able if each is not leader)]
+        self.due_us[key] = min(deadline_us for _, deadline_us in able)
+
+    @invariant()
+    def no_flight_is_without_its_leader(self) -> None:
+        assert len(self.flights) == len(self.aboard)
+        for key in (A, B):
+            waiters = self.aboard.get(key)
+            assert self.flights.leader(key) == (waiters[0][0] if waiters else None)
+            if waiters:
+                assert self.flights.deadline_us(key) == self.due_us[key]
+
+    @invariant()
+    def everyone_waits_or_has_ended_once(self) -> None:
+        waiting = [waiter for waiters in self.aboard.values() for waiter, _ in waiters]
+        assert sorted(waiting + self.ended) == list(range(1, self.asked + 1))
+
+    def teardown(self) -> None:
+        for key in list(self.aboard):
+            self.land(0)
+            assert self.flights.leader(key) is None or key in self.aboard
+        assert len(self.flights) == 0
+        assert self.flights._keys == {}, "a waiter that ended is remembered"
+
+
+Departures.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+TestDepartures = pytest.mark.slow(Departures.TestCase)
+
+
+def test_a_hundred_who_ask_alike_make_one_flight() -> None:
+    flights = Flights()
+    assert flights.ask(A, 1, 50) == Lead()
+    assert [flights.ask(A, waiter, 50) for waiter in range(2, 101)] == [Join(1, None)] * 99
+    assert flights.landed(A) == list(range(1, 101))
+
+
+def test_a_hopeless_joiner_does_not_hurry_the_leader_into_being_given_up() -> None:
+    flights = Flights()
+    flights.ask(A, 1, 100)
+    assert flights.ask(A, 2, 40, now_us=20, least_us=30) == Join(1, None)
+    assert flights.ask(A, 3, 60, now_us=20, least_us=30) == Join(1, 60)
+
+
+def test_when_the_leader_falls_the_waiter_with_most_time_tries_again_and_the_hopeless_are_told() -> None:
+    flights = Flights()
+    for waiter, deadline_us in ((1, 30), (2, 80), (3, 90), (4, 35), (5, 90)):
+        flights.ask(A, waiter, deadline_us)
+    assert flights.fell(A, now_us=30, least_us=10) == (3, [1, 4])
+    assert flights.deadline_us(A) == 80
+    assert flights.fell(A, now_us=85, least_us=10) == (None, [3, 2, 5])
+    assert flights.ask(A, 6, 200) == Lead()
+
+
+def test_who_waits_already_cannot_ask_again() -> None:
+    flights = Flights()
+    flights.ask(A, 1, 100)
+    with pytest.raises(ValueError, match="waiter 1 waits already"):
+        flights.ask(B, 1, 100)
+
+
+def test_what_is_not_under_way_neither_lands_nor_falls() -> None:
+    flights = Flights()
+    with pytest.raises(KeyError):
+        flights.landed(A)
+    with pytest.raises(KeyError):
+        flights.fell(A, 0, 0)
