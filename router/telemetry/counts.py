@@ -94,13 +94,14 @@ class FlowCounts:
 class VariantCounts:
     """The batches of one variant of a model."""
 
-    __slots__ = ("compute", "labels", "ratio", "requests", "rows")
+    __slots__ = ("compute", "labels", "ratio", "requests", "rows", "transport")
 
     def __init__(self, labels: str) -> None:
         self.labels = labels
         self.rows = Histogram(BATCH)
         self.requests = Histogram(BATCH)
         self.compute = Histogram(DURATION)
+        self.transport = Histogram(PARSE)
         self.ratio = Histogram(RATIO)
 
 

@@ -51,6 +51,11 @@ _VARIANT_HISTOGRAMS: Final = (
     ("penstock_batch_requests", "Requests in a batch.", "requests"),
     ("penstock_batch_compute_seconds", "Run of a batch, measured by its worker.", "compute"),
     (
+        "penstock_batch_transport_seconds",
+        "Dispatch to result of a batch to an idle worker, less its run.",
+        "transport",
+    ),
+    (
         "penstock_batch_observed_over_predicted_ratio",
         "Dispatch to result of a batch over what was planned with.",
         "ratio",

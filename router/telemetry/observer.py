@@ -91,6 +91,8 @@ class Telemetry:
         variant.requests.observe(len(batch.pieces))
         variant.compute.observe(compute_us)
         model.ran(batch.rows, compute_us, batch.started_us + elapsed_us)
+        if not batch.staged:
+            variant.transport.observe(max(elapsed_us - compute_us, 0))
         if batch.predicted_us:
             variant.ratio.observe(round(elapsed_us / batch.predicted_us * 1000))
 

@@ -134,6 +134,7 @@ def test_batches_are_counted_by_size_compute_time_and_prediction(done: list[tupl
         assert exported.get(key(f"{name}_count", **labels), 0) == len(done)
     compute_s = sum(us for _, us in done) / 1e6
     assert exported.get(key("penstock_batch_compute_seconds_sum", **labels), 0) == pytest.approx(compute_s)
+    assert exported.get(key("penstock_batch_transport_seconds_count", **labels), 0) == len(done)
     name = "penstock_batch_observed_over_predicted_ratio"
     assert exported.get(key(f"{name}_bucket", le="1.0", **labels), 0) == sum(us <= 1_000 for _, us in done)
     assert exported.get(key(f"{name}_sum", **labels), 0) == pytest.approx(sum(us / 1000 for _, us in done))
