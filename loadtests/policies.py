@@ -17,11 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from loadtests.virtual_time import capacity
 from serving.simulation.device import Physics
 from serving.simulation.world import VirtualModel, World, good_share
 from serving.specs import BatchingSpec
 
-TOLERATED_BAD = 0.01
 GRAIN = 0.005  # of a rate: how closely capacity is searched
 SETTLE_US = 1_000_000  # rates are known in the published simulations; here they are by then
 GAMMA_CV = 0.3**-0.5  # gaps of gamma shape 0.3
@@ -127,7 +127,7 @@ def main() -> int:
 def measure(row: str, contender: Contender, seconds: float, seeds: int) -> Figures:
     """Capacity and overload goodput of the best of a contender's specs."""
     worlds = [replace(ROWS[row][1], policy=spec) for spec in contender.specs]
-    best = max(capacity(world, seconds, seeds) for world in worlds)
+    best = max(capacity(world, seconds, seeds, GRAIN) for world in worlds)
     goodput = {
         rate: max(rate * good_share(world, rate, seconds, seeds) for world in worlds)
         for rate in OVERLOADS.get(row, ())
@@ -136,18 +136,6 @@ def measure(row: str, contender: Contender, seconds: float, seeds: int) -> Figur
         rate = round(best * times)
         goodput[rate] = max(rate * good_share(world, rate, seconds, seeds) for world in worlds)
     return Figures(row, contender.name, best, goodput)
-
-
-def capacity(world: World, seconds: float, seeds: int) -> float:
-    """The highest rate with at most TOLERATED_BAD bad, to GRAIN of it."""
-    low, high = 0.0, 1e6 / min(model.alpha_us for model in world.each) * world.slices
-    while high - low > GRAIN * high:
-        rate = (low + high) / 2
-        if good_share(world, rate, seconds, seeds) >= 1 - TOLERATED_BAD:
-            low = rate
-        else:
-            high = rate
-    return low
 
 
 def table(found: Sequence[Figures]) -> Iterator[str]:

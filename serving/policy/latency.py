@@ -109,3 +109,21 @@ class Residuals:
         if len(self._window) >= ENOUGH:
             self.kappa = max(self._window.value, self._recent.value)
             self.typical = min(self._median.value, self.kappa)  # what is planned with is never less
+
+
+class Doubt:
+    """Whether batches of a model have lately borne the estimate out."""
+
+    __slots__ = ("_heard_us",)
+
+    def __init__(self) -> None:
+        self._heard_us = 0
+
+    def heard(self, compute_us: int, typical_us: float, now_us: int) -> None:
+        """A batch is back: a sign of life, unless it shows that the estimate is far too high."""
+        if FAR_QUICKER * compute_us > typical_us:
+            self._heard_us = now_us
+
+    def at(self, now_us: int) -> bool:
+        """Whether the latest sign is so old that something should be tried."""
+        return now_us - self._heard_us >= TRY_US

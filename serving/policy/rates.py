@@ -53,3 +53,19 @@ class Rate:
         self._steady += self._rows / STEADY_US
         self._rows = 0
         self._entered_us = now_us
+
+
+class SizeRates(dict[int, Rate]):
+    """The rates of one model, by size bucket."""
+
+    def count(self, size: int, rows: int, now_us: int) -> None:
+        """`rows` of that size arrived."""
+        rate = self.get(size)
+        if rate is None:
+            rate = self[size] = Rate()
+        rate.add(rows, now_us)
+
+    def peak(self, size: int, now_us: int) -> float:
+        """The present rate of that size, 0 where none has come."""
+        rate = self.get(size)
+        return rate.peak(now_us) if rate is not None else 0.0

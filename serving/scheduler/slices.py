@@ -5,7 +5,7 @@ from math import ceil, exp
 
 from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, resident
 from serving.policy.drift import Drift
-from serving.policy.latency import FAR_QUICKER, TRY_US, Lateness, Residuals
+from serving.policy.latency import Doubt, Lateness, Residuals
 from serving.policy.suspicion import believed_us, suspect_us
 from serving.profile.curve import Latency
 from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
@@ -23,7 +23,7 @@ class Replica:
     """A variant on a slice. A `serving.policy.batching.seam.ReplicaView`."""
 
     __slots__ = (
-        "_batch_max", "_budget_us", "drift", "failures", "heard_us", "id", "latency", "profiled",
+        "_batch_max", "_budget_us", "doubt", "drift", "failures", "id", "latency", "profiled",
         "residuals", "variant",
     )  # fmt: skip
 
@@ -36,7 +36,7 @@ class Replica:
         self.residuals = Residuals()
         self.drift = Drift()
         self.failures = 0  # batches in a row in which the model raised
-        self.heard_us = 0
+        self.doubt = Doubt()
 
     def rows_max(self, size: int) -> int:
         """The largest batch allowed at this size bucket, at least 1."""
@@ -56,7 +56,7 @@ class Replica:
         return self.latency.predict_us(rows, size) * self.residuals.typical
 
     def rows_in(self, budget_us: float, size: int) -> int:
-        """The largest allowed batch expected to take at most `budget_us`; may be 0."""
+        """The largest measured batch, up to `batch_max`, that takes at most `budget_us`; may be 0."""
         residuals = self.residuals
         rows = self.latency.rows_in((budget_us - residuals.overhead_us) / residuals.kappa, size)
         return rows if rows < self._batch_max else self._batch_max
@@ -64,8 +64,7 @@ class Replica:
     def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
         """A batch came back `elapsed_us` after its dispatch."""
         self.failures = 0
-        if FAR_QUICKER * compute_us > batch.typical_us:
-            self.heard_us = batch.started_us + elapsed_us
+        self.doubt.heard(compute_us, batch.typical_us, batch.started_us + elapsed_us)
         prior_us = self.latency.predict_us(batch.rows, batch.size)
         self.residuals.add(prior_us, compute_us, None if batch.staged else elapsed_us)
         if self.drift.add(batch.rows, batch.size, compute_us):
@@ -76,7 +75,7 @@ class Replica:
         holds."""
         self.residuals = before.residuals
         self.failures = before.failures
-        self.heard_us = before.heard_us
+        self.doubt = before.doubt
         self.drift = before.drift
         if before.latency is not before.profiled:
             self._refit()
@@ -94,7 +93,7 @@ class Replica:
 
     def untried(self, now_us: int) -> bool:
         """Whether the latest batch that bore the estimate out is so long ago that one is worth a try."""
-        return now_us - self.heard_us >= TRY_US
+        return self.doubt.at(now_us)
 
     def lead_us(self, lateness_us: float | None) -> float:
         """How long before the end of a batch here the next may be sent; 0: not before."""

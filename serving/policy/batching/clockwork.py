@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil
 
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     BatchingPolicy,
@@ -32,6 +32,7 @@ from serving.policy.batching.seam import (
     take_prefix,
 )
 from serving.policy.batching.urgency import most_urgent
+from serving.policy.latency import Doubt
 
 GUARD_US = 5000  # `buffer` of its controller: the internal deadline is that much earlier
 MEASURED = 10  # batches of a size that its estimate looks back on
@@ -54,7 +55,7 @@ class Clockwork(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """Enter what its size took."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
         key = (report.slice, report.variant, report.size, compiled(report.rows))
         self._measured.setdefault(key, deque(maxlen=MEASURED)).append(report.compute_us)
 

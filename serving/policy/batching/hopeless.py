@@ -6,29 +6,10 @@ far too high must not silence what could correct it.
 
 from collections.abc import Callable, Sequence
 
-from serving.policy.batching.seam import BatchReport, LaneView, PieceView, QueueView, ReplicaView, resident
-from serving.policy.latency import FAR_QUICKER, TRY_US
+from serving.policy.batching.seam import LaneView, PieceView, QueueView, ReplicaView, resident
 
 Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
 """(variant, its replica, a piece, its lane) -> the microseconds that it would take at least."""
-
-
-class Doubt:
-    """Whether batches of a model have lately borne the estimate out."""
-
-    __slots__ = ("_heard_us",)
-
-    def __init__(self) -> None:
-        self._heard_us = 0
-
-    def heard(self, report: BatchReport, now_us: int) -> None:
-        """A batch is back: a sign of life, unless it shows that the estimate is far too high."""
-        if FAR_QUICKER * report.compute_us > report.typical_us:
-            self._heard_us = now_us
-
-    def at(self, now_us: int) -> bool:
-        """Whether the latest sign is so old that something should be tried."""
-        return now_us - self._heard_us >= TRY_US
 
 
 def typically(_variant: str, replica: ReplicaView, piece: PieceView, lane: LaneView) -> float:

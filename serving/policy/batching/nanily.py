@@ -9,7 +9,7 @@ would be late even alone.
 from collections.abc import Sequence
 
 from serving.policy.batching.fill import fill_time
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     BatchingPolicy,
     BatchReport,
@@ -18,6 +18,7 @@ from serving.policy.batching.seam import (
     QueueView,
 )
 from serving.policy.batching.urgency import most_urgent
+from serving.policy.latency import Doubt
 
 
 class Nanily(BatchingPolicy):
@@ -31,7 +32,7 @@ class Nanily(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign of life."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What would be late even alone, if it sheds."""

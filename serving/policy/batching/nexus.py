@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import ceil
 
 from serving.policy.batching.fill import fill_time
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     BatchingPolicy,
@@ -27,6 +27,7 @@ from serving.policy.batching.seam import (
     resident,
 )
 from serving.policy.batching.urgency import most_urgent
+from serving.policy.latency import Doubt
 
 TARGET_SHARE = 0.5  # of the SLO: "half of time will spend in batching"
 TURNS = "turns"
@@ -46,7 +47,7 @@ class Nexus(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """It has had its turn."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
         self._ran_us[report.slice] = now_us
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.policy.batching.fill import fill_time
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     BatchingPolicy,
@@ -24,6 +24,7 @@ from serving.policy.batching.seam import (
     LaneView,
     QueueView,
 )
+from serving.policy.latency import Doubt
 
 RULE = "shepherd"
 
@@ -38,7 +39,7 @@ class Shepherd(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign that predictions hold."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What would be late even alone."""

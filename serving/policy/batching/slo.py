@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
@@ -26,7 +26,8 @@ from serving.policy.batching.seam import (
 )
 from serving.policy.batching.targets import REVIEW_US, saving_us, target_rows
 from serving.policy.batching.window import window
-from serving.policy.rates import QUIET, Rate
+from serving.policy.latency import Doubt
+from serving.policy.rates import QUIET, SizeRates
 from serving.vocabulary import NEVER_US
 
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
@@ -79,7 +80,7 @@ class Slo(BatchingPolicy):
         self._consolidate = consolidate
         self._admission = admission
         self._doubt = Doubt()
-        self._rates: dict[int, Rate] = {}  # by size bucket
+        self._rates = SizeRates()
         # Memos of pure functions, by slice:
         self._loads: dict[str, tuple[int, list[Load]]] = {}
         self._scales: dict[str, tuple[int, float]] = {}
@@ -88,14 +89,11 @@ class Slo(BatchingPolicy):
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
         """Count towards the arrival rate."""
-        rate = self._rates.get(request.size)
-        if rate is None:
-            rate = self._rates[request.size] = Rate()
-        rate.add(request.rows, now_us)
+        self._rates.count(request.size, request.rows, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign of life, unless it shows that the estimate is far too high."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What typically would be late even alone; where in doubt, one piece is kept to try."""
@@ -201,8 +199,7 @@ class Slo(BatchingPolicy):
         known = self._derived.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
-        counted = self._rates.get(size)
-        rate = counted.peak(now_us) if counted is not None else 0.0
+        rate = self._rates.peak(size, now_us)
         target = target_rows(replica, size, self._slo_us, rate)
         first = next((policy for policy, _ in view.neighbours if isinstance(policy, Slo)), self)
         scale = first.scale(view, now_us)

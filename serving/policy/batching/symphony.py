@@ -14,7 +14,7 @@ model alone: where models share few slices, their candidates collide.
 from collections.abc import Sequence
 from math import ceil
 
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
@@ -29,6 +29,7 @@ from serving.policy.batching.seam import (
 from serving.policy.batching.targets import Targets, saving_us
 from serving.policy.batching.urgency import most_urgent
 from serving.policy.batching.window import target_window
+from serving.policy.latency import Doubt
 
 FRONTRUN, LATEST, BETA_LAMBDA = "frontrun", "latest", "beta_lambda"
 
@@ -51,7 +52,7 @@ class Symphony(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign of life."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What would be late even alone."""

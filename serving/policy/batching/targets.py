@@ -6,7 +6,7 @@ takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slic
 """
 
 from serving.policy.batching.seam import ArrivalView, ReplicaView
-from serving.policy.rates import Rate
+from serving.policy.rates import SizeRates
 
 REVIEW_US = 50_000  # how old derived sizes may grow
 
@@ -37,15 +37,12 @@ class Targets:
 
     def __init__(self, slo_us: int) -> None:
         self._slo_us = slo_us
-        self._rates: dict[int, Rate] = {}
+        self._rates = SizeRates()
         self._known: dict[tuple[int, int], tuple[int, int, float]] = {}  # a memo of `at`
 
     def count(self, request: ArrivalView, now_us: int) -> None:
         """A request joined the queue."""
-        rate = self._rates.get(request.size)
-        if rate is None:
-            rate = self._rates[request.size] = Rate()
-        rate.add(request.rows, now_us)
+        self._rates.count(request.size, request.rows, now_us)
 
     def at(self, replica: ReplicaView, size: int, now_us: int) -> tuple[int, float]:
         """(target in rows, rate in rows a microsecond), at most REVIEW_US old.
@@ -56,8 +53,7 @@ class Targets:
         known = self._known.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1:]
-        counted = self._rates.get(size)
-        rate = counted.peak(now_us) if counted is not None else 0.0
+        rate = self._rates.peak(size, now_us)
         if rate:
             target = target_rows(replica, size, self._slo_us, rate)
         else:

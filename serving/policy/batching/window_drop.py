@@ -8,7 +8,7 @@ near its best in overload; while slices are plentiful, the target drops more tha
 from collections.abc import Sequence
 from math import ceil
 
-from serving.policy.batching.hopeless import Doubt, find_hopeless
+from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
     WAIT,
     ArrivalView,
@@ -22,6 +22,7 @@ from serving.policy.batching.seam import (
 from serving.policy.batching.targets import Targets
 from serving.policy.batching.urgency import most_urgent
 from serving.policy.batching.window import target_window
+from serving.policy.latency import Doubt
 
 
 class WindowDrop(BatchingPolicy):
@@ -39,7 +40,7 @@ class WindowDrop(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A sign of life."""
-        self._doubt.heard(report, now_us)
+        self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What would be late even alone."""

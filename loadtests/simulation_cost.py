@@ -1,0 +1,79 @@
+"""How fast the simulator is, and what decisions cost in it: the real scheduler, one core, no process beside.
+
+  python -m loadtests.simulation_cost [--policy slo]
+
+Requests a second are of CPU time. Decisions are timed by the clock, each event of the scheduler by itself:
+its median and 99th percentile in microseconds, so other work on the machine shows in the latter.
+"""
+
+import argparse
+import gc
+from collections.abc import Callable
+from time import perf_counter_ns, process_time
+from typing import Any
+
+import numpy as np
+
+from serving.policy.batching.catalogue import POLICIES
+from serving.simulation.world import Run, World, offer
+from serving.specs import BatchingSpec
+
+SPEEDS = (  # models, slices, SLO in ms, requests/s, seconds
+    ("A, 300/s", 1, 1, 25, 300, 60), ("A, 1000/s", 1, 1, 25, 1000, 30), ("D, 5000/s", 1, 8, 25, 5000, 6),
+    ("E, 600/s", 4, 1, 100, 600, 30), ("F, 5000/s", 10, 8, 50, 5000, 5),
+)  # fmt: skip
+DECISIONS = ((1, 8, 5000), (10, 8, 5000), (50, 1, 300), (50, 8, 4000))  # models, slices, requests/s
+DECISION_SLO_US = 100_000
+REQUESTS = 20_000
+EVENTS = ("arrive", "batch_done")
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--policy", choices=sorted(POLICIES), default="slo")
+    policy = BatchingSpec(parser.parse_args().policy, guard_us=0)
+    print(f"{'workload':12}{'requests/s':>12}{'us a batch':>12}{'rows a batch':>14}")
+    for name, models, slices, slo_ms, rate, seconds in SPEEDS:
+        world = World(policy, slices, models, slo_ms * 1000)
+        arrivals = list(offer(world, rate, seconds, 0))
+        run = Run(world)
+        begin_s = process_time()
+        tally = run.play(arrivals)
+        took_s = process_time() - begin_s
+        batches = max(tally.batches, 1)
+        batch_us = took_s / batches * 1e6
+        print(f"{name:12}{len(arrivals) / took_s:12.0f}{batch_us:12.0f}{tally.rows / batches:14.1f}")
+    print(f"\n{'models':8}{'slices':>8}" + "".join(f"{f'{event} p50, p99 us':>24}" for event in EVENTS))
+    for models, slices, rate in DECISIONS:
+        world = World(policy, slices, models, DECISION_SLO_US)
+        taken = decisions(world, rate)
+        cells = (np.percentile(taken[event], [50, 99]) / 1000 for event in EVENTS)
+        print(f"{models:<8}{slices:8}" + "".join(f"{p50:14.0f}{p99:10.0f}" for p50, p99 in cells))
+
+
+def decisions(world: World, rate: float) -> dict[str, list[int]]:
+    """Nanoseconds of each event of the scheduler."""
+    run = Run(world)
+    taken: dict[str, list[int]] = {event: [] for event in EVENTS}
+
+    def timed(call: Callable[..., Any], into: list[int]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            begin_ns = perf_counter_ns()
+            result = call(*given)
+            into.append(perf_counter_ns() - begin_ns)
+            return result
+
+        return wrapped
+
+    for event in EVENTS:
+        setattr(run.scheduler, event, timed(getattr(run.scheduler, event), taken[event]))
+    arrivals = list(offer(world, rate, REQUESTS / rate, 0))
+    gc.disable()
+    run.play(arrivals)
+    gc.enable()
+    return taken
+
+
+if __name__ == "__main__":
+    main()
