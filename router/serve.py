@@ -18,6 +18,9 @@ import uvloop
 from router.deployment import Deployment
 from router.example import example_curl
 from router.settings import Settings
+from serving.compiled import is_compiled
+
+INTERPRETED = "warning: decisions are interpreted, at twice the cost: `make setup` compiles them"
 
 
 def serve_settings(settings: Settings) -> int:
@@ -107,6 +110,7 @@ def _announce(deployment: Deployment, settings: Settings) -> None:
         *recording,
         "try it:",
         "  " + example_curl(deployment.rest_url, (m.spec for m in deployment.gateway.models.values())),
+        *([] if is_compiled() else [INTERPRETED]),
         *(f"warning: profile {problem}" for problem in deployment.profile_problems),
         "starting workers, loading models, measuring what is not measured yet:",
     ):

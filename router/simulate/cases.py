@@ -9,8 +9,9 @@ from router.settings import Settings, SettingsError, load_settings
 from router.settings.problems import fault, nearest, one_of, shown
 from router.simulate.traffic import Traffic, UsageError
 from serving.policy.batching.catalogue import POLICIES
-from serving.profile.curve import Latency, Profile
+from serving.profile.curve import Profile
 from serving.profile.device import device_kind
+from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.simulation.site import Resident, Site
 from serving.specs import BatchingSpec, ServedModel

@@ -6,28 +6,32 @@ microseconds instead of at their deadline. The window drop of the batching polic
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import Final
 
 from serving.specs import Limits
 from serving.vocabulary import QUEUE_FULL, Outcome
 
 
-@dataclass(slots=True)
 class Backlog:
     """A model's queue in figures."""
 
-    rows: int = 0
-    requests: int = 0
+    __slots__ = ("requests", "rows")
+
+    def __init__(self, rows: int = 0, requests: int = 0) -> None:
+        self.rows = rows
+        self.requests = requests
 
 
-@dataclass(frozen=True, slots=True)
 class Demand:
     """`need`: slices' worth of time that a flow of requests asks for, above 0."""
 
-    need: float
-    weight: float = 1.0
-    priority: int = 0
+    __slots__ = ("need", "priority", "weight")
+
+    def __init__(self, need: float, weight: float = 1.0, priority: int = 0) -> None:
+        self.need: Final = need
+        self.weight: Final = weight
+        self.priority: Final = priority
 
 
 def refuse(backlog: Backlog, rows: int, limits: Limits) -> Outcome | None:
@@ -53,7 +57,7 @@ def allot(demands: Sequence[Demand], room: float) -> list[float]:
     by_priority = sorted(range(len(demands)), key=lambda i: -demands[i].priority)
     for _, level in groupby(by_priority, key=lambda i: demands[i].priority):
         members = sorted(level, key=lambda i: demands[i].need / demands[i].weight)
-        weights = sum(demands[i].weight for i in members)
+        weights = sum((demands[i].weight for i in members), 0.0)
         for i in members:
             share = min(demands[i].weight / weights, 1.0)  # rounding must not leave less than nothing
             given[i] = min(demands[i].need, room * share)

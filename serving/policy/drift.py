@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from statistics import median
 
-from serving.profile.curve import Latency
+from serving.profile.latency import Latency
 
 SAMPLES = 100  # batches that are looked at
 LOOK_EVERY = 50

@@ -55,17 +55,22 @@ class Rate:
         self._entered_us = now_us
 
 
-class SizeRates(dict[int, Rate]):
+class SizeRates:
     """The rates of one model, by size bucket."""
+
+    __slots__ = ("by_size",)
+
+    def __init__(self) -> None:
+        self.by_size: dict[int, Rate] = {}
 
     def count(self, size: int, rows: int, now_us: int) -> None:
         """`rows` of that size arrived."""
-        rate = self.get(size)
+        rate = self.by_size.get(size)
         if rate is None:
-            rate = self[size] = Rate()
+            rate = self.by_size[size] = Rate()
         rate.add(rows, now_us)
 
     def peak(self, size: int, now_us: int) -> float:
         """The present rate of that size, 0 where none has come."""
-        rate = self.get(size)
+        rate = self.by_size.get(size)
         return rate.peak(now_us) if rate is not None else 0.0

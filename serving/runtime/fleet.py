@@ -21,7 +21,8 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.profile.curve import Latency, Profile
+from serving.profile.curve import Profile
+from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us

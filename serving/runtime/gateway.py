@@ -10,7 +10,7 @@ from typing import Protocol
 
 from serving.policy.latency import Lateness
 from serving.ports import Call, Reply
-from serving.profile.curve import Latency
+from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.link import Link

@@ -51,7 +51,7 @@ class Answer:
         self.retry_us = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Suspect:
     """The slice's batch is out for longer than predicted and allowed for: nothing is planned on it."""
 
@@ -59,7 +59,7 @@ class Suspect:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReplaceWorker:
     """The slice's worker holds a batch for longer than any may take: end it."""
 

@@ -122,7 +122,7 @@ class Door:
                 flow.contested = contested
             overload = any(share < 1 for share in shares.values())
             for model in group:
-                entitled = sum([flow.need * flow.share for flow in model.flows.values()])
+                entitled = sum([flow.need * flow.share for flow in model.flows.values()], 0.0)
                 model.queue.entitled = entitled if overload else 0.0
 
     def _shares(self, group: Sequence[Model], load: float) -> dict[Flow, float]:
@@ -140,7 +140,7 @@ class Door:
         for tenant, flow in flows:
             if flow.need > 0:
                 wants[tenant] = wants.get(tenant, 0.0) + flow.need * shares[flow]
-        if sum(wants.values()) <= room:
+        if sum(wants.values(), 0.0) <= room:
             return
         specs = [self._tenants.get(tenant, _UNLISTED) for tenant in wants]
         demands = [
@@ -161,7 +161,7 @@ def _calm(needs: Mapping[Model, float]) -> bool:
     """Whether the slices can take all of it without giving anybody up, alone and together; nothing is shared
     out then."""
     slices = {live for model in needs for live in model.slices}
-    if sum(needs.values()) > SAFE_LOAD * steady(slices):
+    if sum(needs.values(), 0.0) > SAFE_LOAD * steady(slices):
         return False
     alone = (need <= SAFE_LOAD * steady(model.slices) for model, need in needs.items() if need)
     if len(slices) > 1 and not all(alone):

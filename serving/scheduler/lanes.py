@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from serving.policy.admission import Backlog
 from serving.scheduler.requests import Piece, Request
+from serving.vocabulary import NEVER_US
 
 
 class Lane:
@@ -110,7 +111,7 @@ class Queue:
     """One model's lanes and their total. `version` changes whenever a piece comes or goes. `entitled`: in
     overload, the slices' worth of time that the model may have; 0 where none is shared out."""
 
-    __slots__ = ("_lanes", "_sequence", "backlog", "entitled", "version")
+    __slots__ = ("_first_due_us", "_lanes", "_looked", "_sequence", "backlog", "entitled", "version")
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane] = {}
@@ -118,11 +119,23 @@ class Queue:
         self.backlog = Backlog()
         self.version = 0
         self.entitled = 0.0
+        self._first_due_us = NEVER_US
+        self._looked = 0  # the version that it is of
 
     @property
     def lanes(self) -> Iterable[Lane]:
         """Lanes with waiting pieces, in the order of their first arrival."""
         return self._lanes.values()
+
+    @property
+    def first_due_us(self) -> int:
+        """The least deadline of what waits; NEVER_US where nothing does."""
+        if self._looked != self.version:
+            self._looked = self.version
+            self._first_due_us = min(
+                [lane.pieces[0].deadline_us for lane in self._lanes.values()], default=NEVER_US
+            )
+        return self._first_due_us
 
     def insert(self, piece: Piece) -> None:
         """Let a piece wait in the lane of its request, or of the part of a failed batch that it is in."""

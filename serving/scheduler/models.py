@@ -77,7 +77,7 @@ class Model:
         others: slices are many, and alike."""
         self.reviewed_us = now_us
         self._least_us.clear()
-        rate = sum([flow.rate.peak(now_us) for flow in self.flows.values()])
+        rate = sum([flow.rate.peak(now_us) for flow in self.flows.values()], 0.0)
         seen = self._seen
         self._seen = {live.name: seen[live.name] for live in self.slices if live.name in seen}
         due = [live for live in self.slices if live.name not in seen] or self._take_turns()
@@ -86,7 +86,7 @@ class Model:
         known = [outlook for outlook in self._seen.values() if outlook is not None]
         self.outlook = None
         if known:  # of unequal slices, as if all were of their mean speed
-            row_us = len(known) / sum([1 / outlook.row_us for outlook in known])
+            row_us = len(known) / sum([1 / outlook.row_us for outlook in known], 0.0)
             latest = self._seen[due[-1].name]
             self.outlook = Outlook(row_us, latest is not None and latest.doubtful)
 
@@ -128,13 +128,14 @@ class Model:
 
     def free_us(self, now_us: int) -> int:
         """When a slice of the model may start another batch, as far as can be told."""
-        first_us = NEVER_US
+        first_us = NEVER_US if self.slices else now_us
         for live in self.slices:
             free_us = live.free_us(now_us)
             if free_us <= now_us:
                 return now_us
-            first_us = min(first_us, free_us)
-        return first_us if self.slices else now_us
+            if free_us < first_us:
+                first_us = free_us
+        return first_us
 
     def drained_us(self, free_us: int) -> float:
         """When all that waits could have been started, as far as can be told, from `free_us` on."""

@@ -9,6 +9,8 @@ returns: an answer may be the occasion for its recipient to cancel a request of 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from mypy_extensions import mypyc_attr
+
 from serving.policy.batching.seam import BatchReport
 from serving.policy.isolation import halves
 from serving.policy.latency import Lateness
@@ -37,6 +39,7 @@ RETRIES = 1
 workers takes at most two of them."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
     """Drives every model's queue over every slice.
 

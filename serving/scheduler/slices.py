@@ -1,13 +1,13 @@
 """A slice as the scheduler sees it: what is resident on it and what it is doing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil, exp
 
 from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, resident
 from serving.policy.drift import Drift
 from serving.policy.latency import Doubt, Lateness, Residuals
 from serving.policy.suspicion import believed_us, suspect_us
-from serving.profile.curve import Latency
+from serving.profile.latency import Latency
 from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.lanes import Lane, Queue
 from serving.specs import ServedModel
@@ -189,9 +189,9 @@ class SliceQueue:
         return self._lateness.value_us
 
     @property
-    def neighbours(self) -> "Iterable[tuple[BatchingPolicy, SliceQueue]]":
+    def neighbours(self) -> "Sequence[tuple[BatchingPolicy, SliceQueue]]":
         """The policies and queues of all models on this slice."""
-        return ((queue.policy, queue) for queue in self._live.queues.values())
+        return self._live.neighbours
 
     def replica(self, variant: str) -> Replica | None:
         """The variant's replica here, or None."""
@@ -199,8 +199,7 @@ class SliceQueue:
 
     def starts_us(self) -> int:
         """About when a batch of what waits has to start: as if it took as long as the last one chosen."""
-        due_us = min([lane.pieces[0].deadline_us for lane in self.queue.lanes])
-        return due_us - int(self._chosen.latency_us)
+        return self.queue.first_due_us - int(self._chosen.latency_us)
 
     def least_us(self, lane: Lane, rows: int) -> float:
         """What rows of a lane take as a rule on the quickest slice: this one, or one to be counted on."""
@@ -220,19 +219,8 @@ class Slice:
     """
 
     __slots__ = (
-        "_dues_us",
-        "_staged",
-        "_stall_us",
-        "doubt_us",
-        "free",
-        "free_since_us",
-        "holds",
-        "name",
-        "opens_us",
-        "queues",
-        "running",
-        "suspect",
-        "width",
+        "_ahead_us", "_dues_us", "_first_due_us", "_roomy", "_staged", "_stall_us", "doubt_us", "free",
+        "free_since_us", "holds", "name", "neighbours", "opens_us", "queues", "running", "suspect", "width",
     )  # fmt: skip
 
     def __init__(self, name: str, stall_us: int) -> None:
@@ -243,6 +231,7 @@ class Slice:
         self.suspect = False  # a batch is out for longer than it should be: not planned on
         self.free_since_us = 0
         self.queues: dict[str, SliceQueue] = {}
+        self.neighbours: list[tuple[BatchingPolicy, SliceQueue]] = []  # these, with their policies
         self.running: dict[int, RunBatch] = {}
         self._staged: RunBatch | None = None  # it was sent ahead and has not started
         self._changed()
@@ -256,6 +245,7 @@ class Slice:
         """Replicas came or went."""
         replicas = (replica for here in self.queues.values() for replica in here.replicas.values())
         self.width = max((replica.streams for replica in replicas), default=1)
+        self.neighbours = [(here.policy, here) for here in self.queues.values()]
         self._changed()
 
     def hold(self) -> None:
@@ -296,10 +286,11 @@ class Slice:
 
     def free_us(self, now_us: int) -> int:
         """When one more batch may start here, as far as can be told."""
-        if len(self.running) < self.width and not self.suspect:
+        if self._roomy:
             return now_us
-        ahead_us = 0 if self._staged is None else int(self._staged.typical_us)
-        return min([believed_us(due_us, now_us) for due_us in self._dues_us]) + ahead_us
+        if now_us < self._first_due_us:
+            return self._first_due_us + self._ahead_us
+        return min([believed_us(due_us, now_us) for due_us in self._dues_us]) + self._ahead_us
 
     def doubts(self, now_us: int) -> list[Suspect | ReplaceWorker]:
         """What is to be said of batches that are out here for too long."""
@@ -338,9 +329,12 @@ class Slice:
         running = self.running
         self.free = self.holds == 0 and len(running) < self.width and not self.suspect
         self.opens_us, self.doubt_us = 0, NEVER_US
+        self._roomy = len(running) < self.width and not self.suspect
+        self._ahead_us = 0 if self._staged is None else int(self._staged.typical_us)
         if running:
             started = self.started
             self._dues_us = [batch.started_us + ceil(batch.typical_us) for batch in started]
+            self._first_due_us = min(self._dues_us)
             self.doubt_us = min(map(self._given_up_us, started))
             if not self.suspect:
                 self.doubt_us = min(self.doubt_us, *map(_suspect_us, started))

@@ -7,6 +7,8 @@ the scheduler asked to be woken for. So a run follows from its arrivals, its dev
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
+from mypy_extensions import mypyc_attr
+
 from serving.policy.latency import ENOUGH
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
 from serving.scheduler.requests import Request
@@ -22,15 +24,15 @@ from serving.vocabulary import NEVER_US
 ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again and again
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation:
-    """One run of a site. `take`, `answered` and `ran` may be overridden."""
+    """One run of a site. `build`, `take`, `answered` and `ran` may be overridden."""
 
     def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
         self.site = site
         self.device = device
         self.tally = Tally()
-        tenants = {tenant.name: tenant for tenant in site.tenants}
-        self.scheduler = Scheduler(site.served, site.limits, tenants)
+        self.scheduler = self.build()
         self._models = [(model.name, model.slo_us, (model.answering_variant,)) for model in site.served]
         self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
         self._happenings: list[tuple[int, int, Fault | Resident]] = [
@@ -44,6 +46,10 @@ class Simulation:
             self._bring_up(resident, 0)
 
     # what may be overridden
+
+    def build(self) -> Scheduler:
+        """The scheduler that is run."""
+        return Scheduler(self.site.served, self.site.limits, {each.name: each for each in self.site.tenants})
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
         """How long a batch takes that starts beside `running` others."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from serving.profile.curve import Latency
+from serving.profile.latency import Latency
 from serving.specs import Limits, ServedModel, TenantSpec
 
 

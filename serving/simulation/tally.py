@@ -1,26 +1,22 @@
 """What became of the requests of a run."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 from serving.scheduler.commands import Answer
 from serving.vocabulary import COMPLETED, Outcome
 
 
-@dataclass
 class Tally:
     """Requests and batches that count. `waits_us`: arrival to answer of each that was completed."""
 
-    offered: int = 0
-    offered_rows: int = 0
-    good: int = 0
-    good_rows: int = 0
-    late: int = 0
-    batches: int = 0
-    rows: int = 0
-    busy_us: int = 0
-    outcomes: Counter[Outcome] = field(default_factory=Counter)
-    waits_us: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.offered = self.offered_rows = 0
+        self.good = self.good_rows = 0
+        self.late = 0
+        self.batches = self.rows = 0
+        self.busy_us = 0
+        self.outcomes: Counter[Outcome] = Counter()
+        self.waits_us: list[int] = []
 
     def add(self, answer: Answer, now_us: int) -> None:
         """A request ended."""

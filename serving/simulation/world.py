@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import ExactDevice, NoisyDevice, Physics, Place, Truth
 from serving.simulation.engine import Simulation

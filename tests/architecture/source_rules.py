@@ -100,8 +100,23 @@ def wide_functions(source: Source) -> list[str]:
     return [
         f"{source.path}:{function.lineno}: {function.name} has {count} parameters, at most {PARAMETERS_MAX}"
         for function, in_class in _functions(source.tree)
-        if (count := _parameter_count(function, in_class)) > PARAMETERS_MAX
+        if (count := _parameter_count(function, in_class)) > PARAMETERS_MAX and not _is_record(function)
     ]
+
+
+def _is_record(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is the constructor of a plain value: it keeps each parameter under its name, as that of a
+    dataclass, which may be as wide as it likes, and does nothing else."""
+    kept = [
+        statement.target.attr
+        for statement in function.body
+        if isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Attribute)
+        and isinstance(statement.value, ast.Name)
+        and statement.target.attr == statement.value.id
+    ]
+    kept_all = len(kept) == len(function.body) and kept == [each.arg for each in function.args.args[1:]]
+    return function.name == "__init__" and kept_all
 
 
 def long_file(source: Source) -> list[str]:

@@ -13,6 +13,9 @@ TOO_LONG = "def f():\n" + "    x = 1\n" * 50
 LONGEST = "def f():\n" + "    x = 1\n" * 49
 
 STATIC_OF_SEVEN = "class C:\n @staticmethod\n def f(a, b, c, d, e, g, h): ..."
+KEEPS = "class C:\n def __init__(self, a, b, c, d, e, f, g):\n" + "".join(
+    f"  self.{each}: F = {each}\n" for each in "abcdefg"
+)
 POLICY, RUNTIME = "serving/policy/a.py", "serving/runtime/a.py"
 
 # rule, a path, what breaks it there, what just does not
@@ -30,6 +33,7 @@ CASES: list[tuple[Rule, str, str, str]] = [
         "async def f(a, b, c, d, e, *f, **g): ...",
         "def f(a, *b, **c): ...",
     ),
+    (rules.wide_functions, "router/a.py", KEEPS.replace("self.g: F = g", "self.g = f(g)"), KEEPS),
     (rules.wide_functions, "router/a.py", STATIC_OF_SEVEN, "class C:\n def f(self, a, b, c, d, e, g): ..."),
     (rules.long_file, "tests/a.py", "x = 1\n" * 401, "x = 1\n" * 400),
     (rules.busy_init, "serving/__init__.py", "LIMIT = 3", '"""Doc."""\nfrom a import b\n__all__ = ["b"]'),

@@ -19,7 +19,7 @@ from serving.control.commands import (
 )
 from serving.control.control import BACKOFF_MAX_US, HEALTHY_US, Control, backoff_us
 from serving.control.replicas import ReplicaStatus, WorkerStatus
-from serving.profile.curve import Latency
+from serving.profile.latency import Latency
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US

@@ -16,7 +16,8 @@ from loadtests.stage import Place, Stage, capacity
 from loadtests.tenant_flood import Run, Treated, promises
 from router.settings import load_model
 from serving.ports import Call
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.specs import BatchingSpec, Limits, ServedModel
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED

@@ -1,13 +1,12 @@
 """What arbitration promises: the most urgent goes first, and who may wait is never kept too long."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.arbitration import decide, latest_starts
 from serving.policy.batching.seam import Choice
 from serving.vocabulary import NEVER_US
+from tests.policy.choices import changed
 
 NOW_US = 20
 
@@ -85,7 +84,7 @@ def test_a_batch_that_may_wait_goes_first_where_one_that_need_not_would_make_it_
 def test_batches_started_at_their_latest_starts_all_end_in_time_and_never_overlap(
     several: list[Choice], count: int
 ) -> None:
-    exact = [replace(choice, grown_us=choice.latency_us) for choice in several]
+    exact = [changed(choice, grown_us=choice.latency_us) for choice in several]
     starts = latest_starts(exact, count)
     ends = [start + choice.latency_us for start, choice in zip(starts, exact, strict=True)]
     for early, start, choice in zip(latest_starts(several, count), starts, exact, strict=True):
@@ -102,7 +101,7 @@ def test_a_long_batch_of_a_later_deadline_goes_before_a_short_one_that_could_sti
 
 ruled = st.lists(
     st.builds(
-        lambda choice, rule, rank: replace(choice, rule=rule, rank=rank),
+        Choice.ranked,
         choices.map(lambda several: several[0]),
         st.sampled_from(["turns", "turns", "turns", "", "shares"]),
         st.integers(0, 3),
@@ -116,7 +115,7 @@ ruled = st.lists(
 def test_where_all_that_are_ready_follow_one_rule_the_least_rank_goes_first_else_the_least_latest_start(
     several: list[Choice],
 ) -> None:
-    ready = [replace(choice, patient=False) for choice in several]
+    ready = [changed(choice, patient=False) for choice in several]
     index, _ = decide(ready, 1, NOW_US)
     if len({choice.rule for choice in ready}) == 1 and ready[0].rule:
         assert index == min(range(len(ready)), key=lambda i: (ready[i].rank, i))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.drift import LOOK_EVERY, SAMPLES, TOLERANCE, Drift
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 

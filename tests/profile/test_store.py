@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore, parse
 from serving.profile.sweep import Sweep
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from serving.policy.batching.catalogue import POLICIES
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Replica
 from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec

@@ -3,7 +3,8 @@
 import pytest
 
 from serving.policy.batching.seam import Outlook
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.slices import LEAD_US_MAX, Replica

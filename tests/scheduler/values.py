@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.scheduler.commands import Answer, Command, RunBatch
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler

@@ -21,7 +21,7 @@ from serving.policy.batching.window_drop import WindowDrop
 from serving.specs import BatchingSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """A policy's creation from (its settings with `mode` filled in, the SLO in microseconds), the `keys` of
     `batching:` that mean something to it beside `policy`, and its `modes`, the first by default."""

@@ -8,7 +8,6 @@ model of a tight SLO waits its turn, and one that has been quiet has the slice t
 up.
 """
 
-from dataclasses import replace
 from math import exp
 
 from serving.policy.batching.due import choose_due
@@ -70,7 +69,7 @@ class DyBatch(BatchingPolicy):
         if choice.lane is None:
             return choice
         used = self._used.get(view.slice)
-        return replace(choice, rule=RULE, rank=used.at(now_us) / self._weight if used is not None else 0.0)
+        return choice.ranked(RULE, used.at(now_us) / self._weight if used is not None else 0.0)
 
 
 def _as_much_as_may_go(variant: str, replica: ReplicaView, size: int) -> int:  # noqa: ARG001  a RowsWorth

@@ -10,7 +10,6 @@ Nexus's profile (1.15 times mean plus deviation) is the replica's planning laten
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 
 from serving.policy.batching.fill import fill_time
@@ -59,7 +58,7 @@ class Nexus(BatchingPolicy):
         best = most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
         if best.lane is None:
             return best
-        return replace(best, rule=TURNS, rank=self._ran_us.get(view.slice, 0))
+        return best.ranked(TURNS, self._ran_us.get(view.slice, 0))
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
         here = resident(view, lane)

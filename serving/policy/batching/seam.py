@@ -4,10 +4,8 @@ A policy belongs to one model's queue. It may keep state of its own, changed onl
 `on_done`; `choose` decides and changes nothing, so it may be asked as often as one likes.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from serving.vocabulary import NEVER_US
 
@@ -134,25 +132,36 @@ class QueueView(Protocol):
         ...
 
     @property
-    def neighbours(self) -> Iterable[tuple["BatchingPolicy", "QueueView"]]:
+    def neighbours(self) -> Sequence[tuple["BatchingPolicy", "QueueView"]]:
         """The policies and queues of all models on this slice, this one among them."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class BatchReport:
-    """A finished batch, told to the policy of its model."""
+    """A finished batch, told to the policy of its model. `full`: it left requests behind that it had no room
+    for. `typical_us`: what it was expected to take as a rule."""
 
-    variant: str
-    rows: int
-    size: int
-    compute_us: int
-    full: bool = False  # it left requests behind that it had no room for
-    slice: str = ""
-    typical_us: float = 0  # what it was expected to take as a rule
+    __slots__ = ("compute_us", "full", "rows", "size", "slice", "typical_us", "variant")
+
+    def __init__(
+        self,
+        variant: str,
+        rows: int,
+        size: int,
+        compute_us: int,
+        full: bool = False,
+        slice: str = "",  # noqa: A002
+        typical_us: float = 0.0,
+    ) -> None:
+        self.variant: Final = variant
+        self.rows: Final = rows
+        self.size: Final = size
+        self.compute_us: Final = compute_us
+        self.full: Final = full
+        self.slice: Final = slice
+        self.typical_us: Final = typical_us
 
 
-@dataclass(frozen=True, slots=True)
 class Choice:
     """Run `pieces` of `lane` now as `variant`; the batch must start by `latest_start_us`.
 
@@ -166,35 +175,85 @@ class Choice:
     is back, so that it need not be asked for again.
     """
 
-    lane: LaneView | None = None
-    pieces: Sequence[PieceView] = ()
-    rows: int = 0
-    variant: str = ""
-    latest_start_us: int = NEVER_US
-    wake_us: int = NEVER_US
-    drop: Sequence[PieceView] = ()
-    patient: bool = False
-    latency_us: float = 0
-    grown_us: float = 0
-    sheltered: bool = False
-    rule: str = ""
-    rank: float = 0
-    stays_us: int = 0
+    __slots__ = (
+        "drop", "grown_us", "lane", "latency_us", "latest_start_us", "patient", "pieces", "rank", "rows",
+        "rule", "sheltered", "stays_us", "variant", "wake_us",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        lane: LaneView | None = None,
+        pieces: Sequence[PieceView] = (),
+        rows: int = 0,
+        variant: str = "",
+        latest_start_us: int = NEVER_US,
+        wake_us: int = NEVER_US,
+        drop: Sequence[PieceView] = (),
+        patient: bool = False,
+        latency_us: float = 0.0,
+        grown_us: float = 0.0,
+        sheltered: bool = False,
+        stays_us: int = 0,
+        rule: str = "",
+        rank: float = 0.0,
+    ) -> None:
+        self.lane: Final = lane
+        self.pieces: Final = pieces
+        self.rows: Final = rows
+        self.variant: Final = variant
+        self.latest_start_us: Final = latest_start_us
+        self.wake_us: Final = wake_us
+        self.drop: Final = drop
+        self.patient: Final = patient
+        self.latency_us: Final = latency_us
+        self.grown_us: Final = grown_us
+        self.sheltered: Final = sheltered
+        self.stays_us: Final = stays_us
+        self.rule: Final = rule
+        self.rank: Final = rank
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choice) and self._facts() == other._facts()
+
+    def __hash__(self) -> int:
+        return id(self.lane)
+
+    def until(self, wake_us: int, stays_us: int) -> "Choice":
+        """The same with these instants."""
+        return Choice(
+            self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, wake_us, self.drop,
+            self.patient, self.latency_us, self.grown_us, self.sheltered, stays_us, self.rule, self.rank,
+        )  # fmt: skip
+
+    def ranked(self, rule: str, rank: float) -> "Choice":
+        """The same with this rule and rank."""
+        return Choice(
+            self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
+            self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, rule, rank,
+        )  # fmt: skip
+
+    def _facts(self) -> tuple[object, ...]:
+        return (
+            self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
+            self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, self.rule, self.rank,
+        )  # fmt: skip
 
 
-WAIT = Choice()
+WAIT: Final = Choice()
 
 
-@dataclass(frozen=True, slots=True)
 class Outlook:
     """For admission: `row_us` is a slice's time for a row in the batches that are aimed at. `doubtful`: no
     batch has come back for so long that predictions may be stale, and one should be tried."""
 
-    row_us: float
-    doubtful: bool = False
+    __slots__ = ("doubtful", "row_us")
+
+    def __init__(self, row_us: float, doubtful: bool = False) -> None:
+        self.row_us: Final = row_us
+        self.doubtful: Final = doubtful
 
 
-class BatchingPolicy(ABC):
+class BatchingPolicy:
     """Decides for one model when a batch is worth running and which pieces go into it.
 
     What a policy does not say otherwise: it learns nothing, gives nothing up and promises nothing.
@@ -202,19 +261,19 @@ class BatchingPolicy(ABC):
 
     __slots__ = ()
 
-    def on_arrival(self, request: ArrivalView, now_us: int) -> None:  # noqa: B027  most need not know
+    def on_arrival(self, request: ArrivalView, now_us: int) -> None:
         """A request joined the queue."""
 
-    def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: B027
+    def on_done(self, report: BatchReport, now_us: int) -> None:
         """A batch of this model finished."""
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
         """Lanes with the number of leading pieces that are to be given up at once."""
         return ()
 
-    @abstractmethod
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """What an idle slice should do for this model now."""
+        """What an idle slice should do for this model now. Every policy has its own."""
+        raise NotImplementedError
 
     def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
         """What is to be expected while `rate` rows a microsecond are offered; None: nothing is promised,

@@ -12,7 +12,6 @@ ten models on eight slices. Its periodic planner (HERCULES) places models and is
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from serving.policy.batching.fill import fill_time
 from serving.policy.batching.hopeless import find_hopeless
@@ -49,4 +48,4 @@ class Shepherd(BatchingPolicy):
         """The largest batch of a lane that meets its head's deadline, and ranked so between models."""
         batches = (fill_time(view, lane, now_us) for lane in view.lanes)
         best = max(batches, key=lambda choice: choice.rows, default=WAIT)
-        return best if best.lane is None else replace(best, rule=RULE, rank=-best.rows)
+        return best if best.lane is None else best.ranked(RULE, -best.rows)

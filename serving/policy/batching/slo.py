@@ -8,8 +8,8 @@ latest start that is left when all models of the slice are planned backwards (`p
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, inf
+from typing import Final
 
 from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.seam import (
@@ -33,27 +33,32 @@ from serving.vocabulary import NEVER_US
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
 MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7 ms was best in simulation
 SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
+LOOKED = 8  # models of a slice whose traffic is looked at for one scale; of more, in turn
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
 
 
-@dataclass(frozen=True, slots=True)
 class Sizes:
     """What follows from rates and latencies: `target` meets the SLO best, `sustaining` carries the load."""
 
-    target: int
-    sustaining: int
-    cap: int
-    rate: float
+    __slots__ = ("cap", "rate", "sustaining", "target")
+
+    def __init__(self, target: int, sustaining: int, cap: int, rate: float) -> None:
+        self.target: Final = target
+        self.sustaining: Final = sustaining
+        self.cap: Final = cap
+        self.rate: Final = rate
 
 
-@dataclass(frozen=True, slots=True)
 class Load:
     """`rate` rows a microsecond of one size bucket, and the batch aimed at for them on `replica`."""
 
-    rate: float
-    target: int
-    replica: ReplicaView
-    size: int
+    __slots__ = ("rate", "replica", "size", "target")
+
+    def __init__(self, rate: float, target: int, replica: ReplicaView, size: int) -> None:
+        self.rate: Final = rate
+        self.target: Final = target
+        self.replica: Final = replica
+        self.size: Final = size
 
     def need(self, scale: float) -> float:
         """Slices' worth of time, with batches of `scale` times the target."""
@@ -84,7 +89,7 @@ class Slo(BatchingPolicy):
         # Memos of pure functions, by slice:
         self._loads: dict[str, tuple[int, list[Load]]] = {}
         self._scales: dict[str, tuple[int, float]] = {}
-        self._slacks: dict[str, tuple[int, list[tuple[int, float]]]] = {}
+        self._slacks: dict[str, tuple[int, dict[int, float]]] = {}
         self._derived: dict[tuple[int, str, int], tuple[int, Sizes]] = {}
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
@@ -111,14 +116,14 @@ class Slo(BatchingPolicy):
         best = min(choices, key=lambda choice: (choice.patient, choice.latest_start_us))
         stays_us = min(choice.stays_us for choice in choices)
         wake_us = min(choice.wake_us for choice in choices) if best.patient else best.wake_us
-        return replace(best, wake_us=wake_us, stays_us=stays_us)
+        return best.until(wake_us, stays_us)
 
     def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
         """At the present mix of size buckets."""
         if not self._admission:
             return None
         loads = self.loads(view, now_us)
-        admitted = sum(load.rate for load in loads)
+        admitted = sum((load.rate for load in loads), 0.0)
         if not admitted:
             replica = _any_replica(view)
             if replica is None:
@@ -131,23 +136,30 @@ class Slo(BatchingPolicy):
             row_us += part * load.replica.typical_us(target, load.size) / target
         return Outlook(row_us, self._doubt.at(now_us))
 
-    def loads(self, view: QueueView, now_us: int) -> list[Load]:
-        """The model's traffic by size bucket."""
+    def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[Load]:
+        """The model's traffic by size bucket; as it was seen last, where that is no longer ago than
+        `keep_us`."""
         known = self._loads.get(view.slice)
-        if known is not None and now_us - known[0] < REVIEW_US:
+        if known is not None and now_us - known[0] < keep_us:
             return known[1]
         replica = _any_replica(view)
         loads = []
-        for size, counted in self._rates.items() if replica is not None else ():
+        for size, counted in self._rates.by_size.items() if replica is not None else ():
             rate = counted.peak(now_us)
             if rate > QUIET and replica is not None:
                 loads.append(Load(rate, target_rows(replica, size, self._slo_us, rate), replica, size))
         self._loads[view.slice] = (now_us, loads)
         return loads
 
+    def seen_us(self, view: QueueView) -> int:
+        """When its traffic was looked at last."""
+        known = self._loads.get(view.slice)
+        return 0 if known is None else known[0]
+
     def slack_us(self, view: QueueView, now_us: int) -> float:
         """How long this model, while it has traffic, can stand another's batch before its own."""
-        alone = [load.replica.predict_us(1, load.size) for load in self.loads(view, now_us)]
+        loads = self.loads(view, now_us, NEVER_US)  # their rates do not matter
+        alone = [load.replica.predict_us(1, load.size) for load in loads]
         return self._slo_us - max(alone) if alone else inf
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
@@ -173,9 +185,8 @@ class Slo(BatchingPolicy):
         if patient:
             stays_us = min(stays_us, until_us)
         return Choice(
-            lane, pieces, rows, variant, latest_us, until_us,
-            drop=drop, latency_us=latency_us, grown_us=grown_us, patient=patient,
-            sheltered=bool(lane.sheltered), stays_us=min(stays_us, now_us + REVIEW_US),
+            lane, pieces, rows, variant, latest_us, until_us, drop, patient, latency_us, grown_us,
+            bool(lane.sheltered), min(stays_us, now_us + REVIEW_US),
         )  # fmt: skip
 
     def _patience(self, replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> int:
@@ -192,7 +203,7 @@ class Slo(BatchingPolicy):
         beta_us = saving_us(replica, size, rows, sizes.target)
         if rows >= max(1, min(sizes.sustaining, beta_us * sizes.rate)):
             return 0
-        return self._rates[size].last_us + int(LULL * beta_us / rows)
+        return self._rates.by_size[size].last_us + int(LULL * beta_us / rows)
 
     def _sizes(self, view: QueueView, replica: ReplicaView, variant: str, size: int, now_us: int) -> Sizes:
         key = (id(replica), variant, size)
@@ -201,7 +212,11 @@ class Slo(BatchingPolicy):
             return known[1]
         rate = self._rates.peak(size, now_us)
         target = target_rows(replica, size, self._slo_us, rate)
-        first = next((policy for policy, _ in view.neighbours if isinstance(policy, Slo)), self)
+        first = self
+        for policy, _ in view.neighbours:
+            if isinstance(policy, Slo):
+                first = policy
+                break
         scale = first.scale(view, now_us)
         sizes = Sizes(
             target, max(1, int(scale * target)), self._cap(first, view, replica, size, now_us), rate
@@ -224,15 +239,19 @@ class Slo(BatchingPolicy):
         return scale
 
     def _search_scale(self, view: QueueView, now_us: int) -> float:
-        loads = [
-            load
-            for policy, queue in view.neighbours
-            if isinstance(policy, Slo)
-            for load in policy.loads(queue, now_us)
-        ]
+        mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
+        keep_us = REVIEW_US * max(1, ceil(len(mine) / LOOKED))
+        loads: list[Load] = []
+        looked = 0
+        for policy, queue in mine:
+            stale = looked < LOOKED and now_us - policy.seen_us(queue) >= keep_us
+            loads += policy.loads(queue, now_us, 0 if stale else NEVER_US)
+            looked += stale
         room = RHO * view.slices
         if _needs(loads, 1.0) > room:
             return 1.0
+        if _needs(loads, 0.0) <= room:
+            return 0.0
         low, high = 0.0, 1.0
         for _ in range(SCALE_STEPS):
             middle = (low + high) / 2
@@ -241,25 +260,28 @@ class Slo(BatchingPolicy):
 
     def _cap(self, first: "Slo", view: QueueView, replica: ReplicaView, size: int, now_us: int) -> int:
         """The largest batch that leaves neighbours with tighter SLOs their slack."""
-        slacks = [slack_us for slo_us, slack_us in first.slacks(view, now_us) if slo_us < self._slo_us]
-        budget_us = MIXED_SHARE * min(slacks, default=inf)
-        return max(1, min(replica.rows_max(size), replica.rows_in(budget_us, size)))
+        least_us = inf
+        for slo_us, slack_us in first.slacks(view, now_us).items():
+            if slo_us < self._slo_us and slack_us < least_us:
+                least_us = slack_us
+        return max(1, min(replica.rows_max(size), replica.rows_in(MIXED_SHARE * least_us, size)))
 
-    def slacks(self, view: QueueView, now_us: int) -> list[tuple[int, float]]:
-        """The SLO of each model here that has traffic, and its `slack_us`. All ask one of them, as for the
-        scale."""
+    def slacks(self, view: QueueView, now_us: int) -> dict[int, float]:
+        """The least `slack_us` of the models here of each SLO. All ask one of them, as for the scale."""
         known = self._slacks.get(view.slice)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
-        mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
-        slacks = [(policy._slo_us, policy.slack_us(queue, now_us)) for policy, queue in mine]  # noqa: SLF001
-        found = [(slo_us, slack_us) for slo_us, slack_us in slacks if slack_us < inf]
-        self._slacks[view.slice] = (now_us, found)
-        return found
+        least: dict[int, float] = {}
+        for policy, queue in view.neighbours:
+            if isinstance(policy, Slo):
+                slo_us = policy._slo_us  # noqa: SLF001
+                least[slo_us] = min(least.get(slo_us, inf), policy.slack_us(queue, now_us))
+        self._slacks[view.slice] = (now_us, least)
+        return least
 
 
 def _needs(loads: Iterable[Load], scale: float) -> float:
-    return sum(load.need(scale) for load in loads)
+    return sum((load.need(scale) for load in loads), 0.0)
 
 
 def _any_replica(view: QueueView) -> ReplicaView | None:

@@ -61,7 +61,7 @@ def test_earliest_first_drops_what_is_late_alone_and_fills_the_head_s_time(
     for policy in (nexus, nanily):
         policy.on_done(BatchReport("a", 1, 0, 10, typical_us=10), NOW_US)
     assert nexus.hopeless(view, NOW_US) == nanily.hopeless(view, NOW_US)
-    assert replace(nexus.choose(view, NOW_US), rule="", rank=0) == nanily.choose(view, NOW_US)
+    assert nexus.choose(view, NOW_US).ranked("", 0) == nanily.choose(view, NOW_US)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["s", "t"])), max_size=6), st.booleans())

@@ -1,0 +1,91 @@
+"""Decisions as machine code: the modules that mypyc has compiled, found in place of their sources.
+
+`make` compiles them (`python -m serving.compiled`). What was compiled from other sources than these is never
+used: after a change all are interpreted until they are compiled again. So they are while PENSTOCK_INTERPRETED
+is set, as a debugger or a coverage tool needs it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[2]
+COMPILED = (
+    "serving/policy",
+    "serving/scheduler",
+    "serving/profile/latency.py",
+    "serving/simulation/engine.py",
+    "serving/simulation/tally.py",
+)
+"""Folders and files: what decides, for each request and batch."""
+
+GROUP = "penstock"  # all modules are one library, so that they call each other directly
+LIBRARY = f"{GROUP}__mypyc"
+SUFFIX = EXTENSION_SUFFIXES[0]
+
+
+def sources() -> list[Path]:
+    """The sources that are compiled, relative to ROOT; packages' own files stay interpreted."""
+    found = [file for part in COMPILED for file in [ROOT / part, *(ROOT / part).rglob("*.py")]]
+    return sorted(
+        file.relative_to(ROOT) for file in found if file.suffix == ".py" and file.stem != "__init__"
+    )
+
+
+def folder() -> Path:
+    """Where what is compiled from the present sources lies, or would. Compiled code knows the types of what
+    it imports, so all of `serving` counts, as does the interpreter."""
+    digest = sha256(f"{sys.version} {SUFFIX}".encode())
+    for file in sorted((ROOT / "serving").rglob("*.py")):
+        digest.update(f"\n{file.relative_to(ROOT)}\n".encode())
+        digest.update(file.read_bytes())
+    return Path(sys.prefix, GROUP, digest.hexdigest()[:16])
+
+
+class CompiledFinder(MetaPathFinder):
+    """Finds compiled modules before their sources are found."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Path] | None = None
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002  the interface's
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """The compiled module of that name, None where there is none."""
+        if not fullname.startswith(("serving.", LIBRARY)):
+            return None
+        if self._files is None:  # reading the sources takes some 10 ms: not where nothing of them is used
+            if not fullname.startswith(("serving.policy", "serving.scheduler", "serving.profile")):
+                return None
+            self._files = find_compiled()
+        file = self._files.get(fullname)
+        return None if file is None else spec_from_file_location(fullname, file)
+
+
+def find_compiled() -> dict[str, Path]:
+    """The compiled modules by name; none where they are not to be used."""
+    if os.environ.get("PENSTOCK_INTERPRETED"):
+        return {}
+    where = folder()
+    files = {
+        ".".join(file.relative_to(where).parts).removesuffix(SUFFIX): file
+        for file in where.rglob(f"*{SUFFIX}")
+    }
+    return files if LIBRARY in files else {}
+
+
+sys.meta_path.insert(0, CompiledFinder())  # once, as `serving` is imported: before anything of it is
+
+
+def is_compiled() -> bool:
+    """Whether machine code decides: where any of the compiled modules is in use, all are."""
+    return LIBRARY in sys.modules
