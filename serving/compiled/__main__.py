@@ -11,7 +11,7 @@ from pathlib import Path
 
 from serving.compiled import GROUP, ROOT, folder, sources
 
-KEPT = 3  # compiled versions beside each other: of branches that one goes to and fro between
+KEPT = 6  # compiled versions beside each other: of branches that one goes to and fro between
 
 BUILD = """
 import sys

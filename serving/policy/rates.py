@@ -1,10 +1,15 @@
-"""How fast rows arrive: two exponentially decayed counters, one quick, one steady."""
+"""How fast rows arrive: exponentially decayed counters, a steady one, a quick one, one that sees crowds."""
 
-from math import exp
+from math import exp, sqrt
 
 QUICK_US = 0.5e6 / 0.6931  # half-lives of 0.5 s and 5 s (the mean life is the half-life over ln 2)
 STEADY_US = 5e6 / 0.6931
-
+SUDDEN_US = 0.025e6 / 0.6931  # a half-life of 25 ms
+SURE = 1.0  # standard deviations that the sudden rate, which is noisy, is read lower
+SURGE = 1.2  # times the others' rate, from which it counts
+"""Measured with six seeds on row A of docs/scheduling.md: of load that jumps between 1 and 700/s every 0.2 s
+77.4 % are answered in time (71.7 without the sudden rate), between 100 and 600/s every 0.5 s 87.8 % (84.2), and
+steady load loses nothing; a SURGE of 1.0 would cost eight slices 1.5 % of their capacity, by its noise."""
 
 YOUNG_US = 200_000  # a counter is read as if it were at least so old: two arrivals tell no rate
 QUIET = 0.05e-6  # rows a microsecond: one in 20 s is no load to make room for
@@ -12,19 +17,24 @@ GRAIN_US = 1000  # what arrives within it is entered at once: an exponential cos
 
 
 class Rate:
-    """Rows a microsecond; `peak` of the two, so that a burst counts at once and a lull is not forgotten."""
+    """Rows a microsecond; `peak` of two, so that a burst counts at once and a lull is not forgotten."""
 
-    __slots__ = ("_entered_us", "_quick", "_rows", "_since_us", "_steady", "last_us")
+    __slots__ = (
+        "_entered_us", "_quick", "_rows", "_since_us", "_squares", "_steady", "_sudden", "_variance",
+        "last_us",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._quick = self._steady = 0.0
-        self._rows = 0  # arrived since _entered_us, not yet entered
+        self._sudden = self._variance = 0.0
+        self._rows = self._squares = 0  # arrived since _entered_us, not yet entered
         self._entered_us = self._since_us = -1
         self.last_us = -1  # the last arrival
 
     def add(self, rows: int, now_us: int) -> None:
-        """`rows` arrived."""
+        """`rows` arrived together."""
         self._rows += rows
+        self._squares += rows * rows
         self.last_us = now_us
         if now_us - self._entered_us >= GRAIN_US or self._entered_us < 0:
             self._enter(now_us)
@@ -42,6 +52,17 @@ class Rate:
         )
         return max(quick, steady)
 
+    def surge(self, now_us: int) -> float:
+        """`peak`, or what has surely come of late where that is clearly more. For who sizes batches by it: if
+        it is over as soon, nothing is lost. Who turned requests away by it would lose them."""
+        if self._entered_us < 0:
+            return 0.0
+        left = exp((self._entered_us - now_us) / SUDDEN_US)
+        sudden = self._sudden * left + self._rows / SUDDEN_US
+        variance = self._variance * left * left + self._squares / SUDDEN_US**2
+        surely, peak = sudden - SURE * sqrt(variance), self.peak(now_us)
+        return surely if surely > SURGE * peak else peak
+
     def _enter(self, now_us: int) -> None:
         if self._entered_us < 0:
             self._since_us = now_us
@@ -49,9 +70,14 @@ class Rate:
             gone_us = now_us - self._entered_us
             self._quick *= exp(-gone_us / QUICK_US)
             self._steady *= exp(-gone_us / STEADY_US)
+            left = exp(-gone_us / SUDDEN_US)
+            self._sudden *= left
+            self._variance *= left * left
         self._quick += self._rows / QUICK_US
         self._steady += self._rows / STEADY_US
-        self._rows = 0
+        self._sudden += self._rows / SUDDEN_US
+        self._variance += self._squares / SUDDEN_US**2
+        self._rows = self._squares = 0
         self._entered_us = now_us
 
 
@@ -70,7 +96,7 @@ class SizeRates:
             rate = self.by_size[size] = Rate()
         rate.add(rows, now_us)
 
-    def peak(self, size: int, now_us: int) -> float:
+    def surge(self, size: int, now_us: int) -> float:
         """The present rate of that size, 0 where none has come."""
         rate = self.by_size.get(size)
-        return rate.peak(now_us) if rate is not None else 0.0
+        return rate.surge(now_us) if rate is not None else 0.0

@@ -1,6 +1,8 @@
 """What a rate promises: the true rate of steady arrivals, a burst at once, a lull in time."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.policy.rates import Rate
 
@@ -34,5 +36,36 @@ def test_after_a_lull_of_half_a_minute_next_to_nothing_is_left() -> None:
     assert rate.peak(now_us + 30_000_000) * 1e6 < 0.02 * 300
 
 
+def test_a_crowd_of_six_times_the_rate_is_a_surge_within_a_twentieth_of_a_second_and_no_peak_yet() -> None:
+    rate, now_us = steady(100, 30)
+    for number in range(30):
+        rate.add(1, now_us + number * 1667)
+    now_us += 50_000
+    assert rate.surge(now_us) * 1e6 > 3 * 100
+    assert rate.peak(now_us) * 1e6 < 1.5 * 100
+    assert rate.surge(now_us + 300_000) == rate.peak(now_us + 300_000)  # and over as soon
+
+
+@pytest.mark.parametrize("per_s", [20.0, 300.0, 5000.0])
+def test_steady_arrivals_are_no_surge(per_s: float) -> None:
+    rate, now_us = steady(per_s, 30)
+    assert rate.surge(now_us) == rate.peak(now_us)
+
+
+def test_one_request_of_many_rows_is_no_surge() -> None:
+    rate, now_us = steady(300, 30)
+    rate.add(32, now_us + 2000)
+    assert rate.surge(now_us + 2000) < 1.5 * rate.peak(now_us + 2000)
+
+
+@given(st.lists(st.tuples(st.integers(1, 32), st.integers(0, 400_000)), max_size=40), st.integers(0, 10**6))
+def test_a_surge_is_never_less_than_the_peak(arrivals: list[tuple[int, int]], later_us: int) -> None:
+    rate, now_us = Rate(), 0
+    for rows, gap_us in arrivals:
+        now_us += gap_us
+        rate.add(rows, now_us)
+    assert rate.surge(now_us + later_us) >= rate.peak(now_us + later_us)
+
+
 def test_without_arrivals_there_is_no_rate() -> None:
-    assert Rate().peak(10) == 0
+    assert Rate().peak(10) == Rate().surge(10) == 0

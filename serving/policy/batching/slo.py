@@ -145,7 +145,7 @@ class Slo(BatchingPolicy):
         replica = _any_replica(view)
         loads = []
         for size, counted in self._rates.by_size.items() if replica is not None else ():
-            rate = counted.peak(now_us)
+            rate = counted.surge(now_us)
             if rate > QUIET and replica is not None:
                 loads.append(Load(rate, target_rows(replica, size, self._slo_us, rate), replica, size))
         self._loads[view.slice] = (now_us, loads)
@@ -210,7 +210,7 @@ class Slo(BatchingPolicy):
         known = self._derived.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
-        rate = self._rates.peak(size, now_us)
+        rate = self._rates.surge(size, now_us)
         target = target_rows(replica, size, self._slo_us, rate)
         first = self
         for policy, _ in view.neighbours:

@@ -53,7 +53,7 @@ class Targets:
         known = self._known.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1:]
-        rate = self._rates.peak(size, now_us)
+        rate = self._rates.surge(size, now_us)
         if rate:
             target = target_rows(replica, size, self._slo_us, rate)
         else:
