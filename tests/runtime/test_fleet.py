@@ -33,13 +33,13 @@ SHEDDING = ("slo", "nexus", "clockwork", "window_drop", "symphony", "shepherd")
 
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_hundred_requests_of_all_sizes_each_get_their_own_rows(tmp_path: Path, policy: str) -> None:
-    async with house(tmp_path, batching=BatchingSpec(policy)) as here:
+    async with house(tmp_path, batching=BatchingSpec(policy), slo_us=500_000) as here:
         sizes = [1 + number % 20 for number in range(100)]  # the maximum batch is 8: some are split
         futures = [here.submit(here.add(rows, seed=1000 * n))[1] for n, rows in enumerate(sizes)]
         replies = await asyncio.gather(*futures)
         for number, (rows, reply) in enumerate(zip(sizes, replies, strict=True)):
             if policy in SHEDDING and reply.outcome is DEADLINE_UNMET:
-                continue  # a flood like this is more than 25 ms allow
+                continue  # a busy machine may take longer than that
             assert reply.outcome is COMPLETED
             expected = 2 * (np.arange(rows * 16, dtype=np.int32).reshape(rows, 16) + 1000 * number)
             np.testing.assert_array_equal(sums(reply), expected)
