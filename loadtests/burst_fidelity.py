@@ -36,7 +36,7 @@ class MeasuredModel(VirtualModel):
 
     measured_us: tuple[float, ...] = ()
 
-    def latency_us(self, rows: int) -> int:
+    def latency_us(self, rows: int, size: int = 0) -> int:  # noqa: ARG002  rows have none
         """As measured, to the nearest microsecond."""
         return round(self.measured_us[rows - 1])
 

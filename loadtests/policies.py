@@ -51,6 +51,8 @@ ROWS: Mapping[str, tuple[str, World]] = {
           replace(BASE, slo_us=50_000, profiled=_too_slow, learned=False)),
     "M": ("2 models, 1 slice, SLOs 25 and 300 ms",
           replace(BASE, unlike=(VirtualModel(25_000), VirtualModel(300_000)))),
+    "S": ("1 model, SLO 50 ms, rows of 16, 64 and 256 tokens",
+          replace(BASE, slo_us=50_000, size_mix=((16, 0.6), (64, 0.3), (256, 0.1)))),
 }  # fmt: skip
 OVERLOADS: Mapping[str, tuple[int, ...]] = {
     "A": (300, 400, 500, 700, 1000, 1500),

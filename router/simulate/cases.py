@@ -152,13 +152,15 @@ def _site(
                 for name in model.slices
             ]
     latencies = {key: Latency(profile) for key, profile in profiles.items()}
-    residents = tuple(
+    residents = [
         Resident(name, model.name, variant, latencies[key], profiles[key].load_us)
         for model in models
         for name, like in places[model.name]
         for variant in model.variants
         for key in [(like, model.name, variant)]
         if key in profiles
-    )
+    ]
+    answering = {model.name: model.answering_variant for model in models}
+    ordered = sorted(residents, key=lambda each: each.variant != answering[each.model])  # as they are loaded
     served = tuple(replace(model, slices=tuple(name for name, _ in places[model.name])) for model in models)
-    return Site(served, residents, settings.tenants, settings.limits)
+    return Site(served, tuple(ordered), settings.tenants, settings.limits)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from router.simulate import pictures, tables
+from router.simulate import pictures, tables, words
 from router.simulate.cases import Case, Deployment, cases
 from router.simulate.options import Options
 from router.simulate.page import page
@@ -17,8 +17,12 @@ from router.simulate.requirements import Requirement, read_requirements
 from router.simulate.runs import Conditions, Result, find_capacity, play
 from router.simulate.traffic import Rates, Recorded, Shape, Traffic, UsageError, read_loads, read_mixes
 from serving.simulation.device import Physics
+from serving.simulation.faults import Hazards
 
-PIPE_WIDTH = 160  # where there is no terminal to ask: wide enough to cut no name
+PIPE_WIDTH = 200  # where there is no terminal to ask: wide enough to cut no name
+
+DRIFT_PERIOD_S = 60.0
+STALL_S = 0.5
 
 MISSED, UNUSABLE = 1, 2
 """Exit codes: something that was required does not hold; nothing can be simulated as asked."""
@@ -49,9 +53,10 @@ def _simulate(options: Options) -> int:
         sys.stderr.write(f"note: {note}\n")
     names = [model.name for model in found[0].site.served]
     required = read_requirements(options.require, names, options.capacity)
-    results = _run(found, traffic, options)
+    conditions = _conditions(traffic, options)
+    results = _run(found, traffic, conditions, options)
     missed = [(each, one) for each in required for one in results if not each.holds(one)]
-    _write(results, required, options, _premises(found[0], traffic, options))
+    _write(results, required, options, conditions, _premises(found[0], traffic, conditions, options))
     for requirement, result in missed:
         got = requirement.got(result)
         sys.stderr.write(f"not met: {requirement.text} ({result.case.name}: {got:.6g})\n")
@@ -82,10 +87,26 @@ def _traffic(options: Options) -> Traffic:
         raise UsageError(f"--rate: {error}") from None
 
 
-def _run(found: Sequence[Case], traffic: Traffic, options: Options) -> list[Result]:
+def _conditions(traffic: Traffic, options: Options) -> Conditions:
+    if options.stall is not None and options.stall_every is None:
+        raise UsageError("--stall says how long a stall lasts; give --stall-every S, how often, as well")
+    stall_s = STALL_S if options.stall is None else options.stall
+    physics = Physics(
+        noise=options.noise,
+        drift=options.drift,
+        drift_period_s=min(DRIFT_PERIOD_S, traffic.seconds),  # so that a short run has both halves of it
+        interference=options.interference,
+        outlier_share=options.outliers,
+        overhead_us=options.overhead_us,
+    )
+    hazards = Hazards(options.crash_every or 0.0, options.stall_every or 0.0, round(stall_s * 1e6))
+    return Conditions(
+        physics, hazards, tuple(range(options.seed, options.seed + options.seeds)), options.price
+    )
+
+
+def _run(found: Sequence[Case], traffic: Traffic, conditions: Conditions, options: Options) -> list[Result]:
     """All cases, with a progress bar where a person watches."""
-    physics = Physics(noise=options.noise, overhead_us=options.overhead_us)
-    conditions = Conditions(physics, tuple(range(options.seed, options.seed + options.seeds)))
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     results = []
@@ -104,46 +125,49 @@ def _run(found: Sequence[Case], traffic: Traffic, options: Options) -> list[Resu
     return results
 
 
-def _premises(case: Case, traffic: Traffic, options: Options) -> list[tuple[str, str]]:
+def _premises(
+    case: Case, traffic: Traffic, conditions: Conditions, options: Options
+) -> list[tuple[str, str]]:
     """What was simulated, for the page."""
     bursts = "" if options.trace else f"; gaps of coefficient of variation {options.cv:g}"
-    slices = (
-        f"{name}: {', '.join(each.model for each in case.site.residents if each.slice == name)}"
-        for name in case.site.slices
-    )
-    return [
+    here = {
+        name: [each.model for each in case.site.residents if each.slice == name] for name in case.site.slices
+    }
+    slices = (f"{name}: {', '.join(dict.fromkeys(models))}" for name, models in here.items())
+    premises = [
         ("requests", f"{traffic.source}; for {traffic.seconds:g} s{bursts}"),
         ("runs", f"{options.seeds}, with seeds from {options.seed}; the figures are of all together"),
         ("counted", f"what comes after the first {case.site.settle_us / 1e6:g} s: before, no rate is known"),
         ("settings", ", ".join(map(str, options.configs))),
         ("slices", "; ".join(slices)),
-        (
-            "device",
-            f"batches take what was measured of them, with noise of {options.noise * 100:g} %, and "
-            f"{options.overhead_us} us from the scheduler to the worker and back",
-        ),
+        ("device", words.device(conditions)),
     ]
+    if options.price is not None:
+        premises.append(("price", f"{options.price:g} for an hour of a slice, whether it computes or not"))
+    return premises
 
 
 def _write(
     results: Sequence[Result],
     required: Sequence[Requirement],
     options: Options,
+    conditions: Conditions,
     premises: Sequence[tuple[str, str]],
 ) -> None:
     if options.as_json:
-        sys.stdout.write(json.dumps(tables.as_json(results, required, premises), indent=1) + "\n")
+        found = tables.as_json(results, required, conditions, premises)
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
     else:
         console = Console()
         if not console.is_terminal:
             console = Console(width=PIPE_WIDTH)
-        console.print(tables.render(results, options.attainment))
+        console.print(tables.render(results, conditions, options.attainment))
     footnote = "; ".join(f"{term}: {text}" for term, text in premises)
     if options.png is not None:
         path = options.png
         _save(path, lambda: pictures.write_png(results, path, footnote))
     if options.html is not None:
-        text = page(results, premises, options.attainment)
+        text = page(results, conditions, premises, options.attainment)
         _save(options.html, lambda: _write_text(options.html, text))
 
 

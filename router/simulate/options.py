@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-_TRAFFIC, _SITE, _OUTPUT = "What is asked", "What answers", "What comes out"
+_TRAFFIC, _SITE, _WRONG, _OUTPUT = "What is asked", "What answers", "What goes wrong", "What comes out"
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,6 @@ class Options:
             metavar="N", help="The settings' slices so many times.", min=1, max=256, rich_help_panel=_SITE
         ),
     ] = None
-    noise: Annotated[
-        float,
-        typer.Option(
-            metavar="CV",
-            help="Coefficient of variation of a batch's latency.",
-            min=0,
-            max=5,
-            rich_help_panel=_SITE,
-        ),
-    ] = 0.05
     overhead_us: Annotated[
         int,
         typer.Option(
@@ -120,12 +110,89 @@ class Options:
             rich_help_panel=_SITE,
         ),
     ] = 700
+    noise: Annotated[
+        float,
+        typer.Option(
+            metavar="CV",
+            help="Coefficient of variation of a batch's latency.",
+            min=0,
+            max=5,
+            rich_help_panel=_WRONG,
+        ),
+    ] = 0.05
+    drift: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Latencies swing up and down by this share within a minute, as with clocks and heat.",
+            min=0,
+            max=0.99,
+            rich_help_panel=_WRONG,
+        ),
+    ] = 0.0
+    interference: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Each other slice that computes makes a batch longer by this share.",
+            min=0,
+            max=10,
+            rich_help_panel=_WRONG,
+        ),
+    ] = 0.0
+    outliers: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="So many of the batches take 10 times as long.",
+            min=0,
+            max=1,
+            rich_help_panel=_WRONG,
+        ),
+    ] = 0.0
+    crash_every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Each slice's worker dies, so many seconds apart on average, and loads its models anew.",
+            min=0.001,
+            rich_help_panel=_WRONG,
+        ),
+    ] = None
+    stall_every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Each slice's worker computes nothing for --stall, so many seconds apart on average.",
+            min=0.001,
+            rich_help_panel=_WRONG,
+        ),
+    ] = None
+    stall: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="How long a stall lasts: 0.5, if not given.",
+            min=0.001,
+            max=3600,
+            rich_help_panel=_WRONG,
+        ),
+    ] = None
     seed: Annotated[
         int, typer.Option(metavar="N", help="Of the first run.", min=0, rich_help_panel=_SITE)
     ] = 1
     seeds: Annotated[
         int, typer.Option(metavar="N", help="Runs, of one seed each.", min=1, max=1000, rich_help_panel=_SITE)
     ] = 3
+    price: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PRICE",
+            help="Of a slice for an hour: adds what an hour and a million answers in time cost.",
+            min=0,
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None
     capacity: Annotated[
         bool,
         typer.Option(

@@ -5,7 +5,7 @@ from html import escape
 
 from router.simulate import tables, words
 from router.simulate.pictures import scale_of, svg
-from router.simulate.runs import Result
+from router.simulate.runs import Conditions, Result
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -38,10 +38,15 @@ _HEADS = {
     "late": "share answered, but after the promised time",
     "batch rows": "mean number of rows computed together",
     "busy": "share of the slices' time in which they compute",
+    "device s/M": "seconds that slices compute for a million requests answered in time",
+    "cost/h": "price of the slices for an hour; a model's part is by how long they compute for it",
+    "cost/M": "that price for a million requests answered in time",
 }
 
 
-def page(results: Sequence[Result], premises: Sequence[tuple[str, str]], aim: float) -> str:
+def page(
+    results: Sequence[Result], conditions: Conditions, premises: Sequence[tuple[str, str]], aim: float
+) -> str:
     """The whole file. `premises`: what was simulated, as terms with their texts; `aim`: the attainment that
     is called met."""
     models = [model.name for model in results[0].case.site.served]
@@ -53,6 +58,7 @@ def page(results: Sequence[Result], premises: Sequence[tuple[str, str]], aim: fl
         "<h1>What would be answered in time?</h1>",
         f'<p class="see">{_text(words.sentence(results))}</p>',
         *(f"<p>{_text(told)}</p>" for each in results if (told := words.capacity_sentence(each, aim))),
+        *(f"<p>{_text(told)}</p>" for told in words.breakdowns(results, conditions)),
         *_table(results, aim),
         *_endings(results),
     ]
@@ -62,7 +68,7 @@ def page(results: Sequence[Result], premises: Sequence[tuple[str, str]], aim: fl
         "<h2>What was simulated</h2><dl>",
         *(f"<dt>{escape(term)}</dt><dd>{_text(text)}</dd>" for term, text in premises),
         "</dl><h2>The words of the table</h2><dl>",
-        *(f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in _HEADS.items()),
+        *(f"<dt>{escape(term)}</dt><dd>{escape(_HEADS[term])}</dd>" for term in tables.columns(results)),
         "</dl><footer><p>Made by penstock simulate: the gateway's own scheduler in virtual time, on the "
         "latencies that were measured of the models. It knows nothing of the network, of clients, or of what "
         "the gateway itself can carry.</p></footer></body></html>",
@@ -77,7 +83,7 @@ def _text(said: str) -> str:
 
 def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
     yield '<div class="wide"><table><thead><tr><th>simulated</th><th>model</th>'
-    for title in tables.COLUMNS:
+    for title in tables.columns(results):
         yield f'<th title="{escape(_HEADS[title])}">{escape(title)}</th>'
     yield "</tr></thead><tbody>"
     for result in results:
@@ -86,7 +92,7 @@ def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
             name = "" if count else escape(result.case.name)
             met = "met" if figures.attainment >= aim else "missed"
             yield f"<tr><td><b>{name}</b></td><td>{escape(model)}</td>"
-            for title, cell in zip(tables.COLUMNS, cells, strict=True):
+            for title, cell in zip(tables.columns(results), cells, strict=True):
                 mark = f' class="{met}"' if title == "in time" and figures.offered else ""
                 yield f"<td{mark}>{escape(cell)}</td>"
             yield "</tr>"

@@ -9,7 +9,9 @@ from router.simulate.cases import Case
 from router.simulate.traffic import Traffic, UsageError
 from serving.simulation.arrivals import Arrival
 from serving.simulation.capacity import Capacity, search
+from serving.simulation.cost import cost_per_hour, cost_per_million
 from serving.simulation.device import NoisyDevice, Physics, truths_of
+from serving.simulation.faults import Fault, Hazards
 from serving.simulation.series import (
     Chronicle,
     Columns,
@@ -32,22 +34,36 @@ Advance = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How the runs are made: one for each seed."""
+    """How the runs are made: one for each seed. `price`: of a slice for an hour, where it is known."""
 
     physics: Physics
+    hazards: Hazards
     seeds: tuple[int, ...]
+    price: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """In the currency of the price: for an hour, and for a million requests answered in time."""
+
+    per_hour: float
+    per_million: float
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What came of a case. `figures` and `series` by model (the series of the first seed), `busy` by slice;
-    `capacity` where it was asked for, in requests a second of all models."""
+    `crashes` and `stalls` in all runs; `cost_per_hour` by model, empty where no price is known; `capacity`
+    where it was asked for, in requests a second of all models."""
 
     case: Case
     total: Figures
     figures: dict[str, Figures]
     series: dict[str, Series]
     busy: dict[str, float]
+    crashes: int
+    stalls: int
+    cost_per_hour: dict[str, float]
     capacity: Capacity | None = None
 
     @property
@@ -56,17 +72,28 @@ class Result:
         asked = [(name, each) for name, each in self.figures.items() if each.offered]
         return min(asked, key=lambda each: each[1].attainment)
 
+    def cost(self, model: str | None) -> Cost | None:
+        """What a model costs (None: all together); None where no price is known."""
+        if not self.cost_per_hour:
+            return None
+        figures = self.total if model is None else self.figures[model]
+        per_hour = sum(self.cost_per_hour.values()) if model is None else self.cost_per_hour[model]
+        return Cost(per_hour, cost_per_million(per_hour, figures.goodput))
+
 
 def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance) -> Result:
     """All runs of a case; UsageError where the traffic holds no request."""
     site, span = case.site, Span(case.site.settle_us, int(traffic.seconds * 1e6) + 1)
     runs: list[Columns] = []
+    faults: list[Fault] = []
     for count, seed in enumerate(conditions.seeds, start=1):
         what = f"{case.name}: run {count} of {len(conditions.seeds)}"
-        run = Chronicle(site, NoisyDevice(truths_of(site.residents), conditions.physics, seed))
+        broken = _faults(site, conditions.hazards, traffic.seconds, seed)
+        run = Chronicle(site, NoisyDevice(truths_of(site.residents), conditions.physics, seed), broken)
         arrivals = traffic.arrivals(site.served, seed, 1.0)
         run.play(_told(arrivals, what, traffic.seconds, advance))
         runs.append(run.columns())
+        faults += broken
     total = figures(runs, None, len(site.slices), span)
     if not total.offered:
         raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
@@ -77,7 +104,31 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
         {name: figures(runs, number, case.slices_of(name), span) for number, name in enumerate(names)},
         {name: series(runs[0], number, traffic.seconds) for number, name in enumerate(names)},
         dict(zip(site.slices, busy_slices(runs, len(site.slices), span), strict=True)),
+        crashes=sum(fault.crash for fault in faults),
+        stalls=sum(not fault.crash for fault in faults),
+        cost_per_hour=_costs(site, runs, span, conditions.price),
     )
+
+
+def _faults(site: Site, hazards: Hazards, seconds: float, seed: int) -> list[Fault]:
+    try:
+        return hazards.draw(site.slices, seconds, seed)
+    except ValueError as error:
+        raise UsageError(f"--crash-every, --stall-every: {error}") from None
+
+
+def _costs(site: Site, runs: Sequence[Columns], span: Span, price: float | None) -> dict[str, float]:
+    """What each model costs an hour; nothing where no price is known."""
+    if price is None:
+        return {}
+    here = {(each.slice, each.model) for each in site.residents}
+    busy: dict[str, dict[str, float]] = {name: {} for name in site.slices}
+    for number, model in enumerate(site.served):
+        shares = busy_slices(runs, len(site.slices), span, number)
+        for name, share in zip(site.slices, shares, strict=True):
+            if (name, model.name) in here:
+                busy[name][model.name] = share
+    return cost_per_hour(dict.fromkeys(site.slices, price), busy)
 
 
 def find_capacity(
@@ -97,7 +148,7 @@ def find_capacity(
             )
         chosen = conditions.seeds[0] + seed
         device = NoisyDevice(truths_of(site.residents), conditions.physics, chosen)
-        run = Chronicle(site, device)
+        run = Chronicle(site, device, _faults(site, conditions.hazards, traffic.seconds, chosen))
         run.play(traffic.arrivals(site.served, chosen, rate / base))
         columns = [run.columns()]
         each = (figures(columns, number, 1, span).attainment for number in range(len(site.served)))

@@ -1,6 +1,7 @@
 """Results as a table on the terminal, and as JSON."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from math import isnan
 from typing import Any
 
@@ -12,22 +13,34 @@ from rich.text import Text
 
 from router.simulate import words
 from router.simulate.requirements import Requirement
-from router.simulate.runs import Result
+from router.simulate.runs import Conditions, Result
 from serving.simulation.series import LATE, REFUSED, SHED, Figures, Series
 
 COLUMNS = (
     "asked/s", "in time", "goodput/s", "p50 ms", "p99 ms", "SLO ms", "refused", "shed", "late", "batch rows",
-    "busy",
+    "busy", "device s/M",
 )  # fmt: skip
+PRICED = ("cost/h", "cost/M")
 TOTAL = "all"
 
 
+def columns(results: Sequence[Result]) -> tuple[str, ...]:
+    """The columns: those of cost only where a price is known."""
+    return COLUMNS + PRICED if results[0].cost_per_hour else COLUMNS
+
+
 def rows(result: Result) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A result's lines: the model (TOTAL first, where there are several) and its cells under COLUMNS."""
+    """A result's lines: the model (TOTAL first, where there are several) and its cells under `columns`."""
     if len(result.figures) > 1:
-        yield TOTAL, _cells(result.total, words.NONE)
+        yield TOTAL, _cells(result.total, words.NONE) + _costs(result, None)
     for model in result.case.site.served:
-        yield model.name, _cells(result.figures[model.name], words.milliseconds(model.slo_us / 1000))
+        figures, slo_ms = result.figures[model.name], words.milliseconds(model.slo_us / 1000)
+        yield model.name, _cells(figures, slo_ms) + _costs(result, model.name)
+
+
+def _costs(result: Result, model: str | None) -> tuple[str, ...]:
+    cost = result.cost(model)
+    return () if cost is None else (words.amount(cost.per_hour), words.amount(cost.per_million))
 
 
 def _cells(figures: Figures, slo_ms: str) -> tuple[str, ...]:
@@ -43,19 +56,22 @@ def _cells(figures: Figures, slo_ms: str) -> tuple[str, ...]:
         words.percent(figures.share(LATE)),
         words.rows(figures.batch_rows),
         f"{min(figures.busy, 1.0):.0%}".replace("%", " %"),
+        words.amount(figures.device_s_per_million),
     )
 
 
-def render(results: Sequence[Result], aim: float) -> Group:
-    """The table, and beneath it what became of the requests that were not answered in time."""
+def render(results: Sequence[Result], conditions: Conditions, aim: float) -> Group:
+    """How devices fared, the table, and what became of the requests that were not answered in time."""
     table = Table("simulated", "model", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
-    for title in COLUMNS:
+    for title in columns(results):
         table.add_column(title, justify="right")
     for result in results:
         for count, (model, cells) in enumerate(rows(result)):
             name = "" if count else f"[bold]{escape(result.case.name)}[/]"
             table.add_row(name, model, *cells, style="bold" if model == TOTAL else "")
-    parts: list[RenderableType] = [table, Text(words.sentence(results))]
+    head = words.device(conditions)
+    parts: list[RenderableType] = [Text(f"{head[0].upper()}{head[1:]}."), table]
+    parts += map(Text, (words.sentence(results), *words.breakdowns(results, conditions)))
     endings = list(_endings(results))
     if endings:
         width = max(len(who) for who, _ in endings)
@@ -76,12 +92,16 @@ def _endings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
 
 
 def as_json(
-    results: Sequence[Result], required: Sequence[Requirement], premises: Sequence[tuple[str, str]]
+    results: Sequence[Result],
+    required: Sequence[Requirement],
+    conditions: Conditions,
+    premises: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
     """Plain values; what does not exist, as a latency of no answers, is null."""
     plain: dict[str, Any] = _without_nan(
         {
             "simulated": dict(premises),
+            "conditions": asdict(conditions),
             "results": [_result(each) for each in results],
             "required": [
                 {
@@ -106,12 +126,14 @@ def _result(result: Result) -> dict[str, Any]:
         "policy": result.case.policy or None,
         "capacity": found and {"rate": found.rate, "surely_above": found.low, "surely_below": found.high},
         "busy_slices": result.busy,
-        "total": _figures(result.total),
+        "crashes": result.crashes,
+        "stalls": result.stalls,
+        "total": _figures(result, None),
         "models": {
             model.name: {
                 "slo_ms": model.slo_us / 1000,
                 "policy": model.batching.policy,
-                **_figures(result.figures[model.name]),
+                **_figures(result, model.name),
                 "series": _series(result.series[model.name]),
             }
             for model in result.case.site.served
@@ -119,7 +141,10 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
+def _figures(result: Result, model: str | None) -> dict[str, Any]:
+    """Of a model, None: of all together."""
+    figures = result.total if model is None else result.figures[model]
+    cost = result.cost(model)
     return {
         "requests": figures.offered,
         "offered_rate": figures.offered_rate,
@@ -132,6 +157,8 @@ def _figures(figures: Figures) -> dict[str, Any]:
         "batches": figures.batches,
         "batch_rows": figures.batch_rows,
         "busy": figures.busy,
+        "device_s_per_million": figures.device_s_per_million,
+        "cost": cost and asdict(cost),
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import floor, isnan
 
-from router.simulate.runs import Result
+from router.simulate.runs import Conditions, Result
 from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, Figures
 
 NONE = "-"
@@ -44,9 +44,63 @@ def rate(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
+def amount(value: float) -> str:
+    """Seconds or money, as `rate`."""
+    return NONE if isnan(value) else rate(value)
+
+
 def rows(value: float) -> str:
     """Mean rows of a batch."""
     return NONE if isnan(value) else f"{value:.1f}"
+
+
+def device(conditions: Conditions) -> str:
+    """How batches and slices fare in the runs."""
+    physics, hazards = conditions.physics, conditions.hazards
+    departs = []
+    if physics.noise:
+        departs.append(f"with noise of {_share(physics.noise)}")
+    if physics.drift:
+        departs.append(f"up and down by {_share(physics.drift)} over {physics.drift_period_s:g} s")
+    if physics.interference:
+        departs.append(f"{_share(physics.interference)} longer for each other slice that computes")
+    if physics.outlier_share:
+        departs.append(
+            f"{physics.outlier_factor:g} times as long for {_share(physics.outlier_share)} of them"
+        )
+    told = ["batches take what was measured of them" + "".join(f", {each}" for each in departs)]
+    told.append(f"{physics.overhead_us} us from the scheduler to the worker and back")
+    if hazards.crash_mtbf_s:
+        told.append(
+            f"each worker dies every {hazards.crash_mtbf_s:g} s on average, and loads its models anew"
+        )
+    if hazards.stall_mtbf_s:
+        stall_s = hazards.stall_us / 1e6
+        told.append(f"each worker stalls for {stall_s:g} s every {hazards.stall_mtbf_s:g} s on average")
+    return "; ".join(told)
+
+
+def _share(share: float) -> str:
+    return f"{share * 100:.3g} %"
+
+
+def breakdowns(results: Sequence[Result], conditions: Conditions) -> list[str]:
+    """How often workers broke down, in a sentence for all results that are alike; none where none could."""
+    if not (conditions.hazards.crash_mtbf_s or conditions.hazards.stall_mtbf_s):
+        return []
+    runs = "1 run" if len(conditions.seeds) == 1 else f"{len(conditions.seeds)} runs"
+    counts = {each.case.name: (each.crashes, each.stalls) for each in results}
+    told = []
+    for deaths, stalls in dict.fromkeys(counts.values()):
+        names = [name for name, pair in counts.items() if pair == (deaths, stalls)]
+        whose = f"{', '.join(names)}: within" if len(names) < len(results) else "Within"
+        each = " each" if len(names) > 1 else ""
+        told.append(f"{whose} {runs}{each}, workers died {_times(deaths)} and stalled {_times(stalls)}.")
+    return told
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def bad_endings(figures: Figures) -> list[tuple[str, int]]:

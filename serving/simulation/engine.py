@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from mypy_extensions import mypyc_attr
 
+from serving.control.control import HEALTHY_US, backoff_us
 from serving.policy.latency import ENOUGH
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
 from serving.scheduler.requests import Request
@@ -41,6 +42,9 @@ class Simulation:
         heapify(self._happenings)
         self._running: dict[str, dict[int, tuple[RunBatch, int]]] = {}  # slice -> batch id -> it, its end
         self._computed_us: dict[str, int] = {}  # by slice: when the worker is done with the latest batch
+        self._stalled_us: dict[str, int] = {}  # by slice: until when its worker starts nothing
+        self._started_us: dict[str, int] = {}  # by slice: when its worker could load
+        self._failures: dict[str, int] = {}  # by slice: deaths without a healthy life between them
         self._now_us = self._repeats = self._replicas = 0
         for resident in site.residents:
             self._bring_up(resident, 0)
@@ -126,7 +130,7 @@ class Simulation:
         others = sum(1 for name, running in self._running.items() if running and name != batch.slice)
         taken = self.take(batch, now_us, others + len(here) - batch.staged)
         way_us = (taken.elapsed_us - taken.compute_us) // 2  # there, and as long back
-        start_us = now_us + way_us
+        start_us = max(now_us + way_us, self._stalled_us.get(batch.slice, 0))
         if batch.staged:  # the worker starts it when it has computed the one before it
             start_us = max(start_us, self._computed_us[batch.slice])
         computed_us = self._computed_us[batch.slice] = start_us + taken.compute_us
@@ -159,18 +163,31 @@ class Simulation:
         elif what.crash:
             self._crash(what.slice, "died", now_us)
         else:
+            self._stalled_us[what.slice] = max(self._stalled_us.get(what.slice, 0), now_us) + what.stall_us
             here = self._running.get(what.slice, {})
             for batch_id, (batch, end_us) in here.items():
                 here[batch_id] = (batch, end_us + what.stall_us)
             self._computed_us[what.slice] = self._computed_us.get(what.slice, 0) + what.stall_us
 
     def _crash(self, slice_name: str, reason: str, now_us: int) -> None:
-        """A worker is gone, and back with each of its variants when that has been loaded."""
+        """A worker is gone, with what it was loading. As in `serving.control` another is started after a
+        back-off, and is back with each of its variants when that has been loaded, one after the other."""
+        healthy = now_us - self._started_us.get(slice_name, 0) >= HEALTHY_US
+        failures = self._failures[slice_name] = 1 if healthy else self._failures.get(slice_name, 0) + 1
+        back_us = self._started_us[slice_name] = now_us + backoff_us(failures) + self.site.start_us
         self._running.pop(slice_name, None)
+        self._stalled_us.pop(slice_name, None)
+        self._happenings = [
+            each
+            for each in self._happenings
+            if not (isinstance(each[2], Resident) and each[2].slice == slice_name)
+        ]
+        heapify(self._happenings)
         for resident in self.site.residents:
             if resident.slice == slice_name:
                 self._replicas += 1
-                heappush(self._happenings, (now_us + resident.load_us, -self._replicas, resident))
+                back_us += resident.load_us
+                heappush(self._happenings, (back_us, -self._replicas, resident))
         self._carry_out(self.scheduler.slice_down(slice_name, reason, now_us), now_us)
 
     def _bring_up(self, resident: Resident, now_us: int) -> None:

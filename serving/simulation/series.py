@@ -101,7 +101,8 @@ class Span:
 class Figures:
     """One model, or all together, over `seconds` of all runs. `endings`: requests by how they ended; p50 and
     p99 in milliseconds, of answers, nan where there is none; `batch_rows`: mean rows of a batch; `busy`: the
-    share of the slices' time in which they compute for it; `by_run`: each run's attainment."""
+    share of the slices' time in which they compute for it; `device_s`: that time, of all slices together, in
+    seconds; `by_run`: each run's attainment."""
 
     offered: int
     endings: dict[str, int]
@@ -111,6 +112,7 @@ class Figures:
     batches: int
     batch_rows: float
     busy: float
+    device_s: float
     by_run: tuple[float, ...]
 
     @property
@@ -122,6 +124,12 @@ class Figures:
     def goodput(self) -> float:
         """Requests answered in time, a second."""
         return self.endings.get(IN_TIME, 0) / self.seconds
+
+    @property
+    def device_s_per_million(self) -> float:
+        """Seconds that slices compute for a million requests answered in time; nan where none was."""
+        good = self.endings.get(IN_TIME, 0)
+        return self.device_s / good * 1e6 if good else np.nan
 
     @property
     def offered_rate(self) -> float:
@@ -170,14 +178,20 @@ def figures(runs: Sequence[Columns], model: int | None, slices: int, span: Span)
         batches=len(rows),
         batch_rows=float(rows.mean()) if len(rows) else np.nan,
         busy=busy_us / (seconds * 1e6 * max(slices, 1)),
+        device_s=busy_us / 1e6,
         by_run=tuple(_share(run.ending[chosen] == 0) for run, chosen in counted),
     )
 
 
-def busy_slices(runs: Sequence[Columns], slices: int, span: Span) -> tuple[float, ...]:
-    """The share of its time that each slice computes, mean over the runs."""
-    busy_us = sum(np.bincount(run.batch_slice, _overlap_us(run, span), slices) for run in runs)
-    return tuple((np.asarray(busy_us) / (span.seconds * 1e6 * len(runs))).tolist())
+def busy_slices(
+    runs: Sequence[Columns], slices: int, span: Span, model: int | None = None
+) -> tuple[float, ...]:
+    """The share of its time that each slice computes (None: for all models), mean over the runs."""
+    busy_us = np.zeros(slices)
+    for run in runs:
+        ours = _ours(run.batch_model, model)
+        busy_us += np.bincount(run.batch_slice[ours], _overlap_us(run, span)[ours], slices)
+    return tuple((busy_us / (span.seconds * 1e6 * len(runs))).tolist())
 
 
 def series(run: Columns, model: int, seconds: float) -> Series:

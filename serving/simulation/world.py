@@ -26,20 +26,23 @@ from serving.specs import (
 )
 
 BATCH_MAX = 64
+SIZE_OF_ALPHA = 64
 UNBOUNDED = Limits(queue_requests=100_000, queue_rows=100_000)
 
 
 @dataclass(frozen=True)
 class VirtualModel:
-    """A batch of b rows takes `alpha_us` * b + `beta_us`; requests are due `slo_us` after their arrival."""
+    """A batch of b rows takes `alpha_us` * b + `beta_us`; requests are due `slo_us` after their arrival.
+
+    Where rows have sizes, `alpha_us` is that of a row of SIZE_OF_ALPHA, and of others in proportion."""
 
     slo_us: int = 25_000
     alpha_us: float = 1080
     beta_us: float = 5200
 
-    def latency_us(self, rows: int) -> int:
-        """How long a batch takes, exactly."""
-        return ceil(self.alpha_us * rows + self.beta_us)
+    def latency_us(self, rows: int, size: int = 0) -> int:
+        """How long a batch takes, exactly; `size`: the bucket of its rows, 0 where they have none."""
+        return ceil(self.alpha_us * rows * (size or SIZE_OF_ALPHA) / SIZE_OF_ALPHA + self.beta_us)
 
 
 def _rightly(_rows: int) -> float:
@@ -53,8 +56,9 @@ class World:
     `gap_cv`: coefficient of variation of the gaps between arrivals, 1 is Poisson. `learned`: the latency
     estimates have settled before the first arrival; otherwise they start with their margin. What arrives or
     runs before `settle_us` is not counted: rates are not known then. `physics` None: latencies are exact.
-    `row_mix`: the rows of requests, as pairs of rows and share. `profiled`: what the scheduler's profile says
-    over the truth, by rows. `streams`: batches at once.
+    `row_mix`: the rows of requests, as pairs of rows and share; `size_mix`: the size buckets of requests
+    likewise, 0 for no size (only rows of one size share a batch). `profiled`: what the scheduler's profile
+    says over the truth, by rows. `streams`: batches at once.
     """
 
     policy: BatchingSpec
@@ -72,12 +76,20 @@ class World:
     physics: Physics | None = None
     profiled: Callable[[int], float] = _rightly
     row_mix: tuple[tuple[int, float], ...] = ((1, 1.0),)
+    size_mix: tuple[tuple[int, float], ...] = ((0, 1.0),)
     streams: int = 1
 
     @property
     def each(self) -> tuple[VirtualModel, ...]:
         """The models, m0, m1, ..."""
         return self.unlike or (VirtualModel(self.slo_us, self.alpha_us, self.beta_us),) * self.models
+
+    @property
+    def row_us(self) -> float:
+        """What a row adds to its batch, in the mean over sizes: of the model to which it adds least."""
+        total = sum(share for _, share in self.size_mix)
+        mean = sum((size or SIZE_OF_ALPHA) * share for size, share in self.size_mix) / total
+        return min(model.alpha_us for model in self.each) * mean / SIZE_OF_ALPHA
 
     def site(self) -> Site:
         """The models and where they are resident."""
@@ -94,7 +106,7 @@ class World:
         """What batches take where nothing disturbs them."""
 
         def exactly(model: VirtualModel) -> Truth:
-            return lambda rows, _size: model.latency_us(rows)
+            return model.latency_us
 
         return {
             (f"s{place}", f"m{number}", "v"): exactly(model)
@@ -118,10 +130,16 @@ def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[A
     rng = np.random.default_rng(seed)
     instants = draw([Step(rate, duration_s)], world.gap_cv, rng)
     models = rng.integers(len(world.each), size=len(instants))
-    values, shares = zip(*world.row_mix, strict=True)
-    rows = rng.choice(values, len(instants), p=shares) if len(values) > 1 else np.full(len(instants), values)
-    for at_s, model, count in zip(instants.tolist(), models.tolist(), rows.tolist(), strict=True):
-        yield Arrival(int(at_s * 1e6) + 1, model, count)
+    rows, sizes = (_drawn(mix, len(instants), rng) for mix in (world.row_mix, world.size_mix))
+    for at_s, model, count, size in zip(instants.tolist(), models.tolist(), rows, sizes, strict=True):
+        yield Arrival(int(at_s * 1e6) + 1, model, count, size=size)
+
+
+def _drawn(mix: Sequence[tuple[int, float]], count: int, rng: np.random.Generator) -> list[int]:
+    values, shares = zip(*mix, strict=True)
+    drawn = rng.choice(values, count, p=shares) if len(values) > 1 else np.full(count, values)
+    listed: list[int] = drawn.tolist()
+    return listed
 
 
 def good_share(world: World, rate: float, duration_s: float, seeds: int) -> float:
@@ -141,8 +159,9 @@ def _served(name: str, model: VirtualModel, world: World) -> ServedModel:
 
 def _latency(model: VirtualModel, world: World) -> Latency:
     points = tuple(
-        Point(0, rows, latency_us, latency_us, 100)
+        Point(size, rows, latency_us, latency_us, 100)
+        for size in sorted(size for size, _ in world.size_mix)
         for rows in range(1, world.batch_max + 1)
-        for latency_us in [model.latency_us(rows) * world.profiled(rows)]
+        for latency_us in [model.latency_us(rows, size) * world.profiled(rows)]
     )
     return Latency(Profile("m", "v", "virtual", points, streams=world.streams))

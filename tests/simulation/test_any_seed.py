@@ -71,6 +71,7 @@ def drawn(seed: int) -> Drawn:
             interference=draw.choice([0, 0.5]), overhead_us=draw.choice([0, 700]),
         ),
         row_mix=draw.choice([((1, 1.0),), ((1, 0.7), (3, 0.2), (40, 0.1))]),
+        size_mix=draw.choice([((0, 1.0),), ((0, 1.0),), ((16, 0.6), (64, 0.3), (256, 0.1))]),
     )  # fmt: skip
     row_us = sum(model.alpha_us for model in models) / len(models)
     rate = 10 ** draw.uniform(-1.5, 0.6) * 1e6 * world.slices / row_us
