@@ -24,6 +24,13 @@ function done(summary, latency)
     e.connect + e.read + e.write + e.status + e.timeout, latency:percentile(50), latency:percentile(99)))
 end
 """
+_VARIED = """
+local before, after, count = wrk.body:sub(1, {before}), wrk.body:sub({after}), {start}
+function request()
+  count = count + 1
+  return wrk.format(nil, nil, nil, before .. string.format("%08d", count) .. after)
+end
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,14 @@ class Seen:
     @property
     def answer_bytes(self) -> float:
         return self.bytes / max(self.requests, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """No two requests alike: eight bytes of the body from `place` on count up from `start`."""
+
+    place: int
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +82,17 @@ class Wrk:
         os.sched_setaffinity(0, self.cores)
 
 
-def write_script(folder: Path, path: str, headers: Mapping[str, str], body: bytes) -> Path:
-    """The Lua script that makes wrk send this request."""
+def write_script(
+    folder: Path, path: str, headers: Mapping[str, str], body: bytes, varied: Varied | None = None
+) -> Path:
+    """The Lua script that makes wrk send this request, or requests like it."""
     (folder / "body.bin").write_bytes(body)
     lines = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())
+    text = _SCRIPT.format(body=folder / "body.bin", path=path, headers=lines)
+    if varied is not None:
+        text += _VARIED.format(before=varied.place, after=varied.place + 9, start=varied.start)
     script = folder / "request.lua"
-    script.write_text(_SCRIPT.format(body=folder / "body.bin", path=path, headers=lines))
+    script.write_text(text)
     return script
 
 

@@ -163,6 +163,9 @@ def cache_lines(settings: Settings) -> list[str]:
         return []
     size_mb, ttl_s = settings.cache.memory_bytes / (1 << 20), settings.cache.ttl_us / 1e6
     shared = ", shared by all tenants" if settings.cache.shared else ""
+    redis = settings.cache.redis
+    if redis is not None:
+        shared += f"; with other gateways through {redis.place} as {redis.namespace}"
     return [f"cache: answers of {', '.join(names)}, at most {size_mb:g} MB, for {ttl_s:g} s{shared}"]
 
 

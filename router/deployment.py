@@ -14,7 +14,7 @@ from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.settings import Settings
 from router.status import Replica, SliceStatus, Status, describe
-from router.telemetry import Counters, LoopLag, MetricsServer, Present, Telemetry
+from router.telemetry import Counters, LoopLag, MetricsServer, Present, RedisPresent, Telemetry
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.ports import Serving
@@ -24,6 +24,8 @@ from serving.runtime.caching import CachedServing
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
+from serving.runtime.redis_tier import RedisTier
+from serving.specs import CacheSpec
 
 
 class Deployment:
@@ -37,10 +39,14 @@ class Deployment:
         self._recorder = Recorder(settings.recording, time.time_ns() // 1000) if settings.recording else None
         record = self._recorder.record if self._recorder else None
         self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
+        self._started_us = self.gateway.now_us()
+        self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
         self._cache: CachedServing | None = None
+        self._redis: RedisTier | None = None
         if settings.cache is not None:
             bound = limits.queue_requests
             self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
+            self._redis = _share(self._cache, settings.cache, self._telemetry.epoch_us)
         self.serving: Serving = self._cache or self.gateway
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
@@ -49,8 +55,7 @@ class Deployment:
         self.fleet.on_lost = self._telemetry.worker_restarted
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
-        self._started_us = self.gateway.now_us()
-        self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
+        self._sharing: asyncio.Task[None] | None = None
         release = version("penstock")
         statistics = self._telemetry.statistics
         app = create_app(self.serving, statistics, name=server.name, version=release, limits=limits)
@@ -68,6 +73,8 @@ class Deployment:
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
         self._lag.start()
+        if self._redis is not None:
+            self._sharing = asyncio.create_task(self._redis.run())
 
     async def drain(self, timeout_s: float) -> int:
         """Close the listeners, answer what was accepted; returns how many requests were left over."""
@@ -79,6 +86,9 @@ class Deployment:
     async def close(self) -> None:
         """Close what is still open."""
         self._lag.stop()
+        if self._sharing is not None:
+            self._sharing.cancel()
+            await asyncio.wait([self._sharing])
         await asyncio.gather(self._rest.drain(0), self._rpc.stop(0), self._metrics.stop())
         if self._recorder is not None:
             await self._recorder.close()
@@ -134,6 +144,7 @@ class Deployment:
     def _present(self) -> Present:
         gateway = self.gateway
         store = self._cache.store if self._cache else None
+        worth = self._cache.worth if self._cache else {}
         return Present(
             now_us=gateway.now_us(),
             open_requests=self.serving.open_requests,
@@ -143,4 +154,20 @@ class Deployment:
             replicas=Counter((replica["model"], replica["state"]) for replica in self._replicas()),
             recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
+            worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
+            redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
+
+
+def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | None:
+    """The tier through which the cache shares answers with other gateways; None where there is none."""
+    if spec.redis is None:
+        return None
+    tier = RedisTier(spec.redis, spec.ttl_us, cache.models, epoch_us)
+    cache.share(tier)
+    return tier
+
+
+def _describe_redis(tier: RedisTier) -> RedisPresent:
+    counts = tier.counts
+    return RedisPresent(tier.usable, counts.trips, counts.written, counts.dropped, counts.invalidations)

@@ -15,6 +15,7 @@ import sys
 
 import uvloop
 
+from router.builds import identified
 from router.deployment import Deployment
 from router.example import example_curl
 from router.settings import Settings
@@ -26,6 +27,7 @@ INTERPRETED = "warning: decisions are interpreted, at twice the cost: `make setu
 def serve_settings(settings: Settings) -> int:
     """Serve until a signal; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    settings = identified(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings))
 

@@ -6,6 +6,7 @@ Files become these values once, at start (`router/settings/`); nothing below rea
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -26,13 +27,18 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """One way to compute a model. `artifact` is what its code loads; accuracy is measured or None."""
+    """One way to compute a model. `artifact` is what its code loads; accuracy is measured or None.
+
+    `deterministic`: the same question has the same answer, but for rounding in the datatype that it computes
+    in. `build`: a digest of what decides its answers, "" where none are kept.
+    """
 
     name: str
     artifact: Path | None
     options: tuple[tuple[str, ParameterValue], ...] = ()
     accuracy: float | None = None
     deterministic: bool = True
+    build: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +171,33 @@ class RecordingSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RedisSpec:
+    """The Redis server through which gateways share answers. `url` (redis://, rediss:// or unix://) may hold
+    a password, as `password` does: neither is ever shown. Gateways of one `namespace` share; a call is held
+    up by at most `budget_us` for a look."""
+
+    url: str = field(repr=False)
+    password: str = field(default="", repr=False)
+    namespace: str = "penstock"
+    budget_us: int = 2_000
+
+    @property
+    def place(self) -> str:
+        """The URL as it may be shown."""
+        url = urlsplit(self.url)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSpec:
     """How answers are kept: at most `memory_bytes` of them, each for `ttl_us`. `shared`: a tenant may be
-    answered with what was computed for another; it can then tell, by the time it takes, what others asked."""
+    answered with what was computed for another; it can then tell, by the time it takes, what others asked.
+    `redis`: where they are kept for other gateways too."""
 
     memory_bytes: int = 64 << 20
     ttl_us: int = 300_000_000
     shared: bool = False
+    redis: RedisSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from router.settings.findings import Findings
 from router.settings.problems import Loc, one_of, shown
+from router.settings.redis import read_redis
 from router.settings.schema import CacheSection, ServedSection
 from serving.specs import CacheSpec, ModelSpec
 
@@ -21,6 +22,7 @@ def read_cache(findings: Findings) -> CacheSpec | None:
         spec.memory_bytes if section.memory_mb is None else round(section.memory_mb * (1 << 20)),
         spec.ttl_us if section.ttl_s is None else round(section.ttl_s * 1_000_000),
         section.shared,
+        read_redis(findings),
     )
 
 

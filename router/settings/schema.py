@@ -104,6 +104,12 @@ def _check_cache(value: object) -> object:
     raise _fault(fault("not a mapping", value, "keys and values (key: value), or false to keep no answers"))
 
 
+def _check_redis(value: object) -> object:
+    if isinstance(value, str | dict):
+        return value
+    raise _fault(fault("not a server", value, "a URL such as redis://localhost, or a mapping with a url"))
+
+
 def _check_scalar(value: object) -> object:
     if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) < 1 << 63):
         return value
@@ -178,12 +184,23 @@ class RecordingSection(Section):
     files: Annotated[int, Field(ge=1, le=10_000)] | None = None
 
 
+class RedisSection(Section):
+    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env` names an environment
+    variable."""
+
+    url: Annotated[str, Field(min_length=1)]  # nothing else: a fault would show it, password and all
+    namespace: Name | None = None
+    password_env: Text | None = None
+    budget_ms: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] | None = None
+
+
 class CacheSection(Section):
     """`cache:`; the defaults are those of CacheSpec."""
 
     memory_mb: Megabytes | None = None
     ttl_s: Annotated[float, Field(ge=0.001, le=_DAY_S, allow_inf_nan=False)] | None = None
     shared: bool = False
+    redis: Annotated[str | dict[str, object] | None, PlainValidator(_check_redis)] = None
 
 
 class SliceSection(Section):

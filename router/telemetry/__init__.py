@@ -1,9 +1,9 @@
 """Every metric of the gateway and its labels, in one place; docs/metrics.md says what each of them means."""
 
 from router.telemetry.counts import UNKNOWN, Counters
-from router.telemetry.exposition import Present
+from router.telemetry.exposition import Present, RedisPresent
 from router.telemetry.lag import LoopLag
 from router.telemetry.observer import Telemetry
 from router.telemetry.server import MetricsServer
 
-__all__ = ["UNKNOWN", "Counters", "LoopLag", "MetricsServer", "Present", "Telemetry"]
+__all__ = ["UNKNOWN", "Counters", "LoopLag", "MetricsServer", "Present", "RedisPresent", "Telemetry"]

@@ -109,8 +109,8 @@ class ModelCounts:
     """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one."""
 
     __slots__ = (
-        "_shared", "asked", "compute_us", "durations", "filling", "flows", "labels", "last_us", "others",
-        "others_us", "parse", "queue", "sizes", "slo_us", "variants",
+        "_shared", "asked", "compute_us", "durations", "filling", "flows", "labels", "last_us", "looked",
+        "looks", "others", "others_us", "parse", "queue", "sizes", "slo_us", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
@@ -121,6 +121,8 @@ class ModelCounts:
         self.others_us = 0  # arrival to end of those that had become calls
         self.variants: dict[str, VariantCounts] = {}
         self.asked: dict[str, list[int]] = {}  # what the cache did: how often, its look-ups in us
+        self.looked: dict[str, int] = {}  # what other gateways' answers were asked, by result
+        self.looks = Histogram(PARSE)
         self.sizes: dict[int, list[int]] = {}  # rows of a batch: how many batches, their compute in us
         self.last_us = 0  # when a batch last came back
         self.parse = Histogram(PARSE)

@@ -17,10 +17,23 @@ _WINDOW_NAMES: Final = tuple(WINDOWS_S)
 
 
 @dataclass(frozen=True, slots=True)
+class RedisPresent:
+    """The cache's tier in Redis: whether it is asked, how often it was given up, answers that were written
+    and that could not be, invalidations of other gateways."""
+
+    up: bool = True
+    trips: int = 0
+    written: int = 0
+    dropped: int = 0
+    invalidations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
     """What is read at a scrape rather than counted. `queued`: (rows, requests) that wait for a batch, by
     model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be;
-    `cached`: bytes, entries and evictions of the cache."""
+    `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
+    gains in microseconds, and how many passed it by; `redis`: its tier there, None without one."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -28,6 +41,8 @@ class Present:
     replicas: Mapping[tuple[str, str], int] = field(default_factory=dict)
     recorded: tuple[int, int] = (0, 0)
     cached: tuple[int, int, int] = (0, 0, 0)
+    worth: Mapping[str, tuple[bool, float, int]] = field(default_factory=dict)
+    redis: RedisPresent | None = None
 
 
 # name, help, attribute of a FlowCounts
@@ -139,6 +154,7 @@ def _cache(models: Iterable[ModelCounts], present: Present) -> Iterator[str]:
     for model in models:
         for result, (count, _) in model.asked.items():
             yield f'{name}{{{model.labels},result="{result}"}} {count}\n'
+    yield from _worth(present.worth)
     held, entries, evictions = present.cached
     for name, kind, text, value in (
         ("penstock_cache_bytes", "gauge", "What kept answers take.", held),
@@ -146,6 +162,50 @@ def _cache(models: Iterable[ModelCounts], present: Present) -> Iterator[str]:
         ("penstock_cache_evictions_total", "counter", "Kept answers that made room for others.", evictions),
     ):
         yield f"{head(name, kind, text)}{name} {value}\n"
+    if present.redis is not None:
+        yield from _redis(models, present.redis)
+
+
+def _redis(models: Iterable[ModelCounts], present: RedisPresent) -> Iterator[str]:
+    looked = [model for model in models if model.looked]
+    name = "penstock_cache_redis_looks_total"
+    yield head(name, "counter", "Looks for an answer in Redis, by what came of it.")
+    for model in looked:
+        for result, count in model.looked.items():
+            yield f'{name}{{{model.labels},result="{result}"}} {count}\n'
+    name = "penstock_cache_redis_look_seconds"
+    yield head(name, "histogram", "A look in Redis, until it was answered or its budget spent.")
+    for model in looked:
+        yield model.looks.block(name, model.labels)
+    for name, kind, text, value in (
+        ("penstock_cache_redis_up", "gauge", "Whether Redis is asked; 0 while it is left alone.", present.up),
+        ("penstock_cache_redis_trips_total", "counter", "Times Redis was given up for.", present.trips),
+        ("penstock_cache_redis_writes_total", "counter", "Answers written to Redis.", present.written),
+        ("penstock_cache_redis_dropped_total", "counter", "Answers not written to Redis.", present.dropped),
+        (
+            "penstock_cache_redis_invalidations_total",
+            "counter",
+            "Invalidations by other gateways.",
+            present.invalidations,
+        ),
+    ):
+        yield f"{head(name, kind, text)}{name} {int(value)}\n"
+
+
+def _worth(worth: Mapping[str, tuple[bool, float, int]]) -> Iterator[str]:
+    models = [(f'{{model="{escape(name)}"}}', each) for name, each in worth.items()]
+    name = "penstock_cache_enabled"
+    yield head(name, "gauge", "1 where all questions ask the cache, 0 where only a sample does.")
+    for labels, (enabled, _, _) in models:
+        yield f"{name}{labels} {enabled:d}\n"
+    name = "penstock_cache_worth_seconds"
+    yield head(name, "gauge", "What asking the cache saves in computing time, less what it takes, by ask.")
+    for labels, (_, gain_us, _) in models:
+        yield f"{name}{labels} {gain_us / 1e6:.6g}\n"
+    name = "penstock_cache_bypassed_requests_total"
+    yield head(name, "counter", "Requests that passed the cache by, as asking it does not pay.")
+    for labels, (_, _, bypassed) in models:
+        yield f"{name}{labels} {bypassed}\n"
 
 
 def _states(ledger: Ledger, present: Present) -> Iterator[str]:

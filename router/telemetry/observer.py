@@ -26,7 +26,8 @@ BLOCK_CHARACTERS: Final = 100
 
 
 class Telemetry:
-    """A `serving.runtime.caching.Observer`. `steps` is the exposition text, `snapshot` the same as values."""
+    """A `serving.runtime.observer.CacheObserver`. `steps` is the exposition text, `snapshot` the same as
+    values."""
 
     def __init__(
         self, models: Iterable[ServedModel], tenants: Collection[str] = (), slices: Iterable[str] = ()
@@ -102,6 +103,13 @@ class Telemetry:
         counts[0] += 1
         counts[1] += took_us
 
+    def cache_looked(self, model: str, result: str, took_us: int) -> None:
+        """The answers of other gateways were looked at, with this result."""
+        counts = self._models[model]
+        counts.looked[result] = counts.looked.get(result, 0) + 1
+        if result != "skipped":
+            counts.looks.observe(took_us)
+
     def worker_suspected(self, slice: str) -> None:  # noqa: A002 - the domain's word
         """A batch of that slice is out for longer than it should be."""
         suspicions = self._ledger.suspicions
@@ -133,7 +141,8 @@ class Telemetry:
             if size >= STEP_CHARACTERS:
                 yield "".join(gathered).encode()
                 size, gathered = 0, []
-        yield "".join(gathered).encode()
+        if gathered:
+            yield "".join(gathered).encode()
 
     def _blocks(self) -> Iterator[str]:
         present = self.read_present()

@@ -1,8 +1,8 @@
 """Single flight: who waits for which answer under way, and on whose account it is computed.
 
-Every flight has a leader, whose request the scheduler knows; joiners only wait. When the leader's request
-ends without an answer or its client goes, another waiter leads or the flight is over: Clipper left such an
-entry pending for good.
+Every flight has a leader, whose request the scheduler knows; joiners only wait. When the leader's client
+goes, its request goes on for the others and another leads; when the request ends without an answer, another
+tries again or the flight is over: Clipper left such an entry pending for good.
 """
 
 from dataclasses import dataclass
@@ -95,38 +95,46 @@ class Flights:
         those who cannot be answered in time any more. KeyError where nothing is under way.
         """
         flight = self._flights[key]
-        fallen = flight.leader
-        promoted, ended = self._succeed(key, flight, now_us, least_us)
-        return promoted, [fallen, *ended]
-
-    def leave(self, waiter: int, now_us: int, least_us: int) -> tuple[int | None, list[int]]:
-        """A waiter's client is gone. A joiner just leaves: (None, []), and so for one that waits no more.
-
-        After a leader it is as `fell` says, except that the leader itself is not among those to be told.
-        """
-        key = self._keys.get(waiter)
-        if key is None:
-            return None, []
-        flight = self._flights[key]
-        if waiter == flight.leader:
-            return self._succeed(key, flight, now_us, least_us)
-        self._remove(flight, waiter)
-        return None, []
-
-    def _succeed(
-        self, key: bytes, flight: _Flight, now_us: int, least_us: int
-    ) -> tuple[int | None, list[int]]:
-        waiters = flight.waiters
-        self._remove(flight, flight.leader)
+        fallen, waiters = flight.leader, flight.waiters
+        self._remove(flight, fallen)
         ended = [waiter for waiter, deadline_us in waiters.items() if deadline_us < now_us + least_us]
         for waiter in ended:
             self._remove(flight, waiter)
         if not waiters:
             del self._flights[key]
-            return None, ended
+            return None, [fallen, *ended]
         flight.leader = max(waiters, key=waiters.__getitem__)
         flight.deadline_us = min(waiters.values())
-        return flight.leader, ended
+        return flight.leader, [fallen, *ended]
+
+    def leave(self, waiter: int) -> None:
+        """A joiner's client is gone; nothing where it waits no more. ValueError for a leader."""
+        key = self._keys.get(waiter)
+        if key is None:
+            return
+        flight = self._flights[key]
+        if waiter == flight.leader:
+            raise ValueError(f"waiter {waiter} leads: others may wait for its request")
+        self._remove(flight, waiter)
+
+    def resign(self, key: bytes, now_us: int, least_us: int) -> int | None:
+        """The leader's client is gone, its request goes on: whose it is now, the waiter with the latest
+        deadline, the first that asked among equals. None where nobody else waits: the leader stays it.
+
+        The request is due by the tightest deadline that what is left of it, `least_us`, can meet; an answer
+        that comes too late for the others is theirs still. KeyError where nothing is under way.
+        """
+        flight = self._flights[key]
+        if len(flight.waiters) == 1:
+            return None
+        self._remove(flight, flight.leader)
+        waiters = flight.waiters
+        flight.leader = max(waiters, key=waiters.__getitem__)
+        latest_us = waiters[flight.leader]
+        flight.deadline_us = min(
+            (due_us for due_us in waiters.values() if due_us >= now_us + least_us), default=latest_us
+        )
+        return flight.leader
 
     def _remove(self, flight: _Flight, waiter: int) -> None:
         del flight.waiters[waiter]

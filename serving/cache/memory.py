@@ -4,6 +4,7 @@ A new answer first stays in a window (first in, first out), so that what is aske
 From there TinyLFU is the door to the rest: where an answer is asked for less often than what would have to
 make room for it, it goes, so that questions nobody repeats flush nothing. CLOCK (second chance) says what
 would have to: the queue's front is the hand; what was asked for since its last turn goes to the back again.
+What was invalidated is never given again from that moment on, and goes first, bit by bit with each put.
 """
 
 from collections import OrderedDict
@@ -25,13 +26,25 @@ with 30 (LRU 0.718)."""
 SAMPLE_ENTRIES_MIN = 128  # a halving costs as much as a thousand asks
 COUNTER_BYTES = 128  # of the store for each counter of the sketch: four and more for an entry
 HAND_STEPS_MAX = 512  # of one turn of the hand: half a millisecond
+SWEEP_STEPS = 32  # of each put while invalidated entries are cleared away: 5 us
+
+
+class _Edition:
+    """The entries of a model between two invalidations."""
+
+    __slots__ = ("count", "withdrawn")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.withdrawn = False
 
 
 class _Slot:
-    __slots__ = ("asked", "entry")
+    __slots__ = ("asked", "edition", "entry")
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, edition: _Edition) -> None:
         self.entry = entry
+        self.edition = edition
         self.asked = False
 
 
@@ -45,27 +58,24 @@ class _Queue:
         self.held_bytes = 0
         self.slots: OrderedDict[bytes, _Slot] = OrderedDict()
 
-    def append(self, key: bytes, entry: Entry) -> None:
-        self.slots[key] = _Slot(entry)
-        self.held_bytes += entry.bytes
+    def append(self, key: bytes, slot: _Slot) -> None:
+        self.slots[key] = slot
+        self.held_bytes += slot.entry.bytes
+        slot.edition.count += 1
 
-    def remove(self, key: bytes) -> Entry:
-        entry = self.slots.pop(key).entry
-        self.held_bytes -= entry.bytes
-        return entry
-
-    def forget(self, model: str) -> None:
-        """Drop a model's entries, or all, by building the rest anew: quicker than taking them out."""
-        items = self.slots.items() if model else ()
-        self.slots = OrderedDict((key, slot) for key, slot in items if slot.entry.model != model)
-        self.held_bytes = sum(slot.entry.bytes for slot in self.slots.values())
+    def remove(self, key: bytes) -> _Slot:
+        slot = self.slots.pop(key)
+        self.held_bytes -= slot.entry.bytes
+        slot.edition.count -= 1
+        return slot
 
     def replace(self, key: bytes, entry: Entry) -> bool:
-        """Put an entry in an older one's place; False where there is none, or a smaller one, which goes."""
+        """Put an entry in an older one's place; False where there is none, or a smaller or withdrawn one,
+        which goes."""
         slot = self.slots.get(key)
         if slot is None:
             return False
-        if entry.bytes > slot.entry.bytes:
+        if slot.edition.withdrawn or entry.bytes > slot.entry.bytes:
             self.remove(key)
             return False
         self.held_bytes += entry.bytes - slot.entry.bytes
@@ -81,39 +91,41 @@ class MemoryStore:
     asked for in an earlier one must neither be stored nor be joined any more.
     """
 
-    __slots__ = ("_main", "_sketch", "_ttl_us", "_window", "epoch", "evictions")
+    __slots__ = ("_editions", "_main", "_sketch", "_sweep", "_ttl_us", "_window", "epoch", "evictions")
 
     def __init__(self, bytes_max: int, ttl_us: int) -> None:
         self._window = _Queue(int(bytes_max * WINDOW))
         self._main = _Queue(bytes_max - self._window.bytes_max)
         self._ttl_us = ttl_us
         self._sketch = Sketch(bytes_max // COUNTER_BYTES)
+        self._editions: dict[str, _Edition] = {}  # by model
+        self._sweep = 0  # slots that may be withdrawn and are still to be looked at
         self.epoch = 0
         self.evictions = 0
 
     def __len__(self) -> int:
-        """Entries, expired ones included until they are met."""
-        return len(self._main.slots) + len(self._window.slots)
+        """Entries, expired ones included until they are met; without those that were invalidated."""
+        return sum([edition.count for edition in self._editions.values()])
 
     @property
     def held_bytes(self) -> int:
-        """What the entries take."""
+        """What the entries take, with those that were invalidated and are not cleared away yet."""
         return self._main.held_bytes + self._window.held_bytes
 
     def get(self, key: bytes, now_us: int) -> Entry | None:
         """The answer, where one younger than `ttl_us` is kept. Each get counts as an ask."""
         sketch = self._sketch
         sketch.add(key)
-        if sketch.added >= SAMPLE * max(len(self), SAMPLE_ENTRIES_MIN):
-            sketch.halve()
         queue = self._main
+        if sketch.added >= SAMPLE * max(len(queue.slots) + len(self._window.slots), SAMPLE_ENTRIES_MIN):
+            sketch.halve()
         slot = queue.slots.get(key)
         if slot is None:
             queue = self._window
             slot = queue.slots.get(key)
             if slot is None:
                 return None
-        if self._expired(slot.entry, now_us):
+        if self._gone(slot, now_us):
             queue.remove(key)
             return None
         slot.asked = True
@@ -121,34 +133,58 @@ class MemoryStore:
 
     def put(self, key: bytes, entry: Entry, now_us: int) -> None:
         """Keep an answer, instead of an older one to the same question; it may go at once."""
+        if self._sweep:
+            self._clear(SWEEP_STEPS)
         window = self._window
         if self._main.replace(key, entry) or window.replace(key, entry):
             return
+        edition = self._editions.get(entry.model)
+        if edition is None:
+            edition = self._editions[entry.model] = _Edition()
+        slot = _Slot(entry, edition)
         if entry.bytes > window.bytes_max:  # it would empty the window
-            self._pass_door(key, entry, now_us)
+            self._pass_door(key, slot, now_us)
             return
-        window.append(key, entry)
+        window.append(key, slot)
         while window.held_bytes > window.bytes_max:
             oldest = next(iter(window.slots))
             self._pass_door(oldest, window.remove(oldest), now_us)
 
     def invalidate(self, model: str = "") -> int:
-        """Drop the model's entries, or all; how many. It takes up to 0.5 ms per 1000 entries."""
+        """Withdraw the model's entries, or all; how many. It takes no longer for many: none of them is given
+        any more, and their memory is free after so many puts as clear them away."""
         self.epoch += 1
-        count = len(self)
-        for queue in (self._main, self._window):
-            queue.forget(model)
-        return count - len(self)
+        names = [name for name in self._editions if model in ("", name)]
+        withdrawn = [self._editions.pop(name) for name in names]
+        for edition in withdrawn:
+            edition.withdrawn = True
+        self._sweep = len(self._main.slots)
+        return sum(edition.count for edition in withdrawn)
 
-    def _pass_door(self, key: bytes, entry: Entry, now_us: int) -> None:
+    def _clear(self, steps: int) -> None:
+        """Take withdrawn entries out of the next slots; the hand passes over the others."""
+        slots = self._main.slots
+        steps = min(steps, self._sweep, len(slots))
+        for _ in range(steps):
+            key, slot = next(iter(slots.items()))
+            if slot.edition.withdrawn:
+                self._main.remove(key)
+            else:
+                slots.move_to_end(key)
+        self._sweep = self._sweep - steps if slots else 0
+
+    def _pass_door(self, key: bytes, slot: _Slot, now_us: int) -> None:
         """Keep an entry beside the window, where there is room or it is worth what goes for it."""
-        if self._expired(entry, now_us):
+        if self._gone(slot, now_us):
             return
         main = self._main
-        lacking = main.held_bytes + entry.bytes - main.bytes_max
-        fits = entry.bytes <= main.bytes_max
+        needed = slot.entry.bytes
+        if self._sweep and main.held_bytes + needed > main.bytes_max:
+            self._clear(HAND_STEPS_MAX)
+        lacking = main.held_bytes + needed - main.bytes_max
+        fits = needed <= main.bytes_max
         if fits and (lacking <= 0 or self._make_room(lacking, self._sketch.estimate(key), now_us)):
-            main.append(key, entry)
+            main.append(key, slot)
         else:
             self.evictions += 1
 
@@ -164,8 +200,8 @@ class MemoryStore:
         for _ in range(min(len(slots), HAND_STEPS_MAX)):
             key, slot = next(iter(slots.items()))
             asks = self._sketch.estimate(key)
-            if self._expired(slot.entry, now_us):
-                lacking -= self._main.remove(key).bytes
+            if self._gone(slot, now_us):
+                lacking -= self._main.remove(key).entry.bytes
             elif slot.asked:
                 slot.asked = False
                 slots.move_to_end(key)
@@ -177,7 +213,7 @@ class MemoryStore:
                 victims.append(key)
                 lacking -= slot.entry.bytes
             else:
-                lacking -= self._main.remove(key).bytes
+                lacking -= self._main.remove(key).entry.bytes
                 self.evictions += 1
             if lacking <= 0:
                 break
@@ -188,5 +224,6 @@ class MemoryStore:
         self.evictions += len(victims)
         return True
 
-    def _expired(self, entry: Entry, now_us: int) -> bool:
-        return now_us - entry.stored_us >= self._ttl_us
+    def _gone(self, slot: _Slot, now_us: int) -> bool:
+        """Whether an entry that is still held is withdrawn or too old."""
+        return slot.edition.withdrawn or now_us - slot.entry.stored_us >= self._ttl_us

@@ -5,69 +5,37 @@ joins another enqueues nothing. Kept answers and joined calls never reach the sc
 What a call may be answered with is decided in `serving.cache`; here calls wait, and are told.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
-from heapq import heapify, heappop, heappush
 from math import ceil
-from typing import Protocol
 
 from serving.cache.entries import Entry, entry_of
 from serving.cache.flights import Flights, Join
-from serving.cache.keys import question_key
+from serving.cache.keys import DIGEST_BYTES_MAX, question_key
 from serving.cache.memory import MemoryStore
+from serving.cache.worth import Worth
 from serving.ports import Call, Reply
 from serving.runtime import gateway
-from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
+from serving.runtime.observer import CacheObserver
+from serving.runtime.searching import LOOK_US, Question, Searches, Tier
+from serving.runtime.waiters import Deliver, Expiries, Waiter, describe, hand_over, reply_of
 from serving.scheduler.requests import Request
 from serving.specs import DEFAULT_TENANT, CacheSpec, Limits, ServedModel
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,
+    DEADLINE_RUNNING,
     DEADLINE_UNMET,
     NEVER_US,
     Kind,
     Outcome,
 )
 
-logger = logging.getLogger(__name__)
-
 FAILURES_MAX = 1
 """Failures of a question after which another of its waiters is tried: one that kills workers, or that the
 model raises on, ends for all who wait with the second."""
-
-Deliver = Callable[[Reply], None]
-
-
-class Observer(gateway.Observer, Protocol):
-    """Who counts what happens; of the calls that the gateway never sees too."""
-
-    def cache_asked(self, model: str, result: str, took_us: int) -> None:
-        """The cache was asked ("hit", "join" or "miss"), which took so long, digest and all."""
-        ...
-
-
-class _Waiter:
-    """A call that waits, as leader (with the `request_id` of its request) or joiner (0).
-
-    `request` is how it is counted where it never becomes one of the gateway's; `failures` those of its
-    question before it led.
-    """
-
-    __slots__ = ("call", "deliver", "epoch", "failures", "flight", "id", "key", "request", "request_id")
-
-    def __init__(self, waiter_id: int, call: Call, request: Request, deliver: Deliver) -> None:
-        self.id = waiter_id
-        self.call = call
-        self.request = request
-        self.deliver = deliver
-        self.request_id = 0
-        self.failures = 0
-        self.key = b""
-        self.epoch = 0  # of the store
-        self.flight = b""  # the key and the epoch: after an invalidation nobody joins what began before
 
 
 class CachedServing:
@@ -82,23 +50,34 @@ class CachedServing:
         self,
         behind: gateway.Gateway,
         spec: CacheSpec,
-        observer: Observer,
+        observer: CacheObserver,
         record: Callable[[Call, int], None] | None = None,
         waiters_max: int = Limits().queue_requests,
     ) -> None:
         self.models, self.tenants = behind.models, behind.tenants
         self.store = MemoryStore(spec.memory_bytes, spec.ttl_us)
+        self.worth = {name: Worth() for name, model in self.models.items() if _deterministic(model)}
         self._shared = spec.shared
         self._gateway = behind
         self._observer = observer
         self._record = record
         self._waiters_max = waiters_max
         self._flights = Flights()
-        self._waiters: dict[int, _Waiter] = {}
+        self._waiters: dict[int, Waiter] = {}
         self._count = 0
-        self._expiries: list[tuple[int, int]] = []  # heap of (instant, id) of joiners; the ended leave lazily
-        self._alarm = Alarm(self._expire)
+        self._expiries = Expiries(self._expire)
+        self.searches = Searches(self._searched, observer.cache_looked)
         self._kept = {name: _deterministic(model) for name, model in self.models.items()}
+
+    def share(self, tier: Tier) -> None:
+        """Let other gateways have the answers of this one, and this one theirs."""
+        self.searches.tier = tier
+        tier.on_invalidated = self.store.invalidate
+        tier.on_healed = self._expect_anew
+
+    def _expect_anew(self) -> None:
+        """What asking the cache gained while the others' answers were out of reach says nothing any more."""
+        self.worth.update({name: Worth() for name in self.worth})
 
     # what edges see
 
@@ -112,7 +91,8 @@ class CachedServing:
     @property
     def open_requests(self) -> int:
         """Accepted calls without a reply: the gateway's and those that joined one."""
-        return self._gateway.open_requests + len(self._waiters) - len(self._flights)
+        computed = len(self._flights) - len(self.searches)
+        return self._gateway.open_requests + len(self._waiters) - computed
 
     def model_ready(self, name: str) -> bool:
         """As the gateway."""
@@ -128,6 +108,10 @@ class CachedServing:
         variant = call.variant or model.answering_variant
         if not call.store or variant not in self._kept[model.name] or call.rows > model.spec.batch_max:
             return self._gateway.submit(call, deliver)
+        if not self.worth[model.name].asks(call.inputs):
+            return self._gateway.submit(call, deliver)
+        if sum([len(tensor.data) for tensor in call.inputs]) > DIGEST_BYTES_MAX:
+            return self._gateway.submit(call, deliver)
         now = now_us()
         key = question_key(call, self._shared)
         entry = None if call.max_age_us == 0 else self.store.get(key, now)
@@ -137,88 +121,179 @@ class CachedServing:
         if len(self._waiters) >= self._waiters_max:
             return self._gateway.submit(call, deliver)
         self._count -= 1
-        waiter = self._waiters[self._count] = _Waiter(self._count, call, _describe(call, now), deliver)
+        waiter = self._waiters[self._count] = Waiter(self._count, call, describe(call, now), deliver)
         waiter.key, waiter.epoch = key, self.store.epoch
         waiter.flight = key + waiter.epoch.to_bytes(8, "little")
         least_us = 0 if call.timeout_us is None else self._least_us(call)
         asked = self._flights.ask(waiter.flight, waiter.id, waiter.request.deadline_us, now, least_us)
         if isinstance(asked, Join):
             self._join(waiter, asked, now)
-        else:
-            self._observer.cache_asked(model.name, "miss", now_us() - now)
+        elif not self._search(waiter, now):
+            self._asked(model.name, "miss", now_us() - now)
             self._lead(waiter)
         return waiter.id if waiter.id in self._waiters else 0
 
     def cancel(self, request_id: int) -> None:
-        """See `serving.ports.Serving.cancel`. Where a leader's client goes, another waiter leads."""
+        """See `serving.ports.Serving.cancel`. What is computed for a leader goes on for who joined it."""
         waiter = self._waiters.get(request_id)
         if waiter is None:
             self._gateway.cancel(request_id)
+        elif not self._leads(waiter):
+            self._leave(waiter, CLIENT_GONE)
+        elif waiter.settled or self._pass_on(waiter, (CLIENT_GONE, CLIENT_GONE)):
+            pass
         elif waiter.request_id:
             self._gateway.cancel(waiter.request_id)  # which settles it
         else:
-            self._leave(waiter, CLIENT_GONE)
+            self._abandon(waiter, CLIENT_GONE)
 
     def invalidate(self, model: str = "") -> int:
         """See `serving.ports.Serving.invalidate`."""
+        self.searches.invalidate(model)
         return self.store.invalidate(model)
 
     # asking
 
     def _hit(self, call: Call, entry: Entry, deliver: Deliver, now: int) -> None:
-        request = _describe(call, now)
+        request = describe(call, now)
         self._tell(call, request, "hit", now)
-        reply = Reply(COMPLETED)
-        reply.outputs, reply.variant = entry.outputs, entry.variant
-        reply.cache, reply.age_us = "hit", now - entry.stored_us
+        reply = reply_of(entry, "hit", now - entry.stored_us)
         self._count_done(request, reply)
-        _deliver(deliver, reply, request.model)
+        hand_over(deliver, reply, request.model)
 
-    def _join(self, waiter: _Waiter, asked: Join, now: int) -> None:
+    def _join(self, waiter: Waiter, asked: Join, now: int) -> None:
         self._tell(waiter.call, waiter.request, "join", now)
         leader = self._waiters[asked.leader]
         waiter.call.inputs = leader.call.inputs  # equal: its own, of which nobody counts the bytes, can go
         if asked.tighten_us is not None:
             self._gateway.tighten(leader.request_id, asked.tighten_us)
-        if waiter.request.expires_us != NEVER_US:
-            if len(self._expiries) > 2 * len(self._waiters) + 64:
-                self._expiries[:] = [each for each in self._expiries if each[1] in self._waiters]
-                heapify(self._expiries)
-            heappush(self._expiries, (waiter.request.expires_us, waiter.id))
-            self._alarm.set(self._expiries[0][0], now)
+            self.searches.hurry(waiter.flight, asked.tighten_us, now)
+        self._watch(waiter, now)
+        if not leader.timed and leader.request.expires_us < waiter.request.expires_us:
+            self._watch(leader, now)
+            self._gateway.expire(leader.request_id, NEVER_US)  # it may go on for the others
 
-    def _lead(self, waiter: _Waiter, again: bool = False) -> None:
+    def _watch(self, waiter: Waiter, now: int) -> None:
+        """See to a waiter's own deadline, which the gateway does not know, or no more."""
+        waiter.timed = True
+        if waiter.request.expires_us != NEVER_US:
+            self._expiries.add(waiter.request.expires_us, waiter.id, self._waiters, now)
+
+    def _lead(self, waiter: Waiter, again: bool = False) -> None:
         """Have it computed; `again`: after another's request, so that its arrival is known."""
         request_id = self._gateway.submit(waiter.call, partial(self._settle, waiter), again)
         if request_id:  # else it was settled within
             waiter.request_id = request_id
+            if waiter.timed:
+                self._gateway.expire(request_id, NEVER_US)  # as its deadline is watched here
             due_us = self._flights.deadline_us(waiter.flight)
             if due_us < waiter.request.deadline_us:
                 self._gateway.tighten(request_id, due_us)
 
     def _tell(self, call: Call, request: Request, result: str, now: int) -> None:
         """A call came that the gateway does not see."""
+        self._note(call, request, now)
+        self._asked(request.model, result, now_us() - now)
+
+    def _note(self, call: Call, request: Request, now: int) -> None:
         if self._record is not None:
             self._record(call, request.arrived_us)
-        self._observer.cache_asked(request.model, result, now_us() - now)
         self._observer.parsed(request.model, now - request.arrived_us)
+
+    def _asked(self, model: str, result: str, took_us: int) -> None:
+        self._observer.cache_asked(model, result, took_us)
+        self.worth[model].asked(took_us, result != "miss")
+
+    # looking for what other gateways have
+
+    def _search(self, waiter: Waiter, now: int) -> bool:
+        """Look for a new flight's answer elsewhere; False where it is to be computed at once."""
+        call = waiter.call
+        if self.searches.tier is None or call.max_age_us == 0:
+            return False
+        question = Question(call.model.name, waiter.key, waiter.request.deadline_us, self._least_us(call))
+        if not self.searches.begin(waiter.flight, question, now):
+            return False
+        self._note(call, waiter.request, now)
+        self._watch(waiter, now)
+        waiter.asked_us, waiter.digest_us = now, now_us() - now
+        return True
+
+    def _searched(self, flight: bytes, entry: Entry | None) -> None:
+        """It is elsewhere, or it is to be computed."""
+        now = now_us()
+        self._expire(now)
+        leader_id = self._flights.leader(flight)
+        if leader_id is None:
+            return  # all have gone
+        self.searches.close(flight)
+        leader = self._waiters[leader_id]
+        if entry is None:
+            self._miss(leader, now)
+        else:
+            self._find(leader, entry, now)
+
+    def _searched_for(self, leader: Waiter, result: str, now: int) -> None:
+        model = leader.request.model
+        self._observer.cache_asked(model, result, now - leader.asked_us)
+        self.worth[model].asked(leader.digest_us + LOOK_US, result != "miss")
+
+    def _miss(self, leader: Waiter, now: int) -> None:
+        self._searched_for(leader, "miss", now)
+        self._lead(leader, again=True)
+
+    def _find(self, leader: Waiter, entry: Entry, now: int) -> None:
+        """Another gateway had the answer. For whom it is too old it is computed anew."""
+        age_us, told, choosy = now - entry.stored_us, list[Waiter](), list[Waiter]()
+        for each in self._flights.landed(leader.flight):
+            waiter = self._waiters[each]
+            oldest_us = waiter.call.max_age_us
+            (told if oldest_us is None or age_us <= oldest_us else choosy).append(waiter)
+        self.store.put(leader.key, entry, now)
+        for waiter in told:
+            del self._waiters[waiter.id]
+        for waiter in choosy:  # of whom the first leads
+            self._flights.ask(waiter.flight, waiter.id, waiter.request.deadline_us)
+        if leader in choosy:
+            self._miss(leader, now)
+        elif choosy:
+            self._lead(choosy[0], again=True)
+        for waiter in told:
+            reply = reply_of(entry, "join")
+            if waiter is leader:
+                reply = reply_of(entry, "hit", age_us)
+                self._searched_for(leader, "hit", now)
+            self._count_done(waiter.request, reply)
+            hand_over(waiter.deliver, reply, waiter.request.model)
+
+    def _abandon(self, leader: Waiter, outcome: Outcome) -> None:
+        """The last who waits for a search waits no longer."""
+        self.searches.drop(leader.flight)
+        self._flights.landed(leader.flight)
+        self._end(leader, Reply(outcome), now_us())
 
     # ending
 
-    def _settle(self, leader: _Waiter, reply: Reply) -> None:
+    def _settle(self, leader: Waiter, reply: Reply) -> None:
         """The gateway has answered a leader, and counted it."""
         now = now_us()
+        leader.settled = True
         self._expire(now)
         if reply.outcome is COMPLETED:
             self._land(leader, reply, now)
         else:
             self._fall(leader, reply, now)
 
-    def _land(self, leader: _Waiter, reply: Reply, now: int) -> None:
+    def _land(self, leader: Waiter, reply: Reply, now: int) -> None:
         waiters = [self._waiters.pop(each) for each in self._flights.landed(leader.flight)]
         if leader.epoch == self.store.epoch:
             entry = entry_of(leader.request.model, reply.variant, reply.outputs, now)
             self.store.put(leader.key, entry, now)
+            self.searches.offer(leader.flight, leader.key, entry)
+        else:
+            self.searches.drop(leader.flight)
+        device_us = reply.compute_us * leader.call.rows / reply.batch_rows
+        self.worth[leader.request.model].computed(device_us, now_us() - now)
         reply.cache = "miss"
         for waiter in waiters:
             own = reply
@@ -226,9 +301,9 @@ class CachedServing:
                 own = Reply(COMPLETED)
                 own.outputs, own.variant, own.cache = reply.outputs, reply.variant, "join"
                 self._count_done(waiter.request, own)
-            _deliver(waiter.deliver, own, waiter.request.model)
+            hand_over(waiter.deliver, own, waiter.request.model)
 
-    def _fall(self, leader: _Waiter, reply: Reply, now: int) -> None:
+    def _fall(self, leader: Waiter, reply: Reply, now: int) -> None:
         """No answer: another waiter leads, unless it would fare the same, as whoever asks again where a call
         was turned away just now."""
         kind = reply.outcome.kind
@@ -241,7 +316,9 @@ class CachedServing:
         if promoted is not None:
             self._waiters[promoted].failures = leader.failures
             self._lead(self._waiters[promoted], again=True)
-        _deliver(leader.deliver, reply, leader.request.model)
+        else:
+            self.searches.drop(leader.flight)
+        hand_over(leader.deliver, reply, leader.request.model)
         same = kind in (Kind.REJECTED, Kind.FAILED)
         for each in ended[1:]:
             waiter = self._waiters.get(each)
@@ -251,28 +328,58 @@ class CachedServing:
                 self._end(waiter, own, now)
 
     def _expire(self, now: int) -> None:
-        """End joiners whose own deadline has passed; the gateway sees to the leaders."""
-        expiries = self._expiries
-        while expiries and expiries[0][0] <= now:
-            waiter = self._waiters.get(heappop(expiries)[1])
-            if waiter is not None and self._flights.leader(waiter.flight) != waiter.id:
+        """End waiters whose own deadline has passed, leaders last: a request then goes on for who is left."""
+        leaders = []
+        for waiter_id in self._expiries.take(now):
+            waiter = self._waiters.get(waiter_id)
+            if waiter is not None and self._leads(waiter):
+                if not waiter.settled:
+                    leaders.append(waiter)
+            elif waiter is not None:
                 self._leave(waiter, DEADLINE_QUEUED)
-        if expiries:
-            self._alarm.set(expiries[0][0], now)
+        for leader in leaders:
+            leads = leader.id in self._waiters and self._leads(leader)
+            if not leads or self._pass_on(leader, (DEADLINE_QUEUED, DEADLINE_RUNNING)):
+                continue
+            if leader.request_id:
+                self._gateway.expire(leader.request_id, now)  # which settles it
+            else:
+                self._abandon(leader, DEADLINE_QUEUED)
 
-    def _leave(self, waiter: _Waiter, outcome: Outcome) -> None:
-        """A joiner waits no longer."""
+    def _leads(self, waiter: Waiter) -> bool:
+        return self._flights.leader(waiter.flight) == waiter.id
+
+    def _pass_on(self, leader: Waiter, outcomes: tuple[Outcome, Outcome]) -> bool:
+        """A leader waits no longer: its request becomes another waiter's. False where there is no other, and
+        nothing has changed. `outcomes`: of one that was not dispatched yet, and of one that was."""
         now = now_us()
-        self._flights.leave(waiter.id, now, 0)
-        self._end(waiter, Reply(outcome), now)
+        heir_id = self._flights.resign(leader.flight, now, self._least_us(leader.call))
+        if heir_id is None:
+            return False
+        heir = self._waiters[heir_id]
+        heir.request_id, heir.failures = leader.request_id, leader.failures
+        heir.asked_us, heir.digest_us = leader.asked_us, leader.digest_us
+        waits = True
+        if heir.request_id:  # else it is being looked for elsewhere
+            waits = self._gateway.pass_on(heir.request_id, heir.call, partial(self._settle, heir))
+            due_us = self._flights.deadline_us(heir.flight)
+            if due_us < heir.request.deadline_us:
+                self._gateway.tighten(heir.request_id, due_us)
+        self._end(leader, Reply(outcomes[not waits]), now)
+        return True
 
-    def _end(self, waiter: _Waiter, reply: Reply, now: int) -> None:
-        """A joiner ends without an answer."""
+    def _leave(self, waiter: Waiter, outcome: Outcome) -> None:
+        """A joiner waits no longer."""
+        self._flights.leave(waiter.id)
+        self._end(waiter, Reply(outcome), now_us())
+
+    def _end(self, waiter: Waiter, reply: Reply, now: int) -> None:
+        """A waiter that is not the gateway's ends without an answer."""
         del self._waiters[waiter.id]
         if reply.outcome.kind is Kind.SHED:
             reply.queue_us = now - waiter.request.arrived_us
         self._count_done(waiter.request, reply)
-        _deliver(waiter.deliver, reply, waiter.request.model)
+        hand_over(waiter.deliver, reply, waiter.request.model)
 
     def _count_done(self, request: Request, reply: Reply) -> None:
         answered_us = now_us()  # others with the same answer were told before
@@ -287,21 +394,3 @@ def _deterministic(model: ServedModel) -> frozenset[str]:
     """The variants whose answers may be kept."""
     names = model.variants if model.cache else ()
     return frozenset(name for name in names if model.spec.variant(name).deterministic)
-
-
-def _describe(call: Call, now: int) -> Request:
-    """What is counted of a call; its arrival is fixed."""
-    arrived_us = call.arrived_us = call.arrived_us or now
-    request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + call.model.slo_us)
-    if call.timeout_us is not None:
-        request.expires_us = arrived_us + call.timeout_us
-        request.deadline_us = min(request.deadline_us, request.expires_us)
-    request.tenant = call.tenant
-    return request
-
-
-def _deliver(deliver: Deliver, reply: Reply, model: str) -> None:
-    try:
-        deliver(reply)
-    except Exception:  # a bug of one edge must not cost the others their answers
-        logger.exception("an answer of %s could not be delivered", model)

@@ -112,7 +112,7 @@ class Gateway:
         now = now_us()
         self._count += 1
         request = self._describe(call, now)
-        pending = self._pending[request.id] = Pending(call, deliver, now)
+        pending = self._pending[request.id] = Pending(call, request, deliver, now)
         pending.reserve_us = self._reserve_us
         if not again:
             if self._record is not None:
@@ -135,6 +135,26 @@ class Gateway:
         if pending is not None:
             now = now_us()
             self._execute(self._scheduler.tighten(request_id, deadline_us - pending.reserve_us, now), now)
+
+    def pass_on(self, request_id: int, heir: Call, deliver: Callable[[Reply], None]) -> bool:
+        """Its client is gone, and another waits for the same answer: an open request becomes `heir`'s, and is
+        counted so. Whether any of it still waits for a batch."""
+        pending = self._pending[request_id]
+        pending.call, pending.deliver, pending.reserve_us = heir, deliver, self._reserve_us
+        pending.submitted_us = max(pending.submitted_us, heir.arrived_us)
+        now = now_us()
+        self._scheduler.pass_on(pending.request, self._describe(heir, now), now)
+        self._alarm.set(self._scheduler.wake_us, now)
+        return pending.request.waiting > 0
+
+    def expire(self, request_id: int, expires_us: int) -> None:
+        """Let an open request expire then, and no more when its client had said; one that has is answered."""
+        now = now_us()
+        self._scheduler.expire(request_id, expires_us, now)
+        if expires_us <= now:
+            self._wake(now)
+        else:
+            self._alarm.set(self._scheduler.wake_us, now)
 
     def quickest_us(self, call: Call) -> float:
         """What a row of a call takes at least; 0 where no replica may answer it."""
@@ -288,7 +308,7 @@ class Gateway:
             reply.batch_rows = answer.batch.rows
             reply.compute_us = pending.compute_us
         if request.started_us:
-            waited_us = request.started_us - pending.submitted_us
+            waited_us = max(request.started_us - pending.submitted_us, 0)  # an heir may have come after
             reply.batch_us = min(request.filling_us, waited_us)
             reply.queue_us = waited_us - reply.batch_us
         elif answer.outcome.kind is Kind.SHED:

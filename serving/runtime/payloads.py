@@ -7,22 +7,27 @@ to the worker: a batch's input is the list of its requests' buffers.
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.ports import Call, Reply
-from serving.scheduler.requests import Piece
+from serving.scheduler.requests import Piece, Request
 from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
 from serving.worker.batches import BatchInput, BatchOutput
 
 
 class Pending:
-    """A call that waits for its answer, since `submitted_us`.
+    """A call that waits for its answer, since `submitted_us`; `request` is what the scheduler has of it.
 
     `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row.
     """
 
-    __slots__ = ("call", "compute_us", "deliver", "outputs", "parts", "reserve_us", "submitted_us")
+    __slots__ = (
+        "call", "compute_us", "deliver", "outputs", "parts", "request", "reserve_us", "submitted_us",
+    )  # fmt: skip
 
-    def __init__(self, call: Call, deliver: Callable[[Reply], None], submitted_us: int) -> None:
+    def __init__(
+        self, call: Call, request: Request, deliver: Callable[[Reply], None], submitted_us: int
+    ) -> None:
         self.call = call
+        self.request = request
         self.deliver = deliver
         self.submitted_us = submitted_us
         self.reserve_us = 0  # by which it is planned to be ready before it is due

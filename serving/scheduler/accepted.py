@@ -13,7 +13,7 @@ class Accepted:
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}
-        self._expiries: list[tuple[int, int]] = []  # heap of (instant, id); answered ones leave lazily
+        self._expiries: list[tuple[int, int]] = []  # heap of (instant, id); the outdated leave lazily
         self.held_bytes = 0
 
     def __len__(self) -> int:
@@ -30,11 +30,16 @@ class Accepted:
         """A request is accepted."""
         self._requests[request.id] = request
         self.held_bytes += request.payload_bytes
-        if request.expires_us != NEVER_US:
+        self.expire(request, request.expires_us)
+
+    def expire(self, request: Request, expires_us: int) -> None:
+        """A request expires then, and no more when it was to before."""
+        request.expires_us = expires_us
+        if expires_us != NEVER_US:
             if len(self._expiries) > 2 * len(self._requests) + 64:  # forget those that ended before
                 self._expiries = [entry for entry in self._expiries if entry[1] in self._requests]
                 heapify(self._expiries)
-            heappush(self._expiries, (request.expires_us, request.id))
+            heappush(self._expiries, (expires_us, request.id))
 
     def remove(self, request: Request) -> bool:
         """A request is answered; False where it was before."""
@@ -52,6 +57,6 @@ class Accepted:
         """A request whose own deadline has passed, still accepted; None where there is no (other) one."""
         while self._expiries and self._expiries[0][0] <= now_us:
             request = self._requests.get(heappop(self._expiries)[1])
-            if request is not None:
+            if request is not None and request.expires_us <= now_us:
                 return request
         return None

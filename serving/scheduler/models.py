@@ -65,6 +65,11 @@ class Model:
                 return True
         return False
 
+    def stranded(self) -> list[Request]:
+        """Waiting requests that no live replica can answer."""
+        waiting = {piece.request.id: piece.request for lane in self.queue.lanes for piece in lane.pieces}
+        return [request for request in waiting.values() if not self.can_answer(request)]
+
     def flow(self, tenant: str) -> Flow:
         """The tenant's flow."""
         flow = self.flows.get(tenant)

@@ -131,6 +131,19 @@ class Scheduler:
                 self._ask_for_plan(model, deadline_us, now_us)
         return ()
 
+    def pass_on(self, request: Request, heir: Request, now_us: int) -> None:
+        """Its client left, and another waits for the same answer: it is `heir`'s from now on."""
+        model = self._models[request.model]
+        model.queue.pass_on(request, heir)
+        if request.waiting:
+            self._ask_for_plan(model, heir.deadline_us, now_us)
+
+    def expire(self, request_id: int, expires_us: int, now_us: int) -> None:
+        """It is to be answered by then, not when its client had said; NEVER_US: its driver sees to that."""
+        if (request := self._accepted.get(request_id)) is not None:
+            self._accepted.expire(request, expires_us)
+            self.wake_us = min(self.wake_us, max(expires_us, now_us))
+
     def cancel(self, request_id: int) -> Sequence[Command]:
         """The client left: waiting rows are freed; rows in flight are computed for nobody."""
         request = self._accepted.get(request_id)
@@ -355,9 +368,8 @@ class Scheduler:
         """Answer those whose own deadline has passed, waiting or running."""
         answers: list[Command] = []
         while (request := self._accepted.pop_expired(now_us)) is not None:
-            answers.append(
-                self._shed(request, DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING, now_us)
-            )
+            outcome = DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING
+            answers.append(self._shed(request, outcome, now_us))
         return answers
 
     def _shed(self, request: Request, outcome: Outcome, now_us: int) -> Answer:
@@ -387,10 +399,4 @@ class Scheduler:
 
     def _abandon(self, model: Model, detail: str) -> list[Command]:
         """End waiting requests that no live replica can answer: nobody can say when one will be back."""
-        stranded = {
-            piece.request.id: piece.request
-            for lane in model.queue.lanes
-            for piece in lane.pieces
-            if not model.can_answer(piece.request)
-        }
-        return [self._end(request, WORKER_LOST, detail) for request in stranded.values()]
+        return [self._end(request, WORKER_LOST, detail) for request in model.stranded()]

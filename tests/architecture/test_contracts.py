@@ -23,6 +23,7 @@ BREACHES = {
     "torch stays beside the device": ("router/example.py", "import torch"),
     "metrics live in one place": ("router/example.py", "import prometheus_client"),
     "files are parsed in one place": ("router/example.py", "import yaml"),
+    "Redis is spoken to in one place": ("serving/runtime/caching.py", "import redis"),
 }
 OTHER_HALF_OF_THE_CYCLE = ("serving/policy/arbitration.py", "import serving.policy.admission")
 

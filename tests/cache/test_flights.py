@@ -69,22 +69,30 @@ class Departures(RuleBasedStateMachine):
     @precondition(lambda self: self.aboard)
     @rule(pick=picks, who=picks, least_us=leasts, pause_us=st.integers(0, 6))
     def leave(self, pick: int, who: int, least_us: int, pause_us: int) -> None:
+        """Whoever leaves, those who stay wait on."""
         self.now_us += pause_us
         key = self.pick(pick)
-        place = who % len(self.aboard[key])
-        waiter = self.aboard[key].pop(place)[0]
-        promoted, ended = self.flights.leave(waiter, self.now_us, least_us)
-        if place == 0:
-            self.succession(key, promoted, ended, least_us)
+        waiters = self.aboard[key]
+        place = who % len(waiters)
+        if place:
+            waiter = waiters.pop(place)[0]
+            self.flights.leave(waiter)
+            self.ended.append(waiter)
+        elif len(waiters) == 1:
+            assert self.flights.resign(key, self.now_us, least_us) is None
         else:
-            assert (promoted, ended) == (None, [])
-        self.ended.append(waiter)
+            self.ended.append(waiters.pop(0)[0])
+            latest_us = max(deadline_us for _, deadline_us in waiters)
+            leader = next(each for each in waiters if each[1] == latest_us)
+            assert self.flights.resign(key, self.now_us, least_us) == leader[0]
+            self.aboard[key] = [leader, *(each for each in waiters if each is not leader)]
+            able = [due_us for _, due_us in waiters if due_us >= self.now_us + least_us]
+            self.due_us[key] = min(able, default=latest_us)
 
     @precondition(lambda self: self.ended)
     @rule(pick=picks)
     def leave_again(self, pick: int) -> None:
-        waiter = self.ended[pick % len(self.ended)]
-        assert self.flights.leave(waiter, self.now_us, 0) == (None, [])
+        self.flights.leave(self.ended[pick % len(self.ended)])
 
     def succession(self, key: bytes, promoted: int | None, ended: list[int], least_us: int) -> None:
         """What the leader's going must lead to, said of the list without it."""
@@ -149,6 +157,19 @@ def test_when_the_leader_falls_the_waiter_with_most_time_tries_again_and_the_hop
     assert flights.deadline_us(A) == 80
     assert flights.fell(A, now_us=85, least_us=10) == (None, [3, 2, 5])
     assert flights.ask(A, 6, 200) == Lead()
+
+
+def test_when_the_leader_leaves_nobody_who_waits_ends_however_late() -> None:
+    flights = Flights()
+    for waiter, deadline_us in ((1, 90), (2, 10), (3, 60)):
+        flights.ask(A, waiter, deadline_us)
+    with pytest.raises(ValueError, match="waiter 1 leads: others may wait for its request"):
+        flights.leave(1)
+    assert flights.resign(A, now_us=30, least_us=10) == 3
+    assert flights.deadline_us(A) == 60, "what is past hurries nobody"
+    assert flights.resign(A, now_us=70, least_us=10) == 2
+    assert flights.resign(A, now_us=80, least_us=10) is None
+    assert flights.landed(A) == [2]
 
 
 def test_who_waits_already_cannot_ask_again() -> None:

@@ -1,6 +1,6 @@
 """Equal keys are equal questions: whatever can change an answer changes the key, and nothing else does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -89,6 +89,16 @@ def test_who_pins_the_variant_that_answers_anyway_asks_the_same() -> None:
     x = [Tensor("X", "FP32", (1, 4), bytes(16))]
     free, own, other = (question_key(question(x, variant=name), False) for name in ("", "a", "b"))
     assert free == own != other
+
+
+def test_another_build_of_a_variant_is_another_question() -> None:
+    keys = set()
+    for build in ("", "1", "2"):
+        call = question([Tensor("X", "FP32", (1, 4), bytes(16))])
+        variants = tuple(replace(each, build=build) for each in call.model.spec.variants)
+        call.model = replace(call.model, spec=replace(call.model.spec, variants=variants))
+        keys.add(question_key(call, False))
+    assert len(keys) == 3
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])

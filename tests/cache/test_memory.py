@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from serving.cache.entries import Entry
-from serving.cache.memory import HAND_STEPS_MAX, SAMPLE, SAMPLE_ENTRIES_MIN, WINDOW, MemoryStore
+from serving.cache.memory import (
+    HAND_STEPS_MAX,
+    SAMPLE,
+    SAMPLE_ENTRIES_MIN,
+    SWEEP_STEPS,
+    WINDOW,
+    MemoryStore,
+)
 from tests.cache.values import TTL_US, entry, key_of
 
 numbers = st.integers(0, 7)
@@ -36,7 +43,7 @@ def popular(store: MemoryStore, number: int, times: int) -> None:
 def kept(store: MemoryStore, *numbers: int) -> list[int]:
     """Those that the store holds, looked at without being asked for."""
     held = {**store._main.slots, **store._window.slots}
-    return [number for number in numbers if key_of(number) in held]
+    return [each for each in numbers if key_of(each) in held and not held[key_of(each)].edition.withdrawn]
 
 
 class Keeping(RuleBasedStateMachine):
@@ -86,7 +93,8 @@ class Keeping(RuleBasedStateMachine):
         for queue, bytes_max in zip(queues, (18, 2), strict=True):
             assert queue.held_bytes == sum(slot.entry.bytes for slot in queue.slots.values()) <= bytes_max
         assert not queues[0].slots.keys() & queues[1].slots.keys()
-        assert len(self.store) == sum(len(queue.slots) for queue in queues)
+        slots = [slot for queue in queues for slot in queue.slots.values()]
+        assert len(self.store) == sum(not slot.edition.withdrawn for slot in slots)
         assert self.store.held_bytes == sum(queue.held_bytes for queue in queues)
 
 
@@ -231,4 +239,33 @@ def test_a_model_is_forgotten_alone_in_the_window_too() -> None:
     assert kept(store, *range(6)) == [1, 3, 5]
     assert store.invalidate("unheard of") == 0
     assert store.invalidate() == 3
-    assert store.held_bytes == 0
+    assert store.invalidate() == 0
+    assert [store.get(key_of(number), 0) for number in range(6)] == 6 * [None]
+
+
+def test_an_invalidation_looks_at_no_entry_and_their_memory_is_free_after_some_puts() -> None:
+    count = 40 * SWEEP_STEPS
+    store = MemoryStore(2 * count * LARGE, TTL_US)
+    for number in range(count):
+        store.put(key_of(number), entry(LARGE, model="mn"[number % 4 == 0]), 0)
+    held = store.held_bytes
+    assert store.invalidate("m") == count * 3 // 4
+    assert (len(store), store.held_bytes) == (count // 4, held)
+    for number in range(count, count + 40):
+        store.put(key_of(number), entry(LARGE), 0)
+    windowed = sum(slot.edition.withdrawn for slot in store._window.slots.values())
+    assert store.held_bytes == (count // 4 + 40 + windowed) * LARGE
+    assert kept(store, *range(0, count, 4)) == list(range(0, count, 4))
+
+
+def test_what_was_invalidated_makes_way_before_anything_else() -> None:
+    count = HAND_STEPS_MAX // 2
+    store = store_of(count)
+    for number in range(count):
+        store.put(key_of(number), entry(LARGE, model="nm"[number % 2]), 0)
+    store.invalidate("m")
+    for number in range(count, count + count // 2):
+        store.put(key_of(number), entry(LARGE), 0)
+    assert kept(store, *range(0, count, 2)) == list(range(0, count, 2))
+    assert kept(store, *range(count, count + count // 2)) == list(range(count, count + count // 2))
+    assert store.evictions == 0

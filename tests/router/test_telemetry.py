@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from router.telemetry import UNKNOWN, Present, Telemetry
+from router.telemetry import UNKNOWN, Present, RedisPresent, Telemetry
 from router.telemetry.histogram import BATCH, DURATION
 from router.telemetry.observer import STEP_CHARACTERS
 from serving.scheduler.commands import RunBatch
@@ -215,7 +215,10 @@ def test_names_with_quotes_and_backslashes_stay_valid_text() -> None:
 
 def test_gauges_are_read_at_the_scrape() -> None:
     telemetry = new()
-    telemetry.read_present = lambda: Present(5, 3, {"a": (7, 2)}, {("a", "ready"): 2}, (40, 4), (9_000, 8, 6))
+    worth = {"a": (True, 150.0, 0), "b": (False, -12.5, 40)}
+    telemetry.read_present = lambda: Present(
+        5, 3, {"a": (7, 2)}, {("a", "ready"): 2}, (40, 4), (9_000, 8, 6), worth
+    )
     exported = samples(telemetry)
     assert exported[key("penstock_open_requests")] == 3
     assert exported[key("penstock_queue_rows", model="a")] == 7
@@ -226,6 +229,9 @@ def test_gauges_are_read_at_the_scrape() -> None:
     assert exported[key("penstock_cache_bytes")] == 9_000
     assert exported[key("penstock_cache_entries")] == 8
     assert exported[key("penstock_cache_evictions_total")] == 6
+    assert [exported[key("penstock_cache_enabled", model=name)] for name in "ab"] == [1, 0]
+    assert [exported[key("penstock_cache_worth_seconds", model=name)] for name in "ab"] == [150e-6, -12.5e-6]
+    assert exported[key("penstock_cache_bypassed_requests_total", model="b")] == 40
     telemetry.read_present = Present
     assert key("penstock_replicas", model="a", state="ready") not in samples(telemetry)
 
@@ -238,6 +244,24 @@ def test_what_the_cache_did_is_counted_by_model() -> None:
     for result, count in (("miss", 1), ("join", 2), ("hit", 1)):
         assert exported[key("penstock_cache_requests_total", model="a", result=result)] == count
     assert 'penstock_cache_requests_total{model="b"' not in text(telemetry)
+
+
+def test_looks_at_other_gateways_answers_are_counted_and_timed() -> None:
+    telemetry = new()
+    for result in ("miss", "hit", "hit", "taken", "timeout"):
+        telemetry.cache_looked("a", result, 300)
+    telemetry.cache_looked("a", "skipped", 0)
+    assert "penstock_cache_redis" not in text(telemetry), "there is no Redis"
+    telemetry.read_present = lambda: Present(redis=RedisPresent(False, 2, 30, 4, 5))
+    exported = samples(telemetry)
+    counts = (("miss", 1), ("hit", 2), ("taken", 1), ("timeout", 1), ("skipped", 1))
+    for result, count in counts:
+        assert exported[key("penstock_cache_redis_looks_total", model="a", result=result)] == count
+    assert exported[key("penstock_cache_redis_look_seconds_count", model="a")] == 5
+    assert exported[key("penstock_cache_redis_look_seconds_sum", model="a")] == pytest.approx(5 * 300e-6)
+    states = [exported[key(f"penstock_cache_redis_{name}")] for name in
+              ("up", "trips_total", "writes_total", "dropped_total", "invalidations_total")]  # fmt: skip
+    assert states == [0, 2, 30, 4, 5]
 
 
 @pytest.mark.parametrize("cache", ["hit", "join"])

@@ -37,6 +37,7 @@ class Tally:
         self.parse_us: list[int] = []
         self.latency_us: list[int] = []
         self.asked: list[str] = []
+        self.looked: list[str] = []
         self.recorded: list[Call] = []
 
     def record(self, call: Call, arrived_us: int) -> None:
@@ -58,6 +59,9 @@ class Tally:
 
     def cache_asked(self, model: str, result: str, took_us: int) -> None:
         self.asked.append(result)
+
+    def cache_looked(self, model: str, result: str, took_us: int) -> None:
+        self.looked.append(result)
 
     def worker_suspected(self, slice: str) -> None:  # noqa: A002
         self.suspicions.append(slice)

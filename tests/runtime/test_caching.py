@@ -48,6 +48,11 @@ async def answered(*asked: tuple[int, "asyncio.Future[Reply]"]) -> list[Reply]:
     return list(await asyncio.gather(*(future for _, future in asked)))
 
 
+async def dispatched() -> None:
+    for _ in range(2):  # a batch goes at the end of the tick
+        await asyncio.sleep(0)
+
+
 async def test_a_hundred_calls_with_the_same_question_are_computed_once(here: House) -> None:
     asked = [here.ask(here.add(2, seed=7)) for _ in range(100)]
     assert here.cached.open_requests == 100
@@ -188,14 +193,18 @@ async def test_when_a_waiting_leaders_client_goes_another_leads_and_it_is_comput
     assert here.cached.open_requests == here.gateway.open_requests == 0
 
 
-async def test_when_a_running_leaders_client_goes_the_others_are_answered(here: House) -> None:
-    asked = [here.ask(here.delay(30)) for _ in range(3)]
-    await asyncio.sleep(0)  # the batch goes at the end of the tick
-    await asyncio.sleep(0)
-    here.cached.cancel(asked[0][0])
+async def test_when_a_running_leaders_client_goes_its_run_is_for_the_others(here: House) -> None:
+    asked = [here.ask(here.delay(30)) for _ in range(4)]
+    await dispatched()
+    for request_id, _ in asked[:2]:
+        here.cached.cancel(request_id)
     replies = await answered(*asked)
-    assert replies[0].outcome is CLIENT_GONE
-    assert results(replies[1:]) == {"miss": 1, "join": 1}
+    assert [reply.outcome for reply in replies[:2]] == [CLIENT_GONE, CLIENT_GONE]
+    assert results(replies[2:]) == {"miss": 1, "join": 1}
+    assert here.tally.batches == [1]
+    assert Counter(here.tally.outcomes) == {COMPLETED: 2, CLIENT_GONE: 2}
+    assert min(reply.queue_us for reply in replies) >= 0
+    assert here.cached.open_requests == here.gateway.open_requests == 0
 
 
 async def test_a_joiner_that_goes_disturbs_nobody(here: House) -> None:
@@ -219,14 +228,49 @@ async def test_once_all_have_gone_nothing_is_computed(here: House) -> None:
     assert results(await answered(here.ask(here.add(1)))) == {"miss": 1}
 
 
-async def test_a_leader_whose_deadline_passes_is_told_so_and_another_leads(here: House) -> None:
-    hasty = here.delay(150)
-    hasty.timeout_us = 20_000
-    first, second = here.ask(hasty), here.ask(here.delay(150))
-    replies = await answered(first, second)
-    assert replies[0].outcome in (DEADLINE_RUNNING, DEADLINE_QUEUED)
-    assert results(replies[1:]) == {"miss": 1}
+@pytest.mark.parametrize("patience_us", [None, 10_000_000])
+async def test_a_running_leader_whose_deadline_passes_is_told_so_and_its_run_is_for_the_others(
+    here: House, patience_us: int | None
+) -> None:
+    hasty, patient = here.delay(150), here.delay(150)
+    hasty.timeout_us, patient.timeout_us = 20_000, patience_us
+    start_us = here.gateway.now_us()
+    first, second = here.ask(hasty), here.ask(patient)
+    (told,) = await answered(first)
+    assert told.outcome is DEADLINE_RUNNING
+    assert 20_000 <= here.gateway.now_us() - start_us < 150_000
+    assert results(await answered(second)) == {"miss": 1}
     assert results(await answered(here.ask(here.delay(150)))) == {"hit": 1}
+    assert here.tally.batches == [1]
+
+
+async def test_a_waiting_leader_whose_deadline_passes_is_told_so_and_its_place_is_the_others(
+    here: House,
+) -> None:
+    busy = here.ask(here.delay(60))
+    await dispatched()
+    hasty = here.add(1)
+    hasty.timeout_us = 20_000
+    first, second = here.ask(hasty), here.ask(here.add(1))
+    (told,) = await answered(first)
+    assert told.outcome is DEADLINE_QUEUED
+    assert results(await answered(busy, second)) == {"miss": 2}
+    assert here.tally.batches == [1, 1]
+
+
+async def test_when_the_deadlines_of_all_who_wait_pass_it_is_not_computed(here: House) -> None:
+    busy = here.ask(here.delay(80))
+    await dispatched()
+    asked = []
+    for patience_us in (20_000, 30_000, 30_000, 25_000):
+        call = here.add(1)
+        call.timeout_us = patience_us
+        asked.append(here.ask(call))
+    assert {reply.outcome for reply in await answered(*asked)} == {DEADLINE_QUEUED}
+    await answered(busy)
+    assert here.tally.batches == [1]
+    assert here.cached.open_requests == here.gateway.open_requests == 0
+    assert Counter(here.tally.outcomes) == {COMPLETED: 1, DEADLINE_QUEUED: 4}
 
 
 async def test_a_joiner_is_told_at_its_own_deadline_and_its_leader_goes_on(here: House) -> None:
@@ -288,15 +332,15 @@ async def test_when_the_worker_dies_nobody_is_left_waiting(here: House) -> None:
     assert results(await answered(here.ask(here.delay(1)))) == {"miss": 1}
 
 
-async def test_thousands_of_joiners_of_a_call_that_is_turned_away_are_all_told(here: House) -> None:
-    busy = here.ask(here.delay(50))
-    asked = [here.ask(here.add(1)) for _ in range(3_000)]
-    here.gateway.drain()
-    here.cached.cancel(asked[0][0])
-    replies = await answered(*asked)
-    assert Counter(reply.outcome for reply in replies) == {CLIENT_GONE: 1, DRAINING: 2_999}
-    assert (await answered(busy))[0].outcome is COMPLETED
-    assert here.cached.open_requests == 0
+async def test_thousands_of_joiners_of_a_call_that_is_turned_away_are_all_told(tmp_path: Path) -> None:
+    async with house(tmp_path, batching=PATIENT, slo_us=SLO_US, models=(POISONABLE,)) as here:
+        asked = [here.ask(here.poison()) for _ in range(3_000)]
+        here.gateway.drain()
+        here.cached.cancel(asked[0][0])
+        replies = await answered(*asked)
+        outcomes = Counter(reply.outcome for reply in replies)
+        assert outcomes == {CLIENT_GONE: 1, MODEL_ERROR: 1, DRAINING: 2_998}
+        assert here.cached.open_requests == 0
 
 
 async def test_a_rejected_call_keeps_nothing_and_its_id_is_0(here: House) -> None:

@@ -32,8 +32,8 @@ def test_a_batch_holds_the_rows_of_its_pieces_in_order(row_counts: list[int], ro
     for number, rows in enumerate(row_counts):
         raw = bytes((number * 16 + row) % 256 for row in range(rows) for _ in range(8))
         call = Call(MODEL, [Tensor("X", "UINT8", (rows, 8), raw)], rows)
-        owner = Pending(call, lambda _reply: None, 0)
         request = Request(number, "m", rows, 0, 0)
+        owner = Pending(call, request, lambda _reply: None, 0)
         for first in range(0, rows, rows_max):
             pieces.append(Piece(request, first, min(rows_max, rows - first)))
             pending.append(owner)

@@ -190,7 +190,7 @@ class Rules:
         """Until when a lane may wait for more rows, of a policy that gives nothing up."""
         if self.closed(lane):
             return 0
-        oldest_us = min(piece.request.arrived_us for piece in lane)
+        oldest_us = min(piece.arrived_us for piece in lane)
         model = self.models[lane[0].request.model]
         return oldest_us + (model.slo_us if model.batching.policy == "mark" else model.batching.delay_us)
 

@@ -189,6 +189,30 @@ class History(RuleBasedStateMachine):
         if then_wake:
             self.witness.wake(self.now_us)
 
+    @precondition(lambda self: self.witness.open)
+    @rule(pick=picks, slack=st.integers(0, 25), left=st.none() | st.integers(0, 25),
+          tenant=st.sampled_from([each.name for each in TENANTS]))  # fmt: skip
+    def pass_on(self, pick: int, slack: int, left: int | None, tenant: str) -> None:
+        """The client leaves, another waits for the same; its own deadline may be seen to elsewhere."""
+        request_id = list(self.witness.open)[pick % len(self.witness.open)]
+        request = self.witness.open[request_id].request
+        due_us = self.now_us + slack * self.grain_us
+        heir = Request(0, request.model, request.rows, self.now_us, due_us)
+        heir.tenant = tenant
+        heir.expires_us = NEVER_US if left is None else due_us + left * self.grain_us
+        self.witness.expire(request_id, heir.expires_us, self.now_us)
+        self.witness.pass_on(request_id, heir, self.now_us)
+
+    @precondition(lambda self: self.witness.open)
+    @rule(pick=picks, left=st.none() | st.integers(-2, 12), then_wake=st.booleans())
+    def expire(self, pick: int, left: int | None, then_wake: bool) -> None:
+        """Somebody else sees to its client's deadline, or its last client's has passed."""
+        request_id = list(self.witness.open)[pick % len(self.witness.open)]
+        expires_us = NEVER_US if left is None else self.now_us + left * self.grain_us
+        self.witness.expire(request_id, expires_us, self.now_us)
+        if then_wake:
+            self.witness.wake(self.now_us)
+
     @precondition(lambda self: self.count > 150)
     @rule()
     def drain(self) -> None:

@@ -92,6 +92,28 @@ class Witness(Rules):
             assert self.scheduler.wake_us == before_us, "a plan for nothing"
         self.check(now_us)
 
+    def pass_on(self, request_id: int, heir: Request, now_us: int) -> None:
+        """From now on its pieces are due as if the heir had asked."""
+        case, before_us = self.open[request_id], self.scheduler.wake_us
+        later_us = heir.deadline_us - case.due_us[0]
+        own = heir.expires_us != NEVER_US
+        case.due_us = [heir.deadline_us if own else due_us + later_us for due_us in case.due_us]
+        self.scheduler.pass_on(case.request, heir, now_us)
+        case.tight_us = case.due_us
+        assert case.pieces_due_us == case.due_us
+        assert case.request.deadline_us == case.due_us[-1]
+        assert (case.request.tenant, case.request.arrived_us) == (heir.tenant, heir.arrived_us)
+        if case.waits:
+            self._woken(case.request, heir.deadline_us, before_us, now_us)
+        else:
+            assert self.scheduler.wake_us == before_us, "a plan for nothing"
+        self.check(now_us)
+
+    def expire(self, request_id: int, expires_us: int, now_us: int) -> None:
+        self.scheduler.expire(request_id, expires_us, now_us)
+        assert self.open[request_id].request.expires_us == expires_us
+        self.check(now_us)
+
     def wake(self, now_us: int) -> None:
         commands = self.scheduler.wake(now_us)
         doubted, stalled = [], []

@@ -60,7 +60,7 @@ MEMORY, TTL, SHARED = "2:20: cache.memory_mb", "2:32: cache.ttl_s", "2:44: cache
         ("20", "100000", TTL, "too large; got 100000, expected 86400.0 or less"),
         ("shared: true", "shared: 1", SHARED, "not true or false; got 1, expected true or false"),
         ("ttl_s", "ttl", "2:25: cache.ttl",
-         "unknown key; got 'ttl', expected memory_mb, ttl_s or shared (did you mean ttl_s?)"),
+         "unknown key; got 'ttl', expected memory_mb, ttl_s, shared or redis (did you mean ttl_s?)"),
         ("{memory_mb: 1.5, ttl_s: 20, shared: true}", "64", "2:8: cache",
          "not a mapping; got 64, expected keys and values (key: value), or false to keep no answers"),
     ],

@@ -1,0 +1,57 @@
+"""Gateways that share answers while Redis comes and goes: what counts as broken, and a real run."""
+
+from dataclasses import replace
+
+import pytest
+
+from loadtests.checked import RIGHT
+from loadtests.redis_faults import (
+    BARE,
+    KILLED,
+    RESTARTED,
+    RESUMED,
+    SHARING,
+    STOPPED,
+    WITH,
+    Course,
+    Phase,
+    Side,
+    judge,
+    play_all,
+)
+
+SIDE = Side(5.0, 9.0, {RIGHT: 100}, {"miss": 100}, 0.1)
+BARE_PHASE = Phase(BARE, SIDE, SIDE)
+SHARED = replace(SIDE, results={"hit": 95, "miss": 5})
+
+
+def test_a_phase_with_right_answers_in_time_is_sound() -> None:
+    assert judge(Phase(KILLED, replace(SIDE, p99_ms=12.4), SIDE), BARE_PHASE, 2.0) == []
+    assert judge(Phase(WITH, SIDE, SHARED), BARE_PHASE, 2.0) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (Phase(KILLED, replace(SIDE, endings={RIGHT: 99, "503": 1}), SIDE), "new: 1 x 503"),
+        (Phase(STOPPED, SIDE, replace(SIDE, p99_ms=12.6)), "again: 3.6 ms more than without Redis at p99"),
+        (
+            Phase(KILLED, replace(SIDE, late_ms=6.0), SIDE),
+            "new: the client was 6.0 ms late (p99): nothing can be said",
+        ),
+        (Phase(WITH, SIDE, SIDE), "again: only 0 answers were the other gateway's: {'miss': 100}"),
+    ],
+)
+def test_each_broken_promise_is_said(phase: Phase, said: str) -> None:
+    assert judge(phase, BARE_PHASE, 2.0) == [said]
+
+
+@pytest.mark.slow
+def test_whatever_becomes_of_redis_every_request_has_its_right_answer() -> None:
+    course = Course(40, 1.0, 0)
+    play_all(course, budget_ms=200.0)  # the machine is shared
+    assert [phase.name for phase in course.phases] == [BARE, WITH, STOPPED, RESUMED, KILLED, RESTARTED]
+    for phase in course.phases:
+        for side in (phase.new, phase.again):
+            assert set(side.endings) == {RIGHT}, phase
+        assert phase.name not in SHARING or phase.again.results.get("hit"), phase

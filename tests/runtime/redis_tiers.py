@@ -1,0 +1,75 @@
+"""A connected Redis tier for tests, and how it is asked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from loadtests.redis_server import RedisServer
+from serving.cache.entries import Entry, entry_of
+from serving.runtime.clock import now_us
+from serving.runtime.redis_tier import Found, Look, RedisTier
+from serving.specs import RedisSpec
+from serving.tensor import Tensor
+
+EPOCH_US = 1_800_000_000_000_000
+TTL_US = 60_000_000
+LEASE_US = 30_000_000
+PATIENT_US = 10_000_000
+"""A budget that no shared machine spends by itself."""
+WAIT_S = 30.0
+
+KEY = bytes(range(32))
+OTHER = bytes(32)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Something that another process brings about."""
+    async with asyncio.timeout(WAIT_S):
+        while not true():  # noqa: ASYNC110  there is no event of it
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def tier_on(
+    server: RedisServer, budget_us: int = PATIENT_US, namespace: str = "house", password: str = ""
+) -> AsyncIterator[RedisTier]:
+    """In touch with the server, for the models a and b, until the end."""
+    tier = RedisTier(RedisSpec(server.url, password, namespace, budget_us), TTL_US, ("a", "b"), EPOCH_US)
+    async with running(tier):
+        await until(lambda: tier.usable)
+        yield tier
+
+
+@asynccontextmanager
+async def running(tier: RedisTier) -> AsyncIterator[None]:
+    task = asyncio.create_task(tier.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def ask(
+    tier: RedisTier, key: bytes = KEY, model: str = "a", lease_us: int = LEASE_US
+) -> "asyncio.Future[Found]":
+    told: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+    tier.look(Look(model, key, lease_us, told.set_result))
+    return told
+
+
+def answer(number: int = 7, model: str = "a") -> Entry:
+    return entry_of(model, "fp32", [Tensor("y", "INT8", (1, 1), bytes([number]))], now_us())
+
+
+async def share(tier: RedisTier, entry: Entry, key: bytes = KEY) -> None:
+    """It is in Redis when this returns."""
+    written = tier.counts.written
+    tier.put(key, entry)
+    await until(lambda: tier.counts.written > written)
+
+
+def number_of(found: Found) -> int:
+    assert isinstance(found, Entry)
+    return int(found.outputs[0].data[0])
