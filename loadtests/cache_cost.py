@@ -31,7 +31,8 @@ from loadtests.processes import cpu_us, pin
 from loadtests.wire import digits_question
 from serving.cache.worth import Worth
 from serving.ports import Call, Reply
-from serving.profile.curve import Latency, Point, Profile
+from serving.profile.curve import Point, Profile
+from serving.profile.latency import Latency
 from serving.runtime.caching import CachedServing
 from serving.runtime.gateway import Gateway
 from serving.runtime.link import Link

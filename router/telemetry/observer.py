@@ -4,6 +4,7 @@ histogram: 0.8 us a request (loadtests/scrape_cost.py measures it)."""
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
+from mypy_extensions import mypyc_attr
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from router.telemetry import exposition, triton
@@ -25,6 +26,7 @@ BLOCK_CHARACTERS: Final = 100
 """What a block costs however short it is, in characters: 0.1 ms of CPU are some 20,000 of either."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Telemetry:
     """A `serving.runtime.observer.CacheObserver`. `steps` is the exposition text, `snapshot` the same as
     values."""

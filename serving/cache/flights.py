@@ -8,12 +8,12 @@ tries again or the flight is over: Clipper left such an entry pending for good.
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lead:
     """Nobody computes this yet: submit it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Join:
     """`leader` has it computed. `tighten_us`: the instant its request is now due by; None where that was no
     later before."""

@@ -1,5 +1,5 @@
 """Decisions as machine code (mypyc)."""
 
-from serving.compiled.finder import GROUP, ROOT, folder, is_compiled, sources
+from serving.compiled.finder import GROUP, PACKAGES, ROOT, folder, is_compiled, sources
 
-__all__ = ["GROUP", "ROOT", "folder", "is_compiled", "sources"]
+__all__ = ["GROUP", "PACKAGES", "ROOT", "folder", "is_compiled", "sources"]

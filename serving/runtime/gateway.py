@@ -13,16 +13,15 @@ from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
-from serving.runtime.link import Link
 from serving.runtime.payloads import Pending, gather, scatter
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.slices import Replica
-from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
+from serving.specs import DEFAULT_TENANT, Limits, Parameters, ServedModel, TenantSpec
 from serving.tensor import ANY
 from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
-from serving.worker.batches import BatchResult
+from serving.worker.batches import BatchInput, BatchResult
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +52,18 @@ class Observer(Protocol):
         ...
 
 
+class BatchRunner(Protocol):
+    """Who runs the batches of a slice: `serving.runtime.link.Link`, which says more of it."""
+
+    slice: str
+
+    def run(
+        self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
+    ) -> None:
+        """Run a batch, whose result is told to `batch_done` or `batch_failed`."""
+        ...
+
+
 class Gateway:
     """`serving.ports.Serving` over real workers. Made on the running event loop."""
 
@@ -72,7 +83,7 @@ class Gateway:
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
         self._alarm = Alarm(self._wake)
-        self._links: dict[str, Link] = {}
+        self._runners: dict[str, BatchRunner] = {}
         self._pending: dict[int, Pending] = {}
         self._batches: dict[int, RunBatch] = {}
         self._answering = Lateness()
@@ -181,12 +192,14 @@ class Gateway:
 
     # what the fleet tells
 
-    def replica_up(self, link: Link, model: str, variant: str, replica: int, latency: Latency) -> None:
+    def replica_up(
+        self, runner: BatchRunner, model: str, variant: str, replica: int, latency: Latency
+    ) -> None:
         """A replica may be used (again), with what is known of its latency."""
         now = now_us()
-        self._links[link.slice] = link
+        self._runners[runner.slice] = runner
         up = Replica(replica, variant, latency, self.models[model])
-        self._execute(self._scheduler.replica_up(link.slice, model, up, now), now)
+        self._execute(self._scheduler.replica_up(runner.slice, model, up, now), now)
 
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
         """A replica is gone, its worker lives."""
@@ -197,7 +210,7 @@ class Gateway:
     def slice_down(self, slice_name: str, reason: str) -> None:
         """A worker is gone, and its batches with it."""
         now = now_us()
-        self._links.pop(slice_name, None)
+        self._runners.pop(slice_name, None)
         self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
         self._execute(
             self._scheduler.slice_down(slice_name, f"the worker of slice {slice_name} {reason}", now), now
@@ -277,9 +290,9 @@ class Gateway:
     def _run(self, batch: RunBatch) -> None:
         self._batches[batch.id] = batch
         pending = [self._pending[piece.request.id] for piece in batch.pieces]
-        link = self._links[batch.slice]
+        runner = self._runners[batch.slice]
         inputs = gather(batch.pieces, pending)
-        link.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
+        runner.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
 
     def _keep_parts(self, batch: RunBatch, result: BatchResult) -> None:
         specs = self.models[batch.model].spec.outputs

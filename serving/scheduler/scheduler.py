@@ -41,10 +41,8 @@ workers takes at most two of them."""
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
-    """Drives every model's queue over every slice.
-
-    `ahead`: whether a batch may be sent shortly before the one that runs should be back.
-    """
+    """Drives every model's queue over every slice. `ahead`: whether a batch may be sent shortly before the
+    one that runs should be back."""
 
     def __init__(
         self,

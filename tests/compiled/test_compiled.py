@@ -59,7 +59,8 @@ def test_machine_code_decides_in_every_world_as_its_sources_do() -> None:
 def test_after_a_change_the_sources_are_read_until_they_are_compiled_again(
     machine_code: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(ROOT / "serving", tmp_path / "serving", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in compiled.PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert told(["-c", ASK], tmp_path) == [1, 1]
     with (tmp_path / "serving" / "specs.py").open("a") as file:
         file.write("# changed\n")

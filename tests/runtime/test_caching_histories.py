@@ -7,7 +7,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
-from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,10 +15,9 @@ from hypothesis import strategies as st
 from serving.cache.keys import DIGEST_BYTES_MAX
 from serving.cache.worth import ASKS, class_of
 from serving.ports import Call, Reply
-from serving.profile.curve import Latency
+from serving.profile.latency import Latency
 from serving.runtime.caching import FAILURES_MAX, CachedServing
 from serving.runtime.gateway import Gateway
-from serving.runtime.link import Link
 from serving.specs import BatchingSpec, CacheSpec, Limits
 from serving.tensor import Tensor
 from serving.vocabulary import (
@@ -77,7 +75,7 @@ class History:
 
     def replica_up(self) -> None:
         latency = Latency(profile())
-        self.gateway.replica_up(cast(Link, self.bench), "m", "a", 1, latency)
+        self.gateway.replica_up(self.bench, "m", "a", 1, latency)
 
     def ask(self, question: int, timeout_us: int | None, meddles: bool = False) -> None:
         """`meddles`: once it is answered all others go."""
