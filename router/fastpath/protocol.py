@@ -118,7 +118,7 @@ class FastProtocol(Connection):
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
-        self.headers += headers  # the list that the scope holds
+        self.headers.extend(headers)  # the list that the scope holds
         self.expect_100_continue = dict(headers).get(b"expect", b"").lower() == b"100-continue"
         super().on_headers_complete()
         self.headers = []  # trailers are dropped
