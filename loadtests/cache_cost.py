@@ -21,7 +21,6 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 from time import thread_time_ns
-from typing import cast
 
 from loadtests import wrk
 from loadtests.gateway import Gateway as RunningGateway
@@ -35,7 +34,6 @@ from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.runtime.caching import CachedServing
 from serving.runtime.gateway import Gateway
-from serving.runtime.link import Link
 from serving.specs import BatchingSpec, CacheSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
 from serving.tensor import Tensor
 from serving.worker.batches import BatchOutput, BatchResult
@@ -119,8 +117,7 @@ class House:
         self._kind = kind
         points = tuple(Point(0, rows, 100.0, 120.0, 30) for rows in (1, 64))
         latency = Latency(Profile("m", "a", "none", points))
-        link = cast(Link, Bench(self.gateway, kind))
-        self.gateway.replica_up(link, "m", "a", 1, latency)
+        self.gateway.replica_up(Bench(self.gateway, kind), "m", "a", 1, latency)
 
     def call(self, number: int) -> Call:
         """A question of its own for each number."""

@@ -20,6 +20,8 @@ therefore which are sampled changes in turn.
 from collections.abc import Sequence
 from zlib import crc32
 
+from mypy_extensions import mypyc_attr
+
 from serving.tensor import Tensor
 
 GATEWAY_US = 10.0
@@ -60,6 +62,7 @@ def class_of(inputs: Sequence[Tensor]) -> int:
     return mark % CLASSES
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Worth:
     """One model's account. All times in microseconds.
 
