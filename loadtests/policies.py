@@ -23,6 +23,7 @@ from serving.simulation.world import VirtualModel, World, good_share
 from serving.specs import BatchingSpec
 
 GRAIN = 0.005  # of a rate: how closely capacity is searched
+BURSTS = 20  # times as long are runs of bursts
 SETTLE_US = 1_000_000  # rates are known in the published simulations; here they are by then
 GAMMA_CV = 0.3**-0.5  # gaps of gamma shape 0.3
 PEERS_SHARE, OVERLOAD_SHARE = 0.97, 0.95
@@ -175,7 +176,9 @@ def promises(found: Sequence[Figures]) -> Iterator[str]:
 
 
 def _seconds(row: str, scale: float) -> float:
-    return scale * (60 if ROWS[row][1].slices == 1 else 10)
+    world = ROWS[row][1]
+    rare = BURSTS if world.gap_cv > 2 else 1  # in a minute, one burst more or less is 1 % of all requests
+    return scale * rare * (60 if world.slices == 1 else 10)
 
 
 def _arguments() -> argparse.Namespace:
@@ -185,7 +188,12 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW")
     add("--policies", nargs="*", default=[], help="by their names in `batching:`; all where none is named")
-    add("--scale", type=float, default=1, help="of the length: 60 s on one slice, 10 s on eight")
+    add(
+        "--scale",
+        type=float,
+        default=1,
+        help="of the length: 60 s on one slice (bursts: 20 minutes), 10 s on eight",
+    )
     add("--seeds", type=int, default=2)
     add("--processes", type=int, default=2)
     add("--json", type=Path, metavar="FILE")

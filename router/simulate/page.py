@@ -9,14 +9,14 @@ from router.simulate.runs import Conditions, Result
 
 _STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1180px;
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1260px;
        margin: 2em auto; padding: 0 1.2em; }
 h1 { font-size: 1.5em; margin-bottom: .2em; }
 h2 { font-size: 1.15em; margin: 2em 0 .4em; }
 p.see { font-size: 1.15em; border-left: 4px solid #2a7f62; padding: .3em 0 .3em .8em; }
 div.wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93em; }
-th, td { padding: .3em .7em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th, td { padding: .3em .55em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
 td.met { color: #1d6a4f; font-weight: 600; } td.missed { color: #b0301c; font-weight: 600; }
 div.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 1em; }
