@@ -7,10 +7,10 @@ STEADY_US = 5e6 / 0.6931
 SUDDEN_US = 0.025e6 / 0.6931  # a half-life of 25 ms
 SURE = 1.0  # standard deviations that the sudden rate, which is noisy, is read lower
 SURGE = 1.2  # times the others' rate, from which it counts
-"""Measured with six seeds on row A of docs/scheduling.md (tests/simulation/test_crowds.py): of load that jumps
-between 1 and 700/s every 0.2 s 77.4 % are answered in time (71.7 without the sudden rate), between 100 and 600/s
-every 0.5 s 87.8 (84.2), and steady load loses nothing; a SURGE of 1.0 would cost eight slices 1.5 % of their
-capacity, by its noise."""
+"""Measured with six seeds on row A of docs/scheduling.md (tests/simulation/test_crowds.py): of load that
+jumps between 1 and 700/s every 0.2 s 77.4 % are answered in time (71.7 without the sudden rate), between 100
+and 600/s every 0.5 s 87.8 (84.2), and steady load loses nothing; a SURGE of 1.0 would cost eight slices 1.5 %
+of their capacity, by its noise."""
 
 YOUNG_US = 200_000  # a counter is read as if it were at least so old: two arrivals tell no rate
 QUIET = 0.05e-6  # rows a microsecond: one in 20 s is no load to make room for
