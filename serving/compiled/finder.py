@@ -48,8 +48,7 @@ COMPILED = (
     "router/explanation.py",
     "router/rest.py",
 )
-"""Folders and files: what decides, and what every request passes through (but for the classes on top of
-uvicorn's protocol: mypyc 2.4 fails on attributes of a base that it does not compile)."""
+"""Folders and files: what decides, and what every request passes through."""
 
 GROUP = "penstock"  # all modules are one library, so that they call each other directly
 LIBRARY = f"{GROUP}__mypyc"

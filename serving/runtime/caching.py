@@ -19,7 +19,7 @@ from serving.runtime import gateway
 from serving.runtime.clock import now_us
 from serving.runtime.observer import CacheObserver
 from serving.runtime.searching import LOOK_US, Question, Searches, Tier
-from serving.runtime.waiters import Deliver, Expiries, Waiter, describe, hand_over, reply_of
+from serving.runtime.waiters import Deliver, Expiries, Waiter, describe, reply_of
 from serving.scheduler.requests import Request
 from serving.specs import DEFAULT_TENANT, CacheSpec, Limits, ServedModel
 from serving.vocabulary import (
@@ -159,7 +159,7 @@ class CachedServing:
         self._tell(call, request, "hit", now)
         reply = reply_of(entry, "hit", now - entry.stored_us)
         self._count_done(request, reply)
-        hand_over(deliver, reply, request.model)
+        gateway.hand_over(deliver, reply, request.model)
 
     def _join(self, waiter: Waiter, asked: Join, now: int) -> None:
         self._tell(waiter.call, waiter.request, "join", now)
@@ -264,7 +264,7 @@ class CachedServing:
                 reply = reply_of(entry, "hit", age_us)
                 self._searched_for(leader, "hit", now)
             self._count_done(waiter.request, reply)
-            hand_over(waiter.deliver, reply, waiter.request.model)
+            gateway.hand_over(waiter.deliver, reply, waiter.request.model)
 
     def _abandon(self, leader: Waiter, outcome: Outcome) -> None:
         """The last who waits for a search waits no longer."""
@@ -301,7 +301,7 @@ class CachedServing:
                 own = Reply(COMPLETED)
                 own.outputs, own.variant, own.cache = reply.outputs, reply.variant, "join"
                 self._count_done(waiter.request, own)
-            hand_over(waiter.deliver, own, waiter.request.model)
+            gateway.hand_over(waiter.deliver, own, waiter.request.model)
 
     def _fall(self, leader: Waiter, reply: Reply, now: int) -> None:
         """No answer: another waiter leads, unless it would fare the same, as whoever asks again where a call
@@ -318,7 +318,7 @@ class CachedServing:
             self._lead(self._waiters[promoted], again=True)
         else:
             self.searches.drop(leader.flight)
-        hand_over(leader.deliver, reply, leader.request.model)
+        gateway.hand_over(leader.deliver, reply, leader.request.model)
         same = kind in (Kind.REJECTED, Kind.FAILED)
         for each in ended[1:]:
             waiter = self._waiters.get(each)
@@ -379,7 +379,7 @@ class CachedServing:
         if reply.outcome.kind is Kind.SHED:
             reply.queue_us = now - waiter.request.arrived_us
         self._count_done(waiter.request, reply)
-        hand_over(waiter.deliver, reply, waiter.request.model)
+        gateway.hand_over(waiter.deliver, reply, waiter.request.model)
 
     def _count_done(self, request: Request, reply: Reply) -> None:
         answered_us = now_us()  # others with the same answer were told before

@@ -328,10 +328,15 @@ class Gateway:
             reply.queue_us = answered_us - pending.submitted_us
         reply.retry_us = answer.retry_us
         self._observer.request_done(request, reply, answered_us - request.arrived_us, within)
-        try:
-            pending.deliver(reply)
-        except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
-            logger.exception("an answer of %s could not be delivered", request.model)
+        hand_over(pending.deliver, reply, request.model)
+
+
+def hand_over(deliver: Callable[[Reply], None], reply: Reply, model: str) -> None:
+    """Give a call's edge its answer."""
+    try:
+        deliver(reply)
+    except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
+        logger.exception("an answer of %s could not be delivered", model)
 
 
 class _Lanes:

@@ -1,6 +1,5 @@
 """A call that waits for an answer, by itself or for others."""
 
-import logging
 from collections.abc import Callable, Collection, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -9,8 +8,6 @@ from serving.ports import Call, Reply
 from serving.runtime.alarm import Alarm
 from serving.scheduler.requests import Request
 from serving.vocabulary import COMPLETED
-
-logger = logging.getLogger(__name__)
 
 Deliver = Callable[[Reply], None]
 
@@ -61,14 +58,6 @@ def reply_of(entry: Entry, cache: str, age_us: int = 0) -> Reply:
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache, reply.age_us = entry.outputs, entry.variant, cache, age_us
     return reply
-
-
-def hand_over(deliver: Deliver, reply: Reply, model: str) -> None:
-    """Give a call's edge its answer."""
-    try:
-        deliver(reply)
-    except Exception:  # a bug of one edge must not cost the others their answers
-        logger.exception("an answer of %s could not be delivered", model)
 
 
 class Expiries:
