@@ -143,7 +143,7 @@ async def opened(
     place, store = SliceSpec(SLICE, tuple(cores)), ProfileStore(profiles)
     known = {}
     for variant in model.variants:
-        profile = store.read(device_kind(place), model.name, variant)
+        profile = store.read(device_kind(place), model.name, variant, place.share)
         if profile is not None:
             known[SLICE, model.name, variant] = profile
     watch = Watch()

@@ -67,7 +67,8 @@ class Stage:
         """What was measured of it here; RuntimeError where nothing was."""
         place = self.place
         store = ProfileStore(place.profiles)
-        profile = store.read(device_kind(SliceSpec(SLICE, (place.worker_core,))), model, variant)
+        here = SliceSpec(SLICE, (place.worker_core,))
+        profile = store.read(device_kind(here), model, variant, here.share)
         if profile is None:
             raise RuntimeError(f"the gateway left no profile of {model} {variant} in {place.profiles}")
         return Latency(profile)

@@ -17,7 +17,7 @@ def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, s
     for slice_spec in settings.slices:
         for model in settings.models:
             for variant in model.variants if slice_spec.name in model.slices else ():
-                profile = store.read(device_kind(slice_spec), model.name, variant)
+                profile = store.read(device_kind(slice_spec), model.name, variant, slice_spec.share)
                 if profile is not None:
                     known[slice_spec.name, model.name, variant] = profile
     return known
@@ -28,7 +28,7 @@ def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], fl
     store = ProfileStore(folder)
 
     def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float | None:
-        profile = store.read(device_kind(slice_spec), model.name, variant)
+        profile = store.read(device_kind(slice_spec), model.name, variant, slice_spec.share)
         hint = model.spec.size_hint
         return Latency(profile).predict_us(1, hint.buckets[-1] if hint else 0) if profile else None
 

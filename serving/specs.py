@@ -3,6 +3,7 @@
 Files become these values once, at start (`router/settings/`); nothing below reads a file for them.
 """
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,13 +153,63 @@ class TenantSpec:
     priority: int = 0
 
 
+SHARE_KINDS = ("cores", "mps", "sm", "green", "mig", "whole", "time")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Share:
+    """How much of a device a slice has.
+
+    `kind` and `amount`: "cores" of a CPU; "mps", per cent of a GPU's multiprocessors, at most (CUDA MPS);
+    "sm", chunks of a static MPS partition; "green", multiprocessors of a green context; "mig", compute
+    slices of the instance that `label` names ("3g.71gb"); "whole" (1), all of it; "time" (1), all of it in
+    turns with others.
+    """
+
+    kind: str
+    amount: float
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.label or format(self.amount, 'g')}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Share":
+        """The share that `str` writes so; ValueError says what is wrong with a text that none does."""
+        kind, colon, amount = text.partition(":")
+        if kind not in SHARE_KINDS or not colon:
+            raise ValueError(f"a share is KIND:AMOUNT with a kind of {', '.join(SHARE_KINDS)}, not {text!r}")
+        label = amount if kind == "mig" else ""
+        number = amount.partition("g")[0] if label else amount
+        if not _AMOUNT.fullmatch(number) or not 0 < float(number) <= AMOUNT_MAX:
+            raise ValueError(f"the amount of a share is a number above 0, not {amount!r} (in {text!r})")
+        return cls(kind, float(number), label)
+
+
+AMOUNT_MAX = 100_000
+_AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
+
+
 @dataclass(frozen=True, slots=True)
 class SliceSpec:
-    """A share of a device on which one worker process runs: CPU cores and compute threads."""
+    """A share of a device on which one worker process runs.
+
+    `cores`: those that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a GPU
+    by its torch name ("cuda:0"), of which it has `part`, None for all.
+    """
 
     name: str
     cores: tuple[int, ...]  # empty: not pinned
     threads: int = 1
+    device: str = "cpu"
+    part: Share | None = None
+
+    @property
+    def share(self) -> Share:
+        """How much of its device it computes on."""
+        if self.device == "cpu":
+            return Share("cores", float(self.threads))
+        return self.part or Share("whole", 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
     """By slice, model and variant. UsageError names all that are missing of the answering variants."""
     store = ProfileStore(settings.profiles)
     known = known_profiles(settings, store)
-    kinds = {each.name: device_kind(each) for each in settings.slices}
+    kinds = {each.name: f"{device_kind(each)} {each.share}" for each in settings.slices}
     wanted = [(place, model) for model in models for place in model.slices]
     missing = [
         f"{model.name} {model.answering_variant} on slice {place} ({kinds[place]})"

@@ -275,7 +275,7 @@ class Control:
         replica.profile = Profile(
             replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
             replica.load_us, replica.memory_bytes, "measured by this gateway",
-            1 if replica.profile is None else replica.profile.streams,
+            1 if replica.profile is None else replica.profile.streams, record.spec.share,
         )  # fmt: skip
         commands: list[Command] = [_route(record, replica, replica.profile)]
         complete = replica.sweep.next_refinement(self._refine_budget_us(record)) is None

@@ -10,16 +10,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from serving.specs import Share
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Point:
-    """One measured batch: `size` is the size bucket (0: none), latencies are microseconds of compute."""
+    """One measured batch: `size` is the size bucket (0: none), latencies are microseconds of compute.
+
+    What was not measured is 0. `yardstick_us`: what the same fixed work took between the runs (median);
+    `activation_bytes`: memory that a run takes beside the weights; `power_w`: of the device while it ran.
+    """
 
     size: int
     rows: int
     p50_us: float
     p95_us: float
     count: int
+    p99_us: float = 0.0
+    yardstick_us: float = 0.0
+    activation_bytes: int = 0
+    power_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +52,34 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a profile comes from, for people and for those who compare.
+
+    `measured`: when, ISO 8601 in UTC; `machine`: processor, driver, versions and so on, by name; `build`:
+    digest of the variant's code and weights; `noise`: spread of the yardstick between the runs, p95 over p50
+    less 1; `error`: where the profile is predicted, not measured: its relative standard error, else 0.
+    """
+
+    measured: str = ""
+    command: str = ""
+    machine: tuple[tuple[str, str], ...] = ()
+    build: str = ""
+    seconds: float = 0.0
+    noise: float = 0.0
+    error: float = 0.0
+
+
+UNKNOWN = Origin()
+ONE_CORE = Share("cores", 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything measured of a variant on a device kind. Raises ValueError where there is no point.
+    """Everything measured of a variant on a share of a device. Raises ValueError where there is no point.
 
     `streams`: batches that ran at once while it was measured, and may again. The workers here compute one
     batch at a time and measure so: more comes only from a profile that was measured elsewhere and says so.
+    `load_us` and `warm_us`: what loading took, and what its first runs took.
     """
 
     model: str
@@ -55,12 +88,20 @@ class Profile:
     points: tuple[Point, ...]
     load_us: int = 0
     memory_bytes: int = 0
-    source: str = ""  # where it comes from, for people
+    source: str = ""  # the file, for people
     streams: int = 1
+    share: Share = ONE_CORE
+    warm_us: int = 0
+    origin: Origin = UNKNOWN
 
     def __post_init__(self) -> None:
         if not self.points:
             raise ValueError(f"a profile of {self.model} {self.variant} needs at least one measured point")
+
+    @property
+    def predicted(self) -> bool:
+        """Whether it was predicted from other profiles; a measurement takes its place when one comes."""
+        return self.origin.error > 0
 
     def curves(self) -> dict[int, Curve]:
         """Curves by size bucket, ascending."""

@@ -1,4 +1,4 @@
-"""The name of a device kind: profiles measured on one hold for every slice of that kind."""
+"""The name of a device kind: profiles measured on one hold for every device of that kind."""
 
 import platform
 import re
@@ -10,14 +10,23 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def device_kind(slice_spec: SliceSpec) -> str:
-    """For example `cpu-amd-epyc-1t`: the processor's model and the slice's compute threads."""
-    return f"cpu-{_processor()}-{slice_spec.threads}t"
+    """For example `cpu-amd-epyc-f25m17`: the processor's name, family and model. ValueError for a GPU, whose
+    name only its driver knows."""
+    if slice_spec.device != "cpu":
+        raise ValueError(f"{slice_spec.device} is no CPU")
+    return _processor()
 
 
 def _processor() -> str:
-    name = platform.processor() or platform.machine()
-    if _CPU_INFO.exists():
-        match = re.search(r"^model name\s*:\s*(.+)$", _CPU_INFO.read_text(), re.MULTILINE)
-        name = match.group(1) if match else name
+    """Virtual machines often call all generations of a processor the same; family and model differ."""
+    text = _CPU_INFO.read_text() if _CPU_INFO.exists() else ""
+    name = _field("model name", text) or platform.processor() or platform.machine()
     words = re.sub(r"\(r\)|\(tm\)|@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b", " ", name.lower())
-    return re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown"
+    family, number = _field("cpu family", text), _field("model", text)
+    generation = f"-f{family}m{number}" if family.isdecimal() and number.isdecimal() else ""
+    return "cpu-" + (re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown") + generation
+
+
+def _field(name: str, text: str) -> str:
+    match = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else ""

@@ -12,10 +12,9 @@ cores = st.lists(st.integers(0, 64), max_size=4).map(tuple)
 
 
 @given(cores, cores, st.integers(1, 64))
-def test_slices_of_as_many_threads_are_of_one_kind_and_its_name_is_a_safe_folder(
+def test_all_slices_of_a_processor_are_of_one_kind_and_its_name_is_a_safe_folder(
     here: tuple[int, ...], there: tuple[int, ...], threads: int
 ) -> None:
     kind = device_kind(SliceSpec("s0", here, threads))
-    assert kind == device_kind(SliceSpec("s1", there, threads))
-    assert kind != device_kind(SliceSpec("s0", here, threads + 1))
-    assert re.fullmatch(rf"cpu-[a-z0-9]+(-[a-z0-9]+)*-{threads}t", kind)
+    assert kind == device_kind(SliceSpec("s1", there, threads + 1))
+    assert re.fullmatch(r"cpu-[a-z0-9]+(-[a-z0-9]+)*", kind)

@@ -1,7 +1,8 @@
-"""What the store promises: what was written is read, the committed first; damage is named, never raised."""
+"""What the store promises: what was written is read, the newest first; damage is named, never raised."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any  # JSON has no narrower type in the standard library
@@ -10,22 +11,35 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.profile.curve import Point, Profile
+from serving.profile.curve import Origin, Point, Profile
+from serving.profile.document import parse, render
 from serving.profile.latency import Latency
-from serving.profile.store import ProfileStore, parse
+from serving.profile.profiles import ProfileSet
+from serving.profile.store import ProfileStore
 from serving.profile.sweep import Sweep
+from serving.specs import Share
 
-KIND = "cpu-test-1t"
+KIND = "cpu-test"
 IDENTITY = ("m", "a", KIND)
+ONE, TWO = Share("cores", 1.0), Share("cores", 2.0)
 latencies_us = st.floats(0.1, 1e9)
+texts = st.text(st.characters(codec="utf-8"), max_size=5)
 
 
 @st.composite
 def points(draw: st.DrawFn) -> Point:
-    low, high = sorted((draw(latencies_us), draw(latencies_us)))
-    return Point(draw(st.integers(0, 512)), draw(st.integers(1, 64)), low, high, draw(st.integers(1, 40)))
+    low, high, highest = sorted(draw(latencies_us) for _ in range(3))
+    return Point(
+        draw(st.integers(0, 512)), draw(st.integers(1, 64)), low, high, draw(st.integers(1, 40)),
+        draw(st.sampled_from([0.0, highest])), draw(st.floats(0, 1e6)), draw(st.integers(0, 1 << 30)),
+        draw(st.floats(0, 1e3)),
+    )  # fmt: skip
 
 
+origins = st.builds(
+    Origin, measured=texts, command=texts, build=texts, seconds=st.floats(0, 1e6), noise=st.floats(0, 9),
+    error=st.floats(0, 9), machine=st.dictionaries(texts, texts, max_size=2).map(lambda d: tuple(d.items())),
+)  # fmt: skip
 profiles = st.builds(
     Profile,
     model=st.just("m"),
@@ -34,93 +48,123 @@ profiles = st.builds(
     points=st.lists(points(), min_size=1, max_size=5, unique_by=lambda p: (p.size, p.rows)).map(tuple),
     load_us=st.integers(0, 1 << 40),
     memory_bytes=st.integers(0, 1 << 40),
+    source=st.just("here"),
     streams=st.integers(1, 128),
+    share=st.sampled_from([ONE, TWO, Share("mps", 12.5), Share("mig", 3.0, "3g.71gb")]),
+    warm_us=st.integers(0, 1 << 40),
+    origin=origins,
 )
 PROFILE = Profile(*IDENTITY, (Point(0, 1, 1.5, 2.0, 3), Point(0, 8, 9.0, 12.5, 3)), 100, 1 << 20)
+BETTER = replace(PROFILE, points=(Point(0, 1, 7.0, 8.0, 30),))
 
 
 POINT_FIELDS = ("size", "rows", "p50_us", "p95_us", "count")
-DOCUMENT: dict[str, Any] = {
-    "schema": 1,
-    "model": "m",
-    "variant": "a",
-    "device_kind": KIND,
+EXTRA_FIELDS = ("p99_us", "yardstick_us", "activation_bytes", "power_w")
+SHARE: dict[str, Any] = {
+    "share": "cores:1",
     "points": [dict.fromkeys(POINT_FIELDS, 2), dict.fromkeys(POINT_FIELDS, 8)],
     "load_us": 100,
     "memory_bytes": 1 << 20,
+    "origin": {"measured": "2026-11-21T10:00:00+00:00", "machine": {"processor": "P"}, "noise": 0.02},
+}
+DOCUMENT: dict[str, Any] = {
+    "schema": 2,
+    "model": "m",
+    "variant": "a",
+    "device_kind": KIND,
+    "shares": [SHARE],
 }
 CONTENT = json.dumps(DOCUMENT).encode()
 places = st.integers(0, len(CONTENT) - 1)
 
 
-def commit(profile: Profile, folder: Path) -> Path:
-    """Put a profile where a committed one lies."""
-    path = folder / KIND / "m.a.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(ProfileStore(folder / "scratch").write_local(profile).read_bytes())
-    return path
+def same(found: Profile | None, kept: Profile) -> bool:
+    """Whether it is that profile, wherever and whenever it was stored."""
+    assert found is not None
+    origin = replace(found.origin, measured=kept.origin.measured)
+    return replace(found, source=kept.source, origin=origin) == kept
 
 
-def without_source(profile: Profile | None) -> tuple[object, ...]:
-    assert profile is not None
-    return (profile.model, profile.variant, profile.device_kind, profile.points, profile.load_us,
-            profile.memory_bytes, profile.streams)  # fmt: skip
+def of(share: dict[str, object]) -> bytes:
+    return json.dumps(DOCUMENT | {"shares": [share]}).encode()
 
 
 def test_two_slices_of_one_kind_may_store_the_same_variant_at_once(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path)
-    with ThreadPoolExecutor(2) as slices:
-        kept = list(slices.map(store.write_local, [PROFILE] * 200))
+    shares = [Share("cores", float(number)) for number in range(1, 9)]
+    with ThreadPoolExecutor(4) as slices:
+        kept = list(slices.map(store.write_local, [replace(PROFILE, share=share) for share in shares * 20]))
     assert [path.name for path in kept[0].parent.iterdir()] == ["m.a.json"]
-    assert without_source(store.read(KIND, "m", "a")) == without_source(PROFILE)
-
-
-@given(profiles)
-def test_what_was_written_is_read_back_exactly(
-    tmp_path_factory: pytest.TempPathFactory, kept: Profile
-) -> None:
-    store = ProfileStore(tmp_path_factory.mktemp("profiles"))
-    path = store.write_local(kept)
-    found = store.read(KIND, "m", "a")
-    assert without_source(found) == without_source(kept)
+    found = store.read_set(KIND, "m", "a")
     assert found is not None
-    assert found.source == str(path)
-    assert store.problems == []
+    assert found.shares("cores") == tuple(shares)
+
+
+@given(st.lists(profiles, min_size=1, max_size=4, unique_by=lambda each: (each.share, each.streams)))
+def test_what_was_written_is_read_back_exactly(kept: list[Profile]) -> None:
+    written = ProfileSet(*IDENTITY, ()).joined(kept)
+    assert parse(render(written).encode(), IDENTITY, "here") == written
+
+
+def test_a_file_of_its_own_for_every_variant_and_a_section_for_every_share(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    for share in (TWO, ONE):
+        path = store.write(replace(PROFILE, share=share))
+    assert path == tmp_path / KIND / "m.a.json"
+    assert same(store.read(KIND, "m", "a", TWO), replace(PROFILE, share=TWO))
+    assert store.read(KIND, "m", "a", Share("cores", 3.0)) is None
+    assert [each.variant for each in store.sets(KIND)] == ["a"]
+    assert store.kinds() == [KIND]
     assert [entry.name for entry in path.parent.iterdir()] == ["m.a.json"]
 
 
 def test_writing_again_replaces(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path)
-    store.write_local(PROFILE)
-    better = Profile(*IDENTITY, (Point(0, 1, 7.0, 8.0, 30),))
-    store.write_local(better)
-    assert without_source(store.read(KIND, "m", "a")) == without_source(better)
+    for written in (PROFILE, BETTER):
+        store.write_local(written)
+    assert same(store.read(KIND, "m", "a", ONE), BETTER)
 
 
-def test_the_committed_profile_comes_before_the_local_one(tmp_path: Path) -> None:
-    committed = Profile(*IDENTITY, (Point(0, 1, 7.0, 8.0, 30),))
-    path = commit(committed, tmp_path)
+def test_the_newest_counts_wherever_it_lies(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path)
     store.write_local(PROFILE)
-    found = store.read(KIND, "m", "a")
-    assert without_source(found) == without_source(committed)
+    for year, expected in (("2020", PROFILE), ("9020", BETTER)):
+        store.write(replace(BETTER, origin=Origin(measured=f"{year}-01-01T00:00:00+00:00")))
+        assert same(store.read(KIND, "m", "a", ONE), replace(expected, origin=Origin()))
+
+
+def test_a_measurement_takes_the_place_of_a_prediction_and_never_the_other_way(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    guess = replace(BETTER, origin=Origin(error=0.1, measured="9020-01-01T00:00:00+00:00"))
+    store.write(guess)
+    assert same(store.read(KIND, "m", "a", ONE), replace(guess, origin=guess.origin))
+    store.write_local(PROFILE)
+    assert same(store.read(KIND, "m", "a", ONE), PROFILE)
+
+
+def test_of_a_share_the_fewest_streams_count(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path)
+    for streams in (4, 2):
+        store.write(replace(PROFILE, streams=streams))
+    found = store.read(KIND, "m", "a", ONE)
     assert found is not None
-    assert found.source == str(path)
+    assert found.streams == 2
 
 
-def test_a_damaged_committed_profile_is_named_and_the_local_one_serves(tmp_path: Path) -> None:
-    path = commit(PROFILE, tmp_path)
-    path.write_text("{")
+def test_a_damaged_committed_profile_is_named_once_and_the_local_one_serves(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path)
+    path = store.write(PROFILE)
+    path.write_text("{")
     store.write_local(PROFILE)
-    assert without_source(store.read(KIND, "m", "a")) == without_source(PROFILE)
+    for _ in range(2):
+        assert same(store.read(KIND, "m", "a", ONE), PROFILE)
     assert len(store.problems) == 1
     assert str(path) in store.problems[0]
 
 
 def test_no_file_is_no_problem(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path)
-    assert store.read(KIND, "m", "a") is None
+    assert store.read(KIND, "m", "a", ONE) is None
     assert store.problems == []
 
 
@@ -129,7 +173,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.symlink_to("/proc/self/mem")  # a regular file, even to root, whose first byte cannot be read
     store = ProfileStore(tmp_path)
-    assert store.read(KIND, "m", "a") is None
+    assert store.read(KIND, "m", "a", ONE) is None
     assert str(path) in store.problems[0]
 
 
@@ -140,8 +184,8 @@ def test_a_profile_in_the_wrong_place_is_refused(identity: tuple[str, str, str])
 
 
 def test_a_profile_says_how_many_batches_ran_at_once_one_where_it_does_not() -> None:
-    assert parse(CONTENT, IDENTITY, "here").streams == 1
-    assert parse(json.dumps(DOCUMENT | {"streams": 4}).encode(), IDENTITY, "here").streams == 4
+    assert parse(CONTENT, IDENTITY, "here").profiles[0].streams == 1
+    assert parse(of(SHARE | {"streams": 4}), IDENTITY, "here").profiles[0].streams == 4
 
 
 @pytest.mark.parametrize(
@@ -156,13 +200,13 @@ def test_a_profile_says_how_many_batches_ran_at_once_one_where_it_does_not() -> 
 )
 def test_streams_that_cannot_be_are_named(streams: object, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        parse(json.dumps(DOCUMENT | {"streams": streams}).encode(), IDENTITY, "here")
+        parse(of(SHARE | {"streams": streams}), IDENTITY, "here")
 
 
 def accept_or_name(content: bytes) -> None:
     """Parse a damaged file: a usable profile, or ValueError; nothing else, and no endless work later."""
     try:
-        profile = parse(content, IDENTITY, "here")
+        profile = parse(content, IDENTITY, "here").profiles[0]
     except ValueError:
         return
     assert profile.load_us >= 0
@@ -193,21 +237,28 @@ huge = st.sampled_from([10**400, -(10**400), 10**30, 10**12, float("inf"), float
 documents: st.SearchStrategy[Any] = st.recursive(
     scalars | huge, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)
 )
-FIELDS = ("schema", "model", "points", "load_us", "memory_bytes", "streams")
+HEAD_FIELDS = ("schema", "model", "shares")
+SHARE_FIELDS = ("share", "points", "load_us", "warm_us", "memory_bytes", "streams", "origin")
 
 
-@given(st.sampled_from(FIELDS), documents, st.booleans())
+@given(st.sampled_from(HEAD_FIELDS + SHARE_FIELDS), documents, st.booleans())
 @example("points", [], False)
 @example("load_us", float("inf"), False)
 @example("memory_bytes", -1, False)
 def test_every_wrong_field_is_named(field: str, value: object, missing: bool) -> None:
-    document = DOCUMENT | {field: value}
+    share, document = dict(SHARE), dict(DOCUMENT)
+    where = document if field in HEAD_FIELDS else share
+    where[field] = value
     if missing:
-        document.pop(field, None)
-    accept_or_name(json.dumps(document).encode())
+        del where[field]
+    accept_or_name(
+        json.dumps(
+            {"shares": [share]} | document if field == "shares" else document | {"shares": [share]}
+        ).encode()
+    )
 
 
-@given(st.sampled_from(POINT_FIELDS), documents, st.booleans())
+@given(st.sampled_from(POINT_FIELDS + EXTRA_FIELDS), documents, st.booleans())
 @example("rows", 10**12, False)
 @example("rows", 10**30, False)
 @example("count", 10**12, False)
@@ -219,7 +270,7 @@ def test_every_wrong_point_is_named(field: str, value: object, missing: bool) ->
     point = dict.fromkeys(POINT_FIELDS, 2) | {field: value}
     if missing:
         del point[field]
-    accept_or_name(json.dumps(DOCUMENT | {"points": [point]}).encode())
+    accept_or_name(of(SHARE | {"points": [point]}))
 
 
 @pytest.mark.parametrize(
@@ -229,14 +280,14 @@ def test_every_wrong_point_is_named(field: str, value: object, missing: bool) ->
 def test_an_impossible_point_is_refused(field: str, value: float) -> None:
     point: dict[str, float] = dict.fromkeys(POINT_FIELDS, 2) | {field: value}
     with pytest.raises(ValueError, match=r"impossible|wrong kind"):
-        parse(json.dumps(DOCUMENT | {"points": [point]}).encode(), IDENTITY, "here")
+        parse(of(SHARE | {"points": [point]}), IDENTITY, "here")
 
 
 def test_two_points_for_one_batch_and_no_points_are_refused() -> None:
     none: list[object] = []
-    for several in (none, DOCUMENT["points"][:1] * 2):
+    for several in (none, SHARE["points"][:1] * 2):
         with pytest.raises(ValueError, match="point"):
-            parse(json.dumps(DOCUMENT | {"points": several}).encode(), IDENTITY, "here")
+            parse(of(SHARE | {"points": several}), IDENTITY, "here")
 
 
 def test_brackets_without_end_are_named() -> None:

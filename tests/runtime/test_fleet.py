@@ -125,7 +125,7 @@ async def test_a_second_start_measures_nothing_again(tmp_path: Path) -> None:
     async with house(tmp_path):
         pass
     kind = device_kind(SLICE)
-    assert ProfileStore(tmp_path).read(kind, "simple", "default") is not None
+    assert ProfileStore(tmp_path).read(kind, "simple", "default", SLICE.share) is not None
 
 
 async def test_with_a_delay_requests_wait_for_company(tmp_path: Path) -> None:

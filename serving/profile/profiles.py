@@ -1,0 +1,40 @@
+"""The profiles of one variant on one kind of device, over its shares: what a profile file holds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from serving.profile.curve import Profile
+from serving.specs import Share
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSet:
+    """At most one profile for each share and number of streams, ascending."""
+
+    model: str
+    variant: str
+    device_kind: str
+    profiles: tuple[Profile, ...]
+
+    def of(self, share: Share) -> Profile | None:
+        """The profile of that share, of those the one with the fewest streams; None where there is none."""
+        return next((profile for profile in self.profiles if profile.share == share), None)
+
+    def shares(self, kind: str) -> tuple[Share, ...]:
+        """The measured shares of that kind, ascending, each once."""
+        return tuple(dict.fromkeys(each.share for each in self.profiles if each.share.kind == kind))
+
+    def joined(self, others: Iterable[Profile]) -> "ProfileSet":
+        """With `others` in the place of those of the same share and streams that are not better."""
+        chosen = {(each.share, each.streams): each for each in self.profiles}
+        for each in others:
+            key = (each.share, each.streams)
+            if key not in chosen or _worth(each) >= _worth(chosen[key]):
+                chosen[key] = each
+        ordered = tuple(chosen[key] for key in sorted(chosen))
+        return ProfileSet(self.model, self.variant, self.device_kind, ordered)
+
+
+def _worth(profile: Profile) -> tuple[bool, str]:
+    """What is measured comes before what is predicted, then the newest."""
+    return not profile.predicted, profile.origin.measured
