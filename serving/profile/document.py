@@ -19,6 +19,8 @@ LARGEST = 1_000_000
 LONGEST_US = 1e12  # eleven days
 STREAMS_MAX = 128  # grids that a device can run at once (CUDA C++ Programming Guide, 17.2)
 TEXT_MAX = 4096
+_ORIGIN_TEXTS = ("measured", "command", "build")
+_ORIGIN_NUMBERS = ("seconds", "noise", "error")
 _OPTIONAL = ("p99_us", "yardstick_us", "activation_bytes", "power_w")
 
 Fields = Mapping[str, object]
@@ -85,11 +87,11 @@ def _profile(entry: object, identity: Identity, source: str) -> Profile:
     points = tuple(_point(point) for point in _list(fields, "points"))
     if len({(point.size, point.rows) for point in points}) != len(points):
         raise ValueError("two points for the same rows and size")
-    streams = _whole({"streams": 1} | fields, "streams", STREAMS_MAX)
+    streams = _whole({"streams": 1, **fields}, "streams", STREAMS_MAX)
     if not streams:
         raise ValueError("streams must be at least 1: the batches that ran at once while it was measured")
     load_us, memory_bytes = _whole(fields, "load_us"), _whole(fields, "memory_bytes")
-    warm_us = _whole({"warm_us": 0} | fields, "warm_us")
+    warm_us = _whole({"warm_us": 0, **fields}, "warm_us")
     share, origin = Share.parse(_text(fields, "share")), _origin(fields.get("origin", {}))
     return Profile(*identity, points, load_us, memory_bytes, source, streams, share, warm_us, origin)
 
@@ -97,14 +99,15 @@ def _profile(entry: object, identity: Identity, source: str) -> Profile:
 def _origin(entry: object) -> Origin:
     fields = _object(entry, "origin")
     machine = _object(fields.get("machine", {}), "machine")
-    texts = {name: _text({name: ""} | fields, name) for name in ("measured", "command", "build")}
-    numbers = {name: _number({name: 0} | fields, name) for name in ("seconds", "noise", "error")}
-    about = tuple((str(name)[:TEXT_MAX], _text(machine, name)) for name in machine)
-    return Origin(**texts, machine=about, **numbers)
+    given = {**dict.fromkeys(_ORIGIN_TEXTS, ""), **dict.fromkeys(_ORIGIN_NUMBERS, 0), **fields}
+    measured, command, build = (_text(given, name) for name in _ORIGIN_TEXTS)
+    seconds, noise, error = (_number(given, name) for name in _ORIGIN_NUMBERS)
+    about = tuple((name[:TEXT_MAX], _text(machine, name)) for name in machine)
+    return Origin(measured, command, about, build, seconds, noise, error)
 
 
 def _point(entry: object) -> Point:
-    fields = dict.fromkeys(_OPTIONAL, 0) | dict(_object(entry, "a point"))
+    fields: Fields = {**dict.fromkeys(_OPTIONAL, 0), **_object(entry, "a point")}
     point = Point(
         size=_whole(fields, "size"),
         rows=_whole(fields, "rows", LARGEST),
