@@ -21,8 +21,10 @@ import yaml
 from loadtests.gateway import ROOT
 from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.backends.python import PythonBackend
+from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, MeasureOrder
 from serving.worker.replicas import load_replica
+from serving.worker.yardstick import Yardstick
 
 REPEATS = 40  # of which the median is taken: a second of the load-test model's largest batches
 WARM_UP = 5  # batches of each measurement that do not count: another process had the core
@@ -141,13 +143,14 @@ def main() -> int:
     asked = parser.parse_args()
     os.sched_setaffinity(0, {asked.core})
     spec = read_spec(ROOT / "models" / asked.model)
-    replica, _, _ = load_replica(PythonBackend(threads=1), LoadOrder.of(0, spec, spec.default_variant))
+    memory, yardstick = Memory(), Yardstick()
+    replica, _ = load_replica(PythonBackend(threads=1), LoadOrder.of(0, spec, spec.default_variant), memory)
     print(_READY, flush=True)
     for line in sys.stdin:
         rows, repeats = map(int, line.split())
         unbounded_us = 1 << 62
-        latencies_us = replica.measure(MeasureOrder(0, rows, 0, repeats, unbounded_us))
-        print(*latencies_us, flush=True)
+        found = replica.measure(MeasureOrder(0, rows, 0, repeats, unbounded_us), memory, yardstick)
+        print(*found.latencies_us, flush=True)
     return 0
 
 

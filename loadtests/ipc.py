@@ -21,6 +21,7 @@ from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
 from serving.worker.batches import BatchInput, BatchResult
+from serving.worker.orders import Loaded, Measured
 
 ROWS = 32
 PAYLOADS = tuple(1 << exponent for exponent in range(12, 24))
@@ -80,7 +81,7 @@ class Traffic:
     def worker_ready(self, link: Link) -> None:
         self.ready.set_result(link)
 
-    def replica_loaded(self, _link: Link, _replica: int, _load_us: int, _memory_bytes: int) -> None:
+    def replica_loaded(self, _link: Link, _loaded: Loaded) -> None:
         self.loaded.set_result(None)
 
     def replica_failed(self, _link: Link, _replica: int, message: str) -> None:
@@ -89,7 +90,7 @@ class Traffic:
     def batch_failed(self, _link: Link, _batch_id: int, message: str) -> None:
         raise RuntimeError(message)
 
-    def measured(self, link: Link, replica: int, rows: int, size: int, latencies_us: list[int]) -> None: ...
+    def measured(self, link: Link, found: Measured) -> None: ...
 
     def worker_lost(self, _link: Link, reason: str) -> None:
         if not self.ready.done():

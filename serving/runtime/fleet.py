@@ -30,6 +30,7 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.worker.batches import BatchResult
+from serving.worker.orders import Loaded, Measured, MeasureOrder
 
 logger = logging.getLogger(__name__)
 
@@ -80,10 +81,11 @@ class Fleet:
         self._links[link.slice] = link
         self._execute(self.control.worker_ready(link.slice, now), now)
 
-    def replica_loaded(self, link: Link, replica: int, load_us: int, memory_bytes: int) -> None:
+    def replica_loaded(self, link: Link, loaded: Loaded) -> None:
         """A replica is loaded and warm."""
         now = now_us()
-        self._execute(self.control.replica_loaded(link.slice, replica, (load_us, memory_bytes), now), now)
+        cost = (loaded.load_us, loaded.memory_bytes)
+        self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now), now)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
         """A replica could not be loaded or measured."""
@@ -99,11 +101,12 @@ class Fleet:
         """Passed on to the gateway."""
         self._gateway.batch_failed(batch_id, message)
 
-    def measured(self, link: Link, replica: int, rows: int, size: int, latencies_us: list[int]) -> None:
+    def measured(self, link: Link, found: Measured) -> None:
         """A measurement is done."""
         now = now_us()
-        self._settle_measurement(link.slice, replica)
-        self._execute(self.control.measured(link.slice, (rows, size), latencies_us, now), now)
+        self._settle_measurement(link.slice, found.replica)
+        batch = (found.rows, found.size)
+        self._execute(self.control.measured(link.slice, batch, found.latencies_us, now), now)
 
     def worker_lost(self, link: Link, reason: str) -> None:
         """A worker process is gone."""
@@ -138,7 +141,7 @@ class Fleet:
                 case Measure(slice=name, replica=replica, measurement=wanted):
                     self._gateway.hold(name)
                     sample = (wanted.rows, wanted.size, wanted.repeats, wanted.budget_us)
-                    self._links[name].measure(replica, *sample)
+                    self._links[name].measure(MeasureOrder(replica, *sample))
                 case Route(slice=name, replica=replica, model=model, variant=variant, profile=profile):
                     link = self._links[name]
                     self._gateway.replica_up(link, model, variant, replica, Latency(profile))

@@ -22,7 +22,9 @@ from serving.worker.batches import (
 )
 from serving.worker.orders import (
     Hello,
+    Loaded,
     LoadOrder,
+    Measured,
     MeasureOrder,
     pack_load,
     pack_measure,
@@ -54,8 +56,8 @@ class LinkEvents(Protocol):
         """The worker said hello; `link.versions` tells what it runs on."""
         ...
 
-    def replica_loaded(self, link: "Link", replica: int, load_us: int, memory_bytes: int) -> None:
-        """The replica has run once and takes batches; the memory is resident growth, at best."""
+    def replica_loaded(self, link: "Link", loaded: Loaded) -> None:
+        """The replica has run once and takes batches."""
         ...
 
     def replica_failed(self, link: "Link", replica: int, message: str) -> None:
@@ -68,7 +70,7 @@ class LinkEvents(Protocol):
         """The batch failed alone: its model raised or answered what its spec does not allow."""
         ...
 
-    def measured(self, link: "Link", replica: int, rows: int, size: int, latencies_us: list[int]) -> None: ...
+    def measured(self, link: "Link", found: Measured) -> None: ...
 
     def worker_lost(self, link: "Link", reason: str) -> None:
         """The worker ended, for whatever reason, asked or not: exactly once, and nothing after it."""
@@ -147,9 +149,9 @@ class Link(asyncio.BufferedProtocol):
         self._replicas.pop(replica, None)
         self._send(pack_unload(replica))
 
-    def measure(self, replica: int, rows: int, size: int, repeats: int, budget_us: int) -> None:
+    def measure(self, order: MeasureOrder) -> None:
         """Run the replica's own sample; `measured` or `replica_failed` follows."""
-        self._send(pack_measure(MeasureOrder(replica, rows, size, repeats, budget_us)))
+        self._send(pack_measure(order))
 
     def run(
         self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
@@ -289,9 +291,9 @@ class Link(asyncio.BufferedProtocol):
     # A replica that was unloaded meanwhile is nobody's concern any more: its late answers are dropped.
 
     def _on_loaded(self, frame: Frame) -> None:
-        replica, load_us, memory_bytes = unpack_loaded(frame)
-        if replica in self._replicas:
-            self._events.replica_loaded(self, replica, load_us, memory_bytes)
+        loaded = unpack_loaded(frame)
+        if loaded.replica in self._replicas:
+            self._events.replica_loaded(self, loaded)
 
     def _on_load_failed(self, frame: Frame) -> None:
         replica, message = unpack_load_failed(frame)
@@ -299,9 +301,9 @@ class Link(asyncio.BufferedProtocol):
             self._events.replica_failed(self, replica, message)
 
     def _on_measured(self, frame: Frame) -> None:
-        replica, rows, size, latencies_us = unpack_measured(frame)
-        if replica in self._replicas:
-            self._events.measured(self, replica, rows, size, latencies_us)
+        found = unpack_measured(frame)
+        if found.replica in self._replicas:
+            self._events.measured(self, found)
 
     def _condemn(self, fault: str) -> None:
         self._fault = fault

@@ -23,6 +23,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--slice", required=True, help="name of the slice, for process listings")
     parser.add_argument("--cores", default="", metavar="0,1", help="cores to stay on, or none")
     parser.add_argument("--threads", type=int, default=1, help="compute threads")
+    parser.add_argument("--device", default="cpu", metavar="cuda:0", help="where models compute")
     return parser.parse_args(argv)
 
 
@@ -60,7 +61,7 @@ def _serve(asked: argparse.Namespace) -> int:
     areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None
     with socket.socket(fileno=asked.fd) as sock:
         try:
-            Worker(sock, areas, PythonBackend(asked.threads)).serve()
+            Worker(sock, areas, PythonBackend(asked.threads, asked.device)).serve()
         except ProtocolError as error:
             sys.stderr.write(f"slice {asked.slice}: the gateway {error}\n")
             return 2

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -59,13 +59,38 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class MeasureOrder:
-    """Run a sample of `rows` x `size` up to `repeats` times, at least once, within about `budget_us`."""
+    """Run a sample of `rows` x `size` up to `repeats` times, at least once, within about `budget_us`; and
+    the yardstick `yardsticks` times, half of them before and half after."""
 
     replica: int
     rows: int
     size: int
     repeats: int
     budget_us: int
+    yardsticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a measurement found, microseconds; `activation_bytes`: the most memory that its runs took."""
+
+    replica: int
+    rows: int
+    size: int
+    latencies_us: list[int]
+    yardsticks_us: list[int] = field(default_factory=list)
+    activation_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A replica that has run. `load_us`: all that it took, of which its first runs took `warm_us`;
+    `memory_bytes`: what it holds, at best."""
+
+    replica: int
+    load_us: int
+    memory_bytes: int
+    warm_us: int = 0
 
 
 def pack_load(order: LoadOrder) -> bytes:
@@ -117,15 +142,13 @@ def unpack_hello(frame: Frame) -> Hello:
     return Hello(_field(found, "pid", int), _field(found, "shared", bool), versions)
 
 
-def pack_loaded(replica: int, load_us: int, memory_bytes: int) -> bytes:
-    found = {"replica": replica, "load_us": load_us, "memory_bytes": memory_bytes}
-    return pack_frame(FrameKind.LOADED, orjson.dumps(found))
+def pack_loaded(loaded: Loaded) -> bytes:
+    return pack_frame(FrameKind.LOADED, orjson.dumps(loaded))
 
 
-def unpack_loaded(frame: Frame) -> tuple[int, int, int]:
-    """Replica, load time in us, memory in bytes."""
+def unpack_loaded(frame: Frame) -> Loaded:
     found = _object(frame)
-    return _field(found, "replica", int), _field(found, "load_us", int), _field(found, "memory_bytes", int)
+    return Loaded(*(_field(found, name, int) for name in Loaded.__slots__))
 
 
 def pack_load_failed(replica: int, message: str) -> bytes:
@@ -155,23 +178,25 @@ def pack_measure(order: MeasureOrder) -> bytes:
 def unpack_measure(frame: Frame) -> MeasureOrder:
     found = _object(frame)
     order = MeasureOrder(*(_field(found, name, int) for name in MeasureOrder.__slots__))
-    if order.rows < 1 or not 1 <= order.repeats <= LATENCIES_MAX:
+    if order.rows < 1 or not 1 <= order.repeats <= LATENCIES_MAX or order.yardsticks > LATENCIES_MAX:
         raise ProtocolError(f"a MEASURE frame asks for {order.repeats} runs of {order.rows} rows")
     return order
 
 
-def pack_measured(order: MeasureOrder, latencies_us: list[int]) -> bytes:
-    found = {"replica": order.replica, "rows": order.rows, "size": order.size, "latencies_us": latencies_us}
-    return pack_frame(FrameKind.MEASURED, orjson.dumps(found))
+def pack_measured(measured: Measured) -> bytes:
+    return pack_frame(FrameKind.MEASURED, orjson.dumps(measured))
 
 
-def unpack_measured(frame: Frame) -> tuple[int, int, int, list[int]]:
-    """Replica, rows, size, latencies in us (at least one)."""
+def unpack_measured(frame: Frame) -> Measured:
+    """With at least one latency."""
     found = _object(frame)
-    latencies = _field(found, "latencies_us", list)
-    if not latencies or not all(type(latency) is int and latency >= 0 for latency in latencies):
+    latencies, yardsticks = (_field(found, name, list) for name in ("latencies_us", "yardsticks_us"))
+    if not latencies or not all(type(time) is int and time >= 0 for time in (*latencies, *yardsticks)):
         raise ProtocolError("a MEASURED frame has no latencies")
-    return _field(found, "replica", int), _field(found, "rows", int), _field(found, "size", int), latencies
+    replica, rows, size, taken = (
+        _field(found, name, int) for name in ("replica", "rows", "size", "activation_bytes")
+    )
+    return Measured(replica, rows, size, latencies, yardsticks, taken)
 
 
 def _object(frame: Frame) -> JsonObject:

@@ -4,19 +4,17 @@ import gc
 import time
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from serving.specs import ParameterValue
 from serving.worker.arrays import Arrays, TensorError, datatype_of, encode_outputs
 from serving.worker.backends.contract import Backend, Model
-from serving.worker.orders import LoadOrder, MeasureOrder
+from serving.worker.memory import Memory
+from serving.worker.orders import Loaded, LoadOrder, Measured, MeasureOrder
+from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
 """What a model's code may raise without taking the worker along."""
-
-_STATM = Path("/proc/self/statm")
-_PAGE_BYTES = 4096
 
 
 class Replica:
@@ -52,9 +50,17 @@ class Replica:
             outputs, _ = self.predict(inputs, {})
             encode_outputs(self.order.outputs, outputs, 1, first)
 
-    def measure(self, order: MeasureOrder) -> list[int]:
-        """Latencies in us of up to `repeats` runs; stops early where the next would leave the budget."""
+    def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> Measured:
+        """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
         inputs = self._model.sample(order.rows, order.size)
+        yardsticks = yardstick.run(order.yardsticks // 2)
+        before_bytes = memory.start()
+        latencies = self._run(inputs, order)
+        activation_bytes = max(memory.peak_bytes() - before_bytes, 0)
+        yardsticks += yardstick.run(order.yardsticks - order.yardsticks // 2)
+        return Measured(order.replica, order.rows, order.size, latencies, yardsticks, activation_bytes)
+
+    def _run(self, inputs: Arrays, order: MeasureOrder) -> list[int]:
         latencies: list[int] = []
         spent_us = 0
         while not latencies or (
@@ -65,17 +71,19 @@ class Replica:
         return latencies
 
 
-def load_replica(backend: Backend, order: LoadOrder) -> tuple[Replica, int, int]:
-    """A replica that has run once, its load time in us and the memory in bytes that it took (resident)."""
-    started_ns, before_bytes = time.perf_counter_ns(), _resident_bytes()
+def load_replica(backend: Backend, order: LoadOrder, memory: Memory) -> tuple[Replica, Loaded]:
+    """A replica that has run once, and what that took."""
+    started_ns, before_bytes = time.perf_counter_ns(), memory.held_bytes()
     replica = Replica(order, backend.load(order))
+    loaded_ns = time.perf_counter_ns()
     replica.warm_up()
+    warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
     # What loading made lives as long as the worker: a collection that walks over torch's modules would
     # stop a batch for tens of milliseconds.
     gc.collect()
     gc.freeze()
     load_us = (time.perf_counter_ns() - started_ns) // 1000
-    return replica, load_us, max(0, _resident_bytes() - before_bytes)
+    return replica, Loaded(order.replica, load_us, max(0, memory.held_bytes() - before_bytes), warm_us)
 
 
 def describe(error: BaseException) -> str:
@@ -88,7 +96,3 @@ def describe(error: BaseException) -> str:
     ]
     place = f" (model.py:{places[-1].lineno})" if places else ""
     return f"{type(error).__name__}: {text}"[:900] + place
-
-
-def _resident_bytes() -> int:
-    return int(_STATM.read_text().split()[1]) * _PAGE_BYTES

@@ -19,6 +19,7 @@ from serving.worker.batches import (
     pack_result,
     unpack_run,
 )
+from serving.worker.memory import Memory
 from serving.worker.orders import (
     pack_hello,
     pack_load_failed,
@@ -31,6 +32,7 @@ from serving.worker.orders import (
 from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
+from serving.worker.yardstick import Yardstick
 
 _IOV_MAX = 512  # buffers of one sendmsg; Linux takes 1024
 
@@ -39,12 +41,17 @@ class Worker:
     """One slice's replicas behind one socket. `areas`: shared memory for requests and answers, or None."""
 
     def __init__(
-        self, sock: socket.socket, areas: tuple[SharedArea, SharedArea] | None, backend: Backend
+        self,
+        sock: socket.socket,
+        areas: tuple[SharedArea, SharedArea] | None,
+        backend: Backend,
+        device: str = "cpu",
     ) -> None:
         self._sock = sock
         self._requests = areas[0] if areas else None
         self._answers = areas[1] if areas else None
         self._backend = backend
+        self._memory, self._yardstick = Memory(device), Yardstick(device)
         self._replicas: dict[int, Replica] = {}
         self._frames = FrameBuffer()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
@@ -114,12 +121,12 @@ class Worker:
     def _load(self, frame: Frame) -> None:
         order = unpack_load(frame)
         try:
-            self._replicas[order.replica], load_us, memory_bytes = load_replica(self._backend, order)
+            self._replicas[order.replica], loaded = load_replica(self._backend, order, self._memory)
         except MODEL_ERRORS as error:
             message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
             self._send((pack_load_failed(order.replica, message),))
         else:
-            self._send((pack_loaded(order.replica, load_us, memory_bytes),))
+            self._send((pack_loaded(loaded),))
 
     def _unload(self, frame: Frame) -> None:
         self._replicas.pop(unpack_unload(frame), None)
@@ -131,7 +138,7 @@ class Worker:
             self._send((pack_load_failed(order.replica, "it was to be measured but is not loaded here"),))
             return
         try:
-            answer = pack_measured(order, replica.measure(order))
+            answer = pack_measured(replica.measure(order, self._memory, self._yardstick))
         except MODEL_ERRORS as error:
             # A replica that cannot run its own sample is no replica.
             del self._replicas[order.replica]

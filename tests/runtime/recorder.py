@@ -6,6 +6,7 @@ from pathlib import Path
 from serving.runtime.link import Link
 from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.batches import BatchResult
+from serving.worker.orders import Loaded, Measured
 
 PATIENCE_S = 30.0
 
@@ -23,8 +24,8 @@ class Recorder:
         self.links.append(link)
         self.events.put_nowait(("ready", link))
 
-    def replica_loaded(self, link: Link, replica: int, load_us: int, memory_bytes: int) -> None:
-        self.events.put_nowait(("loaded", replica, load_us, memory_bytes))
+    def replica_loaded(self, link: Link, loaded: Loaded) -> None:
+        self.events.put_nowait(("loaded", loaded.replica, loaded.load_us, loaded.memory_bytes))
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
         self.events.put_nowait(("replica_failed", replica, message))
@@ -35,8 +36,8 @@ class Recorder:
     def batch_failed(self, link: Link, batch_id: int, message: str) -> None:
         self.events.put_nowait(("failed", batch_id, message))
 
-    def measured(self, link: Link, replica: int, rows: int, size: int, latencies_us: list[int]) -> None:
-        self.events.put_nowait(("measured", replica, rows, size, latencies_us))
+    def measured(self, link: Link, found: Measured) -> None:
+        self.events.put_nowait(("measured", found.replica, found.rows, found.size, found.latencies_us))
 
     def worker_lost(self, link: Link, reason: str) -> None:
         self.events.put_nowait(("lost", link, reason))

@@ -11,7 +11,7 @@ import pytest
 from serving.runtime.link import Link
 from serving.specs import ModelSpec
 from serving.worker.batches import BatchInput, EncodedOutput, pack_failed, pack_result
-from serving.worker.orders import MeasureOrder, pack_hello, pack_load_failed, pack_loaded, pack_measured
+from serving.worker.orders import Loaded, Measured, pack_hello, pack_load_failed, pack_loaded, pack_measured
 from serving.worker.wire import PAYLOAD_BYTES_MAX, FrameKind, pack_frame
 from tests.runtime.recorder import Recorder, model_spec
 
@@ -71,7 +71,7 @@ def answer(batch_id: int = 5, rows: int = 1, datatype: str = "FP32", dims: tuple
     [
         ([b"HTTP/1.1 400 Bad Request\r\n"], "a frame starts with b'HT'"),
         ([HELLO, b"Pk\x09" + bytes(20)], "speaks wire version 9"),
-        ([pack_loaded(1, 1, 1)], "first frame is LOADED, expected HELLO"),
+        ([pack_loaded(Loaded(1, 1, 1))], "first frame is LOADED, expected HELLO"),
         ([HELLO, HELLO], "a second HELLO"),
         ([HELLO, pack_frame(FrameKind.RUN, b"")], "a worker sends no RUN frames"),
         ([HELLO, pack_frame(FrameKind.LOADED, b"[1,2]")], "no JSON object"),
@@ -110,7 +110,7 @@ async def test_answers_reach_their_events_in_order(peer: Peer, model: ModelSpec)
     await peer.run_batch(model, rows=2)
     peer.link.run(6, 1, 1, [ROW], ())
     await peer.say(
-        pack_loaded(1, 20, 30), pack_measured(MeasureOrder(1, 2, 3, 1, 1), [4]), answer(rows=2),
+        pack_loaded(Loaded(1, 20, 30)), pack_measured(Measured(1, 2, 3, [4])), answer(rows=2),
         pack_failed(6, "no"), pack_load_failed(1, "gone"),
     )  # fmt: skip
     assert await peer.heard.hear("loaded") == (1, 20, 30)
@@ -124,7 +124,7 @@ async def test_answers_reach_their_events_in_order(peer: Peer, model: ModelSpec)
 async def test_late_answers_of_an_unloaded_replica_are_dropped(peer: Peer, model: ModelSpec) -> None:
     await peer.run_batch(model)
     peer.link.unload(1)
-    late = [pack_loaded(1, 1, 1), pack_load_failed(1, "x"), pack_measured(MeasureOrder(1, 1, 1, 1, 1), [1])]
+    late = [pack_loaded(Loaded(1, 1, 1)), pack_load_failed(1, "x"), pack_measured(Measured(1, 1, 1, [1]))]
     await peer.say(*late, answer())
     assert (await peer.heard.hear_result()).batch_id == 5
 

@@ -19,6 +19,7 @@ from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
 from serving.tensor import ANY, DATATYPES, ITEM_BYTES
 from serving.worker.batches import BatchInput
+from serving.worker.orders import MeasureOrder
 from serving.worker.wire import INLINE_BYTES_MAX
 from tests.runtime.recorder import Recorder, model_spec, write_model
 
@@ -101,9 +102,9 @@ async def test_a_replica_that_cannot_load_or_measure_is_reported_and_the_others_
     replica, message = await crew.heard.hear("replica_failed")
     assert replica == 3
     assert "none only could not be loaded: FileNotFoundError" in str(message)
-    crew.link.measure(2, 2, 0, 3, 10**9)
+    crew.link.measure(MeasureOrder(2, 2, 0, 3, 10**9))
     assert len((await crew.heard.hear("measured"))[3]) == 3  # type: ignore[arg-type]  # it is a list
-    crew.link.measure(2, 3, 0, 3, 10**9)
+    crew.link.measure(MeasureOrder(2, 3, 0, 3, 10**9))
     replica, message = await crew.heard.hear("replica_failed")
     assert replica == 2
     assert "small only failed on its sample of 3 rows of size 0: AssertionError" in str(message)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from serving.specs import ModelSpec, SizeHint, TensorSpec, VariantSpec
 from serving.worker.orders import (
+    Loaded,
     LoadOrder,
+    Measured,
     MeasureOrder,
     pack_load,
     pack_load_failed,
@@ -38,7 +40,8 @@ json_values = st.recursive(
     max_leaves=6,
 )
 FIELDS = ["pid", "shared", "versions", "replica", "model", "folder", "variant", "artifact", "options",
-          "inputs", "outputs", "sizes", "rows", "size", "repeats", "budget_us", "latencies_us",
+          "inputs", "outputs", "sizes", "rows", "size", "repeats", "budget_us", "latencies_us", "yardsticks",
+          "yardsticks_us", "activation_bytes", "load_us", "warm_us", "memory_bytes",
           "message"]  # fmt: skip
 
 
@@ -60,10 +63,11 @@ def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
 
 
 def test_answers_arrive_as_they_were_given() -> None:
-    order = MeasureOrder(1, 2, 3, 4, 5)
+    order = MeasureOrder(1, 2, 3, 4, 5, 6)
     assert unpack_measure(frame(pack_measure(order))) == order
-    assert unpack_measured(frame(pack_measured(order, [7, 8]))) == (1, 2, 3, [7, 8])
-    assert unpack_loaded(frame(pack_loaded(1, 2, 3))) == (1, 2, 3)
+    measured, loaded = Measured(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4)
+    assert unpack_measured(frame(pack_measured(measured))) == measured
+    assert unpack_loaded(frame(pack_loaded(loaded))) == loaded
     assert unpack_load_failed(frame(pack_load_failed(1, "no \ud800 file"))) == (1, "no ? file")
 
 
