@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-from router.simulate.options import Options, command
+from router.commands import command
+from router.profiling.options import Options as ProfileOptions
+from router.simulate.options import Options
 
 app = typer.Typer(help="An inference serving gateway that keeps a latency promise.", no_args_is_help=True)
 
@@ -78,7 +80,24 @@ def _simulate(asked: Options) -> int:
     return simulate(asked)
 
 
-app.command("simulate")(command(_simulate))
+app.command("simulate")(command(Options, _simulate))
+
+
+def _profile(asked: ProfileOptions) -> int:
+    """Measure what a model costs on shares of a device, once; or show what was measured.
+
+    penstock profile digits --shares 1,2
+
+    penstock profile digits --show --html digits.html
+
+    Exit code 1: the machine is too noisy, or the model fails; 2: nothing can be measured as asked.
+    """
+    from router.profiling.main import profile
+
+    return profile(asked)
+
+
+app.command("profile")(command(ProfileOptions, _profile))
 
 
 def _fail(message: str) -> None:

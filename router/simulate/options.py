@@ -1,10 +1,8 @@
 """The options of `penstock simulate`: light to import, as the command line reads them for every verb."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
@@ -235,25 +233,3 @@ class Options:
             metavar="FILE", help="A page in one file: words, table, pictures.", rich_help_panel=_OUTPUT
         ),
     ] = None
-
-
-def command(run: Callable[[Options], int]) -> Callable[..., None]:
-    """A function of all the options, as typer reads them; exits with what `run` returns."""
-
-    def simulate(**given: Any) -> None:  # typer has made them what the fields say
-        raise typer.Exit(run(Options(**given)))
-
-    hints = get_type_hints(Options, include_extras=True)
-    parameters = [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=each.default if each.default_factory is MISSING else each.default_factory(),
-            annotation=hints[each.name],
-        )
-        for each in fields(Options)
-    ]
-    simulate.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    simulate.__annotations__ = hints
-    simulate.__doc__ = run.__doc__
-    return simulate

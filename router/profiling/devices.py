@@ -1,0 +1,105 @@
+"""What can be measured on this machine: its CPU, and each GPU that NVML lists."""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from router.profiling.asked import UsageError
+from serving.profile.device import device_kind, gpu_kind, processor_name
+from serving.runtime.slicing.contract import Actuator, Setting
+from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
+from serving.runtime.slicing.mps import MpsPercentages
+from serving.runtime.slicing.timeslice import TimeSlices
+from serving.specs import Share, SliceSpec
+
+PERCENTAGES = tuple(range(10, 101, 10))
+_KIND_OF_NUMBERS = {"cpu": "cores"}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device to measure. `default_shares`: what is measured where none are asked for."""
+
+    name: str
+    kind: str
+    default_shares: tuple[Share, ...]
+    machine: tuple[tuple[str, str], ...]
+    cores: tuple[int, ...]
+    gpu: Gpu | None = None
+
+    def share(self, text: str) -> Share:
+        """`2` or `cores:2` of a CPU, `50`, `mps:50` or `whole:1` of a GPU; UsageError for what it has not."""
+        numbers = "cores" if self.gpu is None else "mps"
+        try:
+            share = Share.parse(text if ":" in text else f"{numbers}:{text}")
+        except ValueError as error:
+            raise UsageError(f"--shares: {error}") from None
+        kinds = ("cores",) if self.gpu is None else ("mps", "whole", "time")
+        if share.kind not in kinds:
+            raise UsageError(
+                f"--shares: {share} cannot be measured on {self.name}; expected {' or '.join(kinds)}"
+            )
+        largest = len(self.cores) if self.gpu is None else 100
+        if share.amount > largest or (self.gpu is None and share.amount % 1):
+            raise UsageError(f"--shares: {share} is no share of {self.name}: it has {largest:g} {numbers}")
+        return share
+
+    def slices(self, share: Share, count: int) -> tuple[SliceSpec, ...]:
+        """As many slices that have that share together, at the same time."""
+        if self.gpu is None:
+            cores = self.cores[-int(share.amount) :]  # interrupts mostly go to the first
+            return tuple(SliceSpec(f"measured-{n}", cores, len(cores)) for n in range(count))
+        return tuple(SliceSpec(f"measured-{n}", (), 1, self.name, share) for n in range(count))
+
+    def actuator(self, share: Share) -> tuple[Callable[[SliceSpec], Setting], Actuator | None]:
+        """What makes slices of that share real, and what is to be stopped afterwards."""
+        if self.gpu is None:
+            return core_set, None
+        found: Actuator = MpsPercentages(self.gpu.uuid) if share.kind == "mps" else TimeSlices(self.gpu.uuid)
+        return found.open, found
+
+
+def device(name: str) -> Device:
+    """The device of that name ("cpu", "cuda:0"); UsageError where there is none."""
+    inventory = take_inventory()
+    if name == "cpu":
+        count = len(inventory.cores)
+        doubled = [1 << power for power in range(count.bit_length()) if 1 << power < count]
+        shares = tuple(Share("cores", float(cores)) for cores in [*doubled, count])
+        machine = {"processor": processor_name(), "cores": str(os.cpu_count()), "memory": _memory()}
+        return Device(name, device_kind(SliceSpec("", ())), shares, _about(machine), inventory.cores)
+    gpu = _gpu(name, inventory)
+    shares = tuple(Share("mps", float(percent)) for percent in PERCENTAGES)
+    machine = {"gpu": gpu.name, "driver": inventory.driver, "cuda": str((inventory.cuda or 0) / 1000)}
+    return Device(name, gpu_kind(gpu.name), shares, _about(machine), inventory.cores, gpu)
+
+
+def _gpu(name: str, inventory: Inventory) -> Gpu:
+    index = name.removeprefix("cuda:")
+    known = [f"cuda:{gpu.index}" for gpu in inventory.gpus]
+    if not index.isdecimal() or name not in known:
+        why = f" ({inventory.reason})" if inventory.reason else ""
+        raise UsageError(f"--device: there is no {name} here; there is {', '.join(['cpu', *known])}{why}")
+    return inventory.gpus[int(index)]
+
+
+def _about(machine: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    found = machine | {"kernel": platform.release(), "python": platform.python_version()}
+    return tuple((found | _versions(("numpy", "torch"))).items())
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _memory() -> str:
+    return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.1f} GiB"

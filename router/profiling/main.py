@@ -1,0 +1,107 @@
+"""`penstock profile`: measures a model on shares of a device, or shows what was measured of it."""
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from router.profiling.asked import Target, UsageError, find_model, find_numbers, find_variants
+from router.profiling.devices import Device, device
+from router.profiling.measuring import Manner, Measurer, NoisyError, Work
+from router.profiling.options import Options
+from router.profiling.show import Shown, show
+from serving.profile.store import ProfileStore
+from serving.runtime.bench import BenchError
+from serving.runtime.slicing.contract import SlicingError
+from serving.specs import ModelSpec
+
+FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+PIPE_WIDTH = 200  # where there is no terminal to ask: wide enough to cut no name
+PROCESSES_MAX = 16
+ROWS_MAX = 1 << 16
+
+
+def profile(options: Options) -> int:
+    """What `penstock profile` does; returns the exit code."""
+    try:
+        return _profile(options)
+    except (UsageError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return UNUSABLE
+    except (NoisyError, BenchError, SlicingError) as error:
+        sys.stderr.write(f"{error}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; what was measured is kept, and the same command goes on from there\n")
+        return INTERRUPTED
+
+
+def _profile(options: Options) -> int:
+    for path in (options.png, options.html):
+        if path is not None and not path.parent.is_dir():
+            raise UsageError(f"{path}: there is no folder {path.parent}")
+    model = find_model(options.model)
+    variants = find_variants(model, options.variant)
+    store = ProfileStore(options.profiles)
+    if options.show:
+        kind = None if options.device == "cpu" else device(options.device).kind
+        return _show(options, model, store, kind)
+    place = device(options.device)
+    asyncio.run(_measure(_targets(options, model, variants, place), place, store, options))
+    return _show(options, model, store, place.kind)
+
+
+def _show(options: Options, model: ModelSpec, store: ProfileStore, kind: str | None) -> int:
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    slo_us = int(options.slo * 1000) if options.slo else model.slo_us
+    variant = options.variant if options.variant and "," not in options.variant else None
+    return show(model, store, Shown(variant, kind, slo_us, options.png, options.html), console)
+
+
+def _targets(options: Options, model: ModelSpec, variants: list[str], place: Device) -> list[Target]:
+    """By share first: what is placed on small shares is known soonest."""
+    texts = [text.strip() for text in options.shares.split(",") if text.strip()]
+    shares = tuple(dict.fromkeys(place.share(text) for text in texts)) or place.default_shares
+    streams = find_numbers("--processes", options.processes, PROCESSES_MAX)
+    return [
+        Target(model, variant, share, count) for share in shares for count in streams for variant in variants
+    ]
+
+
+def _manner(options: Options) -> Manner:
+    rows = find_numbers("--batches", options.batches, ROWS_MAX)
+    longest_us = options.longest_ms * 1000 if options.longest_ms else None
+    return Manner(
+        rows, options.full, options.point_seconds * 1e6, longest_us, options.again, options.allow_noise,
+        shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    )  # fmt: skip
+
+
+async def _measure(targets: list[Target], place: Device, store: ProfileStore, options: Options) -> None:
+    console = Console(stderr=True)
+    measurer = Measurer(place, store, _manner(options), console.print)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=float(len(targets)))
+        for number, target in enumerate(targets):
+            if measurer.known(target) is not None:
+                console.print(f"{target}: measured already; --again measures it anew")
+                progress.update(task, completed=number + 1)
+                continue
+
+            def advance(work: Work, number: int = number) -> None:
+                left_s = work.exploration.remaining_us / 1e6
+                done = work.spent / (work.spent + left_s)
+                progress.update(task, description=str(work.target), completed=number + done)
+
+            progress.update(task, description=str(target))
+            found = await measurer.measure(target, advance)
+            console.print(
+                f"{target}: {len(found.points)} batches, {sum(point.count for point in found.points)} runs "
+                f"in {found.origin.seconds:.0f} s"
+            )

@@ -1,0 +1,179 @@
+"""Measures targets: opens their share, loads, looks whether all is quiet, sweeps, keeps what was found."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from router.builds import build_of
+from router.profiling.asked import Target
+from router.profiling.devices import Device
+from serving.profile.curve import Origin, Profile
+from serving.profile.exploration import Exploration
+from serving.profile.noise import Evidence, Steadiness
+from serving.profile.store import LOCAL, ProfileStore
+from serving.profile.unfinished import Unfinished, parse, render
+from serving.runtime.bench import Bench, bench_of
+from serving.runtime.sweeping import look, sweep
+from serving.worker.orders import Loaded
+
+SAVE_EVERY_S = 1.0
+Say = Callable[[str], None]
+
+
+class NoisyError(Exception):
+    """The machine is too noisy to be measured; the text shows the evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How is measured: see the options of the same names."""
+
+    rows: tuple[int, ...] = ()
+    full: bool = False
+    point_us: float = 3e6
+    longest_us: float | None = None
+    again: bool = False
+    allow_noise: bool = False
+    command: str = ""
+
+
+@dataclass(slots=True)
+class Work:
+    """A target's sweep while it goes on."""
+
+    target: Target
+    build: str
+    exploration: Exploration
+    path: Path
+    seconds: float = 0.0
+    steadiness: Steadiness = field(default_factory=Steadiness)
+    _since: float = field(default_factory=time.monotonic)
+    _saved: float = 0.0
+
+    def resume(self, machine: tuple[tuple[str, str], ...]) -> str:
+        """Go on from what an interrupted sweep has left; a sentence about it, "" where there is nothing."""
+        try:
+            found = parse(self.path.read_bytes())
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError) as error:
+            return f"{self.path}: ignored: {error}"
+        if not found.fits(self.build, machine):
+            return f"{self.path}: of another build or machine, begun anew"
+        self.exploration.seen.update(found.seen)
+        self.seconds = found.seconds
+        return f"{self.target} goes on where it was interrupted, after {len(found.seen)} batches"
+
+    def save(self, machine: tuple[tuple[str, str], ...], now: bool = False) -> None:
+        """Keep the runs, once a second, so that an interruption costs no more."""
+        at = time.monotonic()
+        if now or at - self._saved >= SAVE_EVERY_S:
+            self._saved = at
+            found = Unfinished(self.build, machine, self.spent, self.exploration.seen)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            scratch = self.path.with_suffix(".part~")
+            scratch.write_text(render(found))
+            scratch.replace(self.path)
+
+    @property
+    def spent(self) -> float:
+        """Seconds of measuring, earlier tries included."""
+        return self.seconds + time.monotonic() - self._since
+
+
+class Measurer:
+    """Measures on one device and keeps what it finds in a store."""
+
+    def __init__(self, device: Device, store: ProfileStore, manner: Manner, say: Say) -> None:
+        self._device, self._store, self._manner, self._say = device, store, manner, say
+
+    def known(self, target: Target) -> Profile | None:
+        """What is measured of the target's present build already."""
+        found = self._store.read_set(self._device.kind, target.model.name, target.variant)
+        for profile in found.profiles if found and not self._manner.again else ():
+            same = (profile.share, profile.streams) == (target.share, target.streams)
+            if same and not profile.predicted and profile.origin.build == _build(target):
+                return profile
+        return None
+
+    async def measure(self, target: Target, progress: Callable[[Work], None]) -> Profile:
+        """The target's profile, measured and kept. NoisyError, BenchError, SlicingError; whatever ends it
+        early, what was measured so far is kept for the next try."""
+        slices = self._device.slices(target.share, target.streams)
+        prepare, actuator = self._device.actuator(target.share)
+        try:
+            async with bench_of(slices, prepare) as bench:
+                names = [each.name for each in slices]
+                costs = [await bench.load(name, target.model, target.variant) for name in names]
+                self._require_quiet(await look(bench, names, slices[0].cores))
+                return await self._sweep(bench, names, self._work(target), costs[0], progress)
+        finally:
+            if actuator is not None:
+                actuator.stop()
+
+    def _require_quiet(self, evidence: Evidence) -> None:
+        if evidence.quiet:
+            return
+        if not self._manner.allow_noise:
+            raise NoisyError(
+                f"this machine is too noisy to be measured: {evidence}. Stop what runs beside it, "
+                "or measure anyway with --allow-noise"
+            )
+        self._say(f"measured in spite of noise: {evidence}")
+
+    def _work(self, target: Target) -> Work:
+        model, manner = target.model, self._manner
+        sizes = model.size_hint.buckets if model.size_hint else (0,)
+        longest_us = manner.longest_us or 4.0 * model.slo_us
+        rows = tuple(each for each in manner.rows if each <= model.batch_max)
+        exploration = Exploration(model.batch_max, sizes, longest_us, manner.point_us, rows, manner.full)
+        share = str(target.share).replace(":", "-")
+        name = f"{model.name}.{target.variant}.{share}.{target.streams}.part"
+        path = self._store.folder / LOCAL / self._device.kind / name
+        work = Work(target, _build(target), exploration, path)
+        if manner.again:
+            path.unlink(missing_ok=True)
+        elif said := work.resume(self._device.machine):
+            self._say(said)
+        return work
+
+    async def _sweep(
+        self, bench: Bench, names: list[str], work: Work, loaded: Loaded, progress: Callable[[Work], None]
+    ) -> Profile:
+        machine = self._device.machine
+
+        def after_trial() -> None:
+            work.save(machine)
+            progress(work)
+
+        try:
+            await sweep(bench, names, work.exploration, work.steadiness, after_trial)
+        except BaseException:
+            if work.exploration.seen:
+                work.save(machine, now=True)
+            raise
+        profile = self._profile(work, loaded)
+        self._store.write(profile)
+        work.path.unlink(missing_ok=True)
+        return profile
+
+    def _profile(self, work: Work, loaded: Loaded) -> Profile:
+        target = work.target
+        origin = Origin(
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            self._manner.command,
+            self._device.machine,
+            work.build,
+            round(work.spent, 1),
+            round(work.steadiness.spread, 4),
+        )
+        return Profile(
+            target.model.name, target.variant, self._device.kind, work.exploration.points(), loaded.load_us,
+            loaded.memory_bytes, "", target.streams, target.share, loaded.warm_us, origin,
+        )  # fmt: skip
+
+
+def _build(target: Target) -> str:
+    return build_of(target.model.folder, target.model.variant(target.variant))

@@ -1,0 +1,139 @@
+"""Workers to be measured, without a gateway: start, load, measure, each a call that is awaited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from serving.runtime.link import Link
+from serving.runtime.slicing.contract import Setting
+from serving.runtime.slicing.cores import core_set
+from serving.runtime.supervisor import Supervisor
+from serving.specs import ModelSpec, SliceSpec
+from serving.worker.batches import BatchResult
+from serving.worker.orders import Loaded, Measured, MeasureOrder
+
+_T = TypeVar("_T")
+Found = Link | Loaded | Measured
+
+
+class BenchError(Exception):
+    """A worker or model that was to be measured cannot be; the text says why."""
+
+
+class Bench:
+    """Workers that compute at the same time, each with one replica. A `serving.runtime.link.LinkEvents`."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+        self._waiting: dict[str, asyncio.Future[Found]] = {}
+        self._replicas: dict[str, int] = {}
+        self._failure = ""
+        self.size = 0
+        """The smallest size bucket of what was loaded last."""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What the workers compute with."""
+        return next(iter(self._links.values())).versions
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers."""
+        return [link.pid for link in self._links.values()]
+
+    async def start(self, supervisor: Supervisor, spec: SliceSpec) -> None:
+        """Start a worker on a slice; BenchError where it does not come up."""
+        answer = self._expect(spec.name)
+        await supervisor.start(spec)
+        await answer
+
+    async def load(self, slice_name: str, model: ModelSpec, variant: str) -> Loaded:
+        """Load a variant in the place of the one before; BenchError where the model's code fails."""
+        link, before = self._links[slice_name], self._replicas.get(slice_name, 0)
+        if before:
+            link.unload(before)
+        self._replicas[slice_name] = before + 1
+        self.size = model.size_hint.buckets[0] if model.size_hint else 0
+        answer = self._expect(slice_name)
+        link.load(before + 1, model, variant)
+        return _only(Loaded, await answer)
+
+    async def measure(self, slice_names: Sequence[str], order: MeasureOrder) -> list[Measured]:
+        """Run the order on all of these slices at once; BenchError where a model fails on its sample."""
+        answers = [self._expect(name) for name in slice_names]
+        for name in slice_names:
+            self._links[name].measure(replace(order, replica=self._replicas[name]))
+        return [_only(Measured, found) for found in await asyncio.gather(*answers)]
+
+    # events of links
+
+    def worker_ready(self, link: Link) -> None:
+        """A worker process answers."""
+        self._links[link.slice] = link
+        self._answer(link, link)
+
+    def replica_loaded(self, link: Link, loaded: Loaded) -> None:
+        """A variant is warm."""
+        self._answer(link, loaded)
+
+    def measured(self, link: Link, found: Measured) -> None:
+        """A measurement is done."""
+        self._answer(link, found)
+
+    def replica_failed(self, link: Link, replica: int, message: str) -> None:  # noqa: ARG002  one at a time
+        """A variant cannot be loaded or measured."""
+        self._fail(link.slice, message)
+
+    def worker_lost(self, link: Link, reason: str) -> None:
+        """A worker is gone: nothing can be asked of it any more."""
+        self._links.pop(link.slice, None)
+        self._fail(link.slice, f"the worker of slice {link.slice} {reason}")
+
+    def batch_done(self, link: Link, result: BatchResult) -> None:
+        """No batch is ever sent."""
+
+    def batch_failed(self, link: Link, batch_id: int, message: str) -> None:
+        """No batch is ever sent."""
+
+    # steps
+
+    def _expect(self, name: str) -> asyncio.Future[Found]:
+        if self._failure:
+            raise BenchError(self._failure)
+        answer = self._waiting[name] = asyncio.get_running_loop().create_future()
+        return answer
+
+    def _answer(self, link: Link, found: Found) -> None:
+        waiting = self._waiting.pop(link.slice, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(found)
+
+    def _fail(self, name: str, reason: str) -> None:
+        waiting = self._waiting.pop(name, None)
+        if name not in self._links:
+            self._failure = reason
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(BenchError(reason))
+
+
+@asynccontextmanager
+async def bench_of(
+    specs: Sequence[SliceSpec], prepare: Callable[[SliceSpec], Setting] = core_set
+) -> AsyncIterator[Bench]:
+    """A worker on each of these slices; they end with the block. BenchError where one does not come up."""
+    bench = Bench()
+    supervisor = Supervisor(bench, prepare)
+    try:
+        for spec in specs:
+            await bench.start(supervisor, spec)
+        yield bench
+    finally:
+        await supervisor.stop()
+
+
+def _only(kind: type[_T], found: object) -> _T:
+    if not isinstance(found, kind):
+        raise BenchError(f"a worker answered with {found!r:.100} where {kind.__name__} was due")
+    return found

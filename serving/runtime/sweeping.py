@@ -1,0 +1,48 @@
+"""Carries a sweep out: what `serving.profile.exploration` asks for, on workers, beside the yardstick."""
+
+from collections.abc import Callable, Sequence
+
+from serving.profile.exploration import Exploration
+from serving.profile.noise import Evidence, Steadiness
+from serving.runtime.bench import Bench
+from serving.runtime.quiet import core_time, own_seconds, process_seconds
+from serving.worker.orders import MeasureOrder
+
+YARDSTICKS = 6  # with each trial: half before, half after; some 3 ms
+LOOK_RUNS = 2000  # of the yardstick, a second of it
+
+
+async def look(bench: Bench, slices: Sequence[str], cores: Sequence[int]) -> Evidence:
+    """What the yardstick takes for a second, and who else had the cores meanwhile (() where no CPU is
+    measured). The variants are loaded."""
+    before, own = core_time(cores), _own(bench)
+    found = await bench.measure(slices, MeasureOrder(0, 1, bench.size, 1, 1, LOOK_RUNS))
+    yardsticks = tuple(each for one in found for each in one.yardsticks_us)
+    if not cores:
+        return Evidence(yardsticks)
+    others, stolen = core_time(cores).since(before, _own(bench) - own)
+    return Evidence(yardsticks, others, stolen)
+
+
+async def sweep(
+    bench: Bench,
+    slices: Sequence[str],
+    exploration: Exploration,
+    steadiness: Steadiness,
+    after_trial: Callable[[], None],
+) -> None:
+    """Measure until nothing is in doubt; on all `slices` at once. What was disturbed is measured again."""
+    while (trial := exploration.next()) is not None:
+        order = MeasureOrder(0, trial.rows, trial.size, trial.repeats, trial.budget_us, YARDSTICKS)
+        found = await bench.measure(slices, order)
+        yardsticks = [each for one in found for each in one.yardsticks_us]
+        if steadiness.accepts(yardsticks):
+            latencies = [each for one in found for each in one.latencies_us]
+            seen = exploration.take(trial, latencies, yardsticks)
+            taken = max(one.activation_bytes for one in found)
+            seen.activation_bytes = max(seen.activation_bytes, taken)
+        after_trial()
+
+
+def _own(bench: Bench) -> float:
+    return own_seconds() + sum(process_seconds(pid) for pid in bench.pids)
