@@ -54,6 +54,19 @@ class Device:
             return tuple(SliceSpec(f"measured-{n}", cores, len(cores)) for n in range(count))
         return tuple(SliceSpec(f"measured-{n}", (), 1, self.name, share) for n in range(count))
 
+    def apart(self, share: Share, count: int) -> tuple[SliceSpec, ...]:
+        """As many slices that have that share each; UsageError where there are not so many."""
+        if self.gpu is not None:
+            return self.slices(share, count)
+        size = int(share.amount)
+        if size * count > len(self.cores):
+            raise UsageError(
+                f"--colocate: {count} slices of {share} need {size * count} cores of {len(self.cores)}"
+            )
+        return tuple(
+            SliceSpec(f"measured-{n}", self.cores[n * size : (n + 1) * size], size) for n in range(count)
+        )
+
     def actuator(self, share: Share) -> tuple[Callable[[SliceSpec], Setting], Actuator | None]:
         """What makes slices of that share real, and what is to be stopped afterwards."""
         if self.gpu is None:

@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from router.profiling.asked import Target, UsageError, find_model, find_numbers, find_variants
+from router.profiling.colocating import colocate, find_guests, summary
 from router.profiling.devices import Device, device
 from router.profiling.measuring import Manner, Measurer, NoisyError, Work
 from router.profiling.options import Options
+from router.profiling.predicting import predict_rest
 from router.profiling.show import Shown, show
 from serving.profile.store import ProfileStore
 from serving.runtime.bench import BenchError
@@ -43,9 +45,11 @@ def _profile(options: Options) -> int:
     for path in (options.png, options.html):
         if path is not None and not path.parent.is_dir():
             raise UsageError(f"{path}: there is no folder {path.parent}")
+    store = ProfileStore(options.profiles)
+    if options.colocate:
+        return _colocate(options, store)
     model = find_model(options.model)
     variants = find_variants(model, options.variant)
-    store = ProfileStore(options.profiles)
     if options.show:
         kind = None if options.device == "cpu" else device(options.device).kind
         return _show(options, model, store, kind)
@@ -82,9 +86,27 @@ def _manner(options: Options) -> Manner:
     )  # fmt: skip
 
 
+def _colocate(options: Options, store: ProfileStore) -> int:
+    if options.model:
+        raise UsageError("--colocate names its models itself; leave out MODEL, or --colocate")
+    guests = find_guests(options.colocate, find_numbers("--batches", options.batches, ROWS_MAX))
+    place = device(options.device)
+    share = place.share(options.shares) if options.shares else place.default_shares[0]
+    console = Console(stderr=True)
+    measurer = Measurer(place, store, _manner(options), console.print)
+    runs = asyncio.run(colocate(guests, place, share, measurer, console.print))
+    sys.stdout.write("\n".join([*summary(runs), f"kept in {store.write_co_runs(place.kind, runs)}", ""]))
+    return 0
+
+
 async def _measure(targets: list[Target], place: Device, store: ProfileStore, options: Options) -> None:
     console = Console(stderr=True)
     measurer = Measurer(place, store, _manner(options), console.print)
+    if options.few is not None:
+        for variant in dict.fromkeys(target.variant for target in targets):
+            here = [target for target in targets if target.variant == variant and target.streams == 1]
+            await predict_rest(measurer, store, here, options.few, console.print)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=float(len(targets)))

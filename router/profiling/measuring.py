@@ -1,9 +1,11 @@
 """Measures targets: opens their share, loads, looks whether all is quiet, sweeps, keeps what was found."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 
 from router.builds import build_of
@@ -89,6 +91,11 @@ class Measurer:
     def __init__(self, device: Device, store: ProfileStore, manner: Manner, say: Say) -> None:
         self._device, self._store, self._manner, self._say = device, store, manner, say
 
+    @property
+    def device_kind(self) -> str:
+        """Of the device that is measured."""
+        return self._device.kind
+
     def known(self, target: Target) -> Profile | None:
         """What is measured of the target's present build already."""
         found = self._store.read_set(self._device.kind, target.model.name, target.variant)
@@ -101,19 +108,34 @@ class Measurer:
     async def measure(self, target: Target, progress: Callable[[Work], None]) -> Profile:
         """The target's profile, measured and kept. NoisyError, BenchError, SlicingError; whatever ends it
         early, what was measured so far is kept for the next try."""
+        async with self._opened(target) as (bench, names, loaded):
+            return await self._sweep(bench, names, self._work(target), loaded, progress)
+
+    async def measure_one(self, target: Target, rows: int, size: int) -> Profile:
+        """A profile of that batch alone, which is not kept. Raises what `measure` does."""
+        async with self._opened(target) as (bench, names, loaded):
+            alone = Exploration(target.model.batch_max, (size,), inf, self._manner.point_us, (rows,))
+            work = Work(target, _build(target), alone, Path())
+            await sweep(bench, names, alone, work.steadiness, lambda: None)
+            return self._profile(work, loaded)
+
+    @asynccontextmanager
+    async def _opened(self, target: Target) -> AsyncIterator[tuple[Bench, list[str], Loaded]]:
+        """The target's variant loaded on its share, and what that cost, on a quiet machine."""
         slices = self._device.slices(target.share, target.streams)
         prepare, actuator = self._device.actuator(target.share)
         try:
             async with bench_of(slices, prepare) as bench:
                 names = [each.name for each in slices]
                 costs = [await bench.load(name, target.model, target.variant) for name in names]
-                self._require_quiet(await look(bench, names, slices[0].cores))
-                return await self._sweep(bench, names, self._work(target), costs[0], progress)
+                self.require_quiet(await look(bench, names, slices[0].cores))
+                yield bench, names, costs[0]
         finally:
             if actuator is not None:
                 actuator.stop()
 
-    def _require_quiet(self, evidence: Evidence) -> None:
+    def require_quiet(self, evidence: Evidence) -> None:
+        """NoisyError where figures of this machine would not be worth keeping, unless that is allowed."""
         if evidence.quiet:
             return
         if not self._manner.allow_noise:
@@ -161,18 +183,17 @@ class Measurer:
 
     def _profile(self, work: Work, loaded: Loaded) -> Profile:
         target = work.target
-        origin = Origin(
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            self._manner.command,
-            self._device.machine,
-            work.build,
-            round(work.spent, 1),
-            round(work.steadiness.spread, 4),
-        )
+        origin = self.origin(work.build, work.spent, work.steadiness.spread)
         return Profile(
             target.model.name, target.variant, self._device.kind, work.exploration.points(), loaded.load_us,
             loaded.memory_bytes, "", target.streams, target.share, loaded.warm_us, origin,
         )  # fmt: skip
+
+    def origin(self, build: str, seconds: float, noise: float) -> Origin:
+        """Of what has just been measured here."""
+        measured = datetime.now(UTC).isoformat(timespec="seconds")
+        about = (measured, self._manner.command, self._device.machine)
+        return Origin(*about, build, round(seconds, 1), round(noise, 4))
 
 
 def _build(target: Target) -> str:

@@ -26,8 +26,8 @@ class Options:
         str,
         typer.Option(
             metavar="SHARE,...",
-            help="Of the device: cores of a CPU (1,2), per cent of a GPU by MPS (10,50), or whole:1. One core, "
-            "doubled up to all, if not given; of a GPU each tenth.",
+            help="Of the device: cores of a CPU (1,2), per cent of a GPU by MPS (10,50), or whole:1. "
+            "If not given: one core, doubled up to all; of a GPU each tenth.",
             rich_help_panel=_WHAT,
         ),
     ] = ""
@@ -50,9 +50,9 @@ class Options:
     colocate: Annotated[
         str,
         typer.Option(
-            metavar="MODEL:VARIANT,...",
-            help="Instead: how much longer a batch takes beside one of each of these, each on one core or "
-            "share; MODEL itself is one of them.",
+            metavar="MODEL[:VARIANT],...",
+            help="Instead, without MODEL: how much longer batches of these take beside each other, "
+            "each on one core, or on the share given.",
             rich_help_panel=_WHAT,
         ),
     ] = ""

@@ -3,28 +3,15 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from router.report import html, numbers
 from router.simulate import tables, words
 from router.simulate.pictures import scale_of, svg
 from router.simulate.runs import Conditions, Result
 
 _STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1260px;
-       margin: 2em auto; padding: 0 1.2em; }
-h1 { font-size: 1.5em; margin-bottom: .2em; }
-h2 { font-size: 1.15em; margin: 2em 0 .4em; }
-p.see { font-size: 1.15em; border-left: 4px solid #2a7f62; padding: .3em 0 .3em .8em; }
-div.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .93em; }
-th, td { padding: .3em .55em; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
-td.met { color: #1d6a4f; font-weight: 600; } td.missed { color: #b0301c; font-weight: 600; }
+td.met { color: var(--good); font-weight: 600; } td.missed { color: var(--bad); font-weight: 600; }
 div.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 1em; }
 div.cards svg { width: 100%; height: auto; max-width: 620px; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25em 1em; margin: .4em 0; }
-dt { font-weight: 600; } dd { margin: 0; }
-footer, .small { color: #666; font-size: .88em; }
-@media (max-width: 600px) { dl { display: block; } dd { margin-bottom: .5em; } }
 """
 _HEADS = {
     "asked/s": "requests that came, a second",
@@ -51,34 +38,26 @@ def page(
     is called met."""
     models = [model.name for model in results[0].case.site.served]
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Penstock: simulated</title><style>{_STYLE}</style></head><body>",
+        *html.opening("Penstock: simulated", _STYLE),
         "<h1>What would be answered in time?</h1>",
-        f'<p class="see">{_text(words.sentence(results))}</p>',
-        *(f"<p>{_text(told)}</p>" for each in results if (told := words.capacity_sentence(each, aim))),
-        *(f"<p>{_text(told)}</p>" for told in words.breakdowns(results, conditions)),
+        f'<p class="see">{html.text(words.sentence(results))}</p>',
+        *(f"<p>{html.text(told)}</p>" for each in results if (told := words.capacity_sentence(each, aim))),
+        *(f"<p>{html.text(told)}</p>" for told in words.breakdowns(results, conditions)),
         *_table(results, aim),
         *_endings(results),
     ]
     for number, model in enumerate(models):
         parts += _pictures(results, model, f"m{number}")
     parts += [
-        "<h2>What was simulated</h2><dl>",
-        *(f"<dt>{escape(term)}</dt><dd>{_text(text)}</dd>" for term, text in premises),
-        "</dl><h2>The words of the table</h2><dl>",
-        *(f"<dt>{escape(term)}</dt><dd>{escape(_HEADS[term])}</dd>" for term in tables.columns(results)),
-        "</dl><footer><p>Made by penstock simulate: the gateway's own scheduler in virtual time, on the "
+        "<h2>What was simulated</h2>",
+        *html.terms(premises),
+        "<h2>The words of the table</h2>",
+        *html.terms((term, _HEADS[term]) for term in tables.columns(results)),
+        "<footer><p>Made by penstock simulate: the gateway's own scheduler in virtual time, on the "
         "latencies that were measured of the models. It knows nothing of the network, of clients, or of what "
         "the gateway itself can carry.</p></footer></body></html>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def _text(said: str) -> str:
-    """Words with their signs escaped; no line breaks between a figure and its %."""
-    return escape(said).replace(" %", "&nbsp;%")
 
 
 def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
@@ -104,7 +83,7 @@ def _endings(results: Sequence[Result]) -> Iterator[str]:
     told = [
         f"<li>{escape(result.case.name)}, {escape(model)}: "
         + "; ".join(
-            _text(f"{words.percent(count / figures.offered)} {words.REASONS.get(name, name)}")
+            html.text(f"{numbers.percent(count / figures.offered)} {words.REASONS.get(name, name)}")
             for name, count in words.bad_endings(figures)
         )
         + "</li>"

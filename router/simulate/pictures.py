@@ -3,13 +3,13 @@
 For somebody who sees such a thing for the first time: words before symbols, units at every axis.
 """
 
-import re
 from collections.abc import Iterable, Sequence
-from io import StringIO
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from router.report import numbers
+from router.report.svg import STYLE, inline
 from router.simulate import words
 from router.simulate.runs import Result
 
@@ -17,14 +17,6 @@ if TYPE_CHECKING:  # matplotlib takes half a second that a table need not wait f
     from matplotlib.axes import Axes
 
 GREY, GREEN, RED, BLUE = "#8c8c8c", "#2a7f62", "#c8442f", "#3b5b92"
-_STYLE: dict[Any, Any] = {  # matplotlib's own keys
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "svg.fonttype": "none",  # the page's own letters, which can be searched and copied
-    "font.family": "sans-serif",
-}
 _PANELS = 3
 _WIDTH, _HEIGHT = 5.2, 2.3  # inches of a panel
 
@@ -44,7 +36,7 @@ def write_png(results: Sequence[Result], path: Path, footnote: str) -> None:
     from matplotlib.figure import Figure
 
     models = [model.name for model in results[0].case.site.served]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         size = (_WIDTH * max(len(results), 1.5), _HEIGHT * _PANELS * len(models) + 1.0)
         figure = Figure(figsize=size, layout="constrained")
         grid = figure.subplots(_PANELS * len(models), len(results), squeeze=False)
@@ -63,14 +55,10 @@ def svg(result: Result, model: str, scale: Scale, name: str) -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(_WIDTH, _HEIGHT * _PANELS), layout="constrained")
         _draw(figure.subplots(_PANELS, 1).tolist(), result, model, scale)
-        written = StringIO()
-        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    text = written.getvalue()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :].strip(), flags=re.DOTALL)
-    return re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", text)
+        return inline(figure, name)
 
 
 def scale_of(results: Sequence[Result], model: str) -> Scale:
@@ -125,7 +113,7 @@ def _latency(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
     axes.yaxis.set_major_formatter(lambda ms, _: f"{ms:,g}")
     axes.set_ylabel("milliseconds (log)")
     axes.set_title(
-        f"{result.case.name}, {model}: {words.percent(figures.attainment)} answered in time",
+        f"{result.case.name}, {model}: {numbers.percent(figures.attainment)} answered in time",
         loc="left",
         fontweight="bold",
     )
@@ -136,9 +124,9 @@ def _rates(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
     series, figures = result.series[model], result.figures[model]
     edges = [*series.start_s, series.start_s[-1] + series.bin_s]
     axes.stairs(series.in_time, edges, fill=True, color=GREEN, alpha=0.4, lw=0,
-                label=f"answered in time: {words.rate(figures.goodput)}/s")  # fmt: skip
+                label=f"answered in time: {numbers.rate(figures.goodput)}/s")  # fmt: skip
     axes.stairs(series.offered, edges, baseline=None, color="black", lw=1,
-                label=f"asked: {words.rate(figures.offered_rate)}/s")  # fmt: skip
+                label=f"asked: {numbers.rate(figures.offered_rate)}/s")  # fmt: skip
     axes.set_ylim(0, scale.rate)
     axes.set_ylabel("requests per second")
     axes.set_title("what was asked, and what was answered in time", loc="left")

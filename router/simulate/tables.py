@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from router.report import numbers
 from router.simulate import words
 from router.simulate.requirements import Requirement
 from router.simulate.runs import Conditions, Result
@@ -32,31 +33,31 @@ def columns(results: Sequence[Result]) -> tuple[str, ...]:
 def rows(result: Result) -> Iterator[tuple[str, tuple[str, ...]]]:
     """A result's lines: the model (TOTAL first, where there are several) and its cells under `columns`."""
     if len(result.figures) > 1:
-        yield TOTAL, _cells(result.total, words.NONE) + _costs(result, None)
+        yield TOTAL, _cells(result.total, numbers.NONE) + _costs(result, None)
     for model in result.case.site.served:
-        figures, slo_ms = result.figures[model.name], words.milliseconds(model.slo_us / 1000)
+        figures, slo_ms = result.figures[model.name], numbers.milliseconds(model.slo_us / 1000)
         yield model.name, _cells(figures, slo_ms) + _costs(result, model.name)
 
 
 def _costs(result: Result, model: str | None) -> tuple[str, ...]:
     cost = result.cost(model)
-    return () if cost is None else (words.amount(cost.per_hour), words.amount(cost.per_million))
+    return () if cost is None else (numbers.amount(cost.per_hour), numbers.amount(cost.per_million))
 
 
 def _cells(figures: Figures, slo_ms: str) -> tuple[str, ...]:
     return (
-        words.rate(figures.offered_rate),
-        words.percent(figures.attainment),
-        words.rate(figures.goodput),
-        words.milliseconds(figures.p50_ms),
-        words.milliseconds(figures.p99_ms),
+        numbers.rate(figures.offered_rate),
+        numbers.percent(figures.attainment),
+        numbers.rate(figures.goodput),
+        numbers.milliseconds(figures.p50_ms),
+        numbers.milliseconds(figures.p99_ms),
         slo_ms,
-        words.percent(figures.share(*REFUSED)),
-        words.percent(figures.share(*SHED)),
-        words.percent(figures.share(LATE)),
+        numbers.percent(figures.share(*REFUSED)),
+        numbers.percent(figures.share(*SHED)),
+        numbers.percent(figures.share(LATE)),
         words.rows(figures.batch_rows),
         f"{min(figures.busy, 1.0):.0%}".replace("%", " %"),
-        words.amount(figures.device_s_per_million),
+        numbers.amount(figures.device_s_per_million),
     )
 
 
@@ -86,7 +87,7 @@ def _endings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     for result in results:
         for model, figures in result.figures.items():
             if told := words.bad_endings(figures):
-                shares = (f"{name} {words.percent(count / figures.offered)}" for name, count in told)
+                shares = (f"{name} {numbers.percent(count / figures.offered)}" for name, count in told)
                 who = f"{result.case.name}, {model}" if len(result.figures) > 1 else result.case.name
                 yield who, ", ".join(shares)
 

@@ -1,12 +1,12 @@
 """Results in words and figures that need no explanation."""
 
 from collections.abc import Sequence
-from math import floor, isnan
+from math import isnan
 
+from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
 from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, Figures
 
-NONE = "-"
 REASONS = {
     "late": "answered, but too late",
     "queue_full": "refused: the queue was full",
@@ -19,34 +19,6 @@ REASONS = {
     "deadline_unmet": "given up while it waited: it could no longer be answered in time",
     "worker_lost": "failed: its worker died",
 }
-
-
-def percent(share: float) -> str:
-    """Cut, not rounded: 100 % means all, 0 % none. Above 99 % the hundredths count, and are shown."""
-    if isnan(share):
-        return NONE
-    if share <= 0 or share >= 1:
-        return f"{share:.0%}".replace("%", " %")
-    if share < 0.001:
-        return "<0.1 %"
-    digits = 2 if share >= 0.99 else 1
-    cut = floor(share * 100 * 10**digits + 1e-9) / 10**digits  # .994 * 100 is a little less than 99.4
-    return f"{cut:.{digits}f} %"
-
-
-def milliseconds(value: float) -> str:
-    """To three digits."""
-    return NONE if isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-def rate(value: float) -> str:
-    """Requests a second to three digits, and whole numbers above."""
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
-
-
-def amount(value: float) -> str:
-    """Seconds or money, as `rate`."""
-    return NONE if isnan(value) else rate(value)
 
 
 def rows(value: float) -> str:

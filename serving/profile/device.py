@@ -17,14 +17,28 @@ def device_kind(slice_spec: SliceSpec) -> str:
     return _processor()
 
 
+def gpu_kind(name: str) -> str:
+    """`gpu-nvidia-h200` of NVML's "NVIDIA H200"; older drivers leave the vendor out ("Tesla T4")."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+    return f"gpu-{words}" if words.startswith("nvidia") else f"gpu-nvidia-{words}"
+
+
+def processor_name() -> str:
+    """As the kernel or the platform calls it, for people."""
+    return _field("model name", _cpu_info()) or platform.processor() or platform.machine()
+
+
 def _processor() -> str:
     """Virtual machines often call all generations of a processor the same; family and model differ."""
-    text = _CPU_INFO.read_text() if _CPU_INFO.exists() else ""
-    name = _field("model name", text) or platform.processor() or platform.machine()
-    words = re.sub(r"\(r\)|\(tm\)|@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b", " ", name.lower())
+    text = _cpu_info()
+    words = re.sub(r"\(r\)|\(tm\)|@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b", " ", processor_name().lower())
     family, number = _field("cpu family", text), _field("model", text)
     generation = f"-f{family}m{number}" if family.isdecimal() and number.isdecimal() else ""
     return "cpu-" + (re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown") + generation
+
+
+def _cpu_info() -> str:
+    return _CPU_INFO.read_text() if _CPU_INFO.exists() else ""
 
 
 def _field(name: str, text: str) -> str:

@@ -179,10 +179,7 @@ class Exploration:
         return max(bends)
 
     def _coarse(self) -> list[int]:
-        if self.rows:
-            return list(self.rows)
-        steps = [COARSE_FACTOR**power for power in range(20)]
-        return [*(rows for rows in steps if rows < self.batch_max), self.batch_max]
+        return list(self.rows) or coarse_rows(self.batch_max)
 
     def _grid(self) -> list[int]:
         rows, found = 1, []
@@ -192,7 +189,7 @@ class Exploration:
         return [*found, self.batch_max]
 
     def _allowed(self, size: int, rows: int) -> bool:
-        return rows == 1 or self._expected_us(size, rows) <= self.longest_us
+        return rows <= self._coarse()[0] or self._expected_us(size, rows) <= self.longest_us
 
     def _expected_us(self, size: int, rows: int) -> float:
         """Cautious guess from the largest smaller batch of that size: latency in proportion to rows."""
@@ -201,13 +198,19 @@ class Exploration:
             return seen.median_us
         below = [known for known_size, known in self.seen if known_size == size and known < rows]
         if not below:
-            return 0.0 if rows == 1 else inf
+            return 0.0 if rows <= self._coarse()[0] else inf
         return self.seen[size, max(below)].median_us * rows / max(below)
 
     def _trial(self, size: int, rows: int, runs: int) -> Trial:
         seen = self.seen.get((size, rows))
         left_us = self.point_us - (sum(seen.latencies_us) if seen else 0)
         return Trial(rows, size, runs, max(int(min(CHUNK_US, left_us)), 1))
+
+
+def coarse_rows(batch_max: int, factor: int = COARSE_FACTOR) -> list[int]:
+    """1 and its multiples by `factor`, and the largest batch."""
+    steps = [factor**power for power in range(batch_max.bit_length())]
+    return [*(rows for rows in steps if rows < batch_max), batch_max]
 
 
 def _point(size: int, rows: int, seen: Seen) -> Point:

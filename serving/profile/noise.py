@@ -40,9 +40,10 @@ class Evidence:
         ordered = sorted(self.yardsticks_us)
         middle, high, worst = (quantile(ordered, share) / 1000 for share in (0.5, 0.95, 1.0))
         return (
-            f"the same work took {middle:.2f} ms (median), {high:.2f} ms (p95, {self.spread:.0%} more) and "
-            f"{worst:.2f} ms at worst of {len(ordered)} runs; others had {self.others:.0%} of the cores' time, "
-            f"the hypervisor {self.stolen:.0%} (allowed: {SPREAD_MAX:.0%}, {OTHERS_MAX:.0%}, {STOLEN_MAX:.0%})"
+            f"the same work took {middle:.2f} ms (median), {high:.2f} ms (p95, {self.spread:.0%} more) "
+            f"and {worst:.2f} ms at worst of {len(ordered)} runs; others had {self.others:.0%} of the "
+            f"cores' time, the hypervisor {self.stolen:.0%} "
+            f"(allowed: {SPREAD_MAX:.0%}, {OTHERS_MAX:.0%}, {STOLEN_MAX:.0%})"
         )
 
 

@@ -8,18 +8,22 @@ A damaged, foreign or outdated file is named in `problems` and otherwise treated
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from serving.profile.corun import CoRun
+from serving.profile.corun import parse as parse_co_runs
+from serving.profile.corun import render as render_co_runs
 from serving.profile.curve import Profile
 from serving.profile.document import parse, render
 from serving.profile.profiles import ProfileSet
 from serving.specs import Share
 
 LOCAL = "local"
+INTERFERENCE = "interference.json"
 
 
 class ProfileStore:
@@ -65,6 +69,24 @@ class ProfileStore:
         """Keep what was measured to be committed, in the place of what was known of that share."""
         return self._write(self.folder, profile)
 
+    def co_runs(self, device_kind: str) -> tuple[CoRun, ...]:
+        """What was measured of variants that ran at the same time, () where there is no sound file."""
+        path = self.folder / device_kind / INTERFERENCE
+        try:
+            return parse_co_runs(path.read_bytes(), device_kind) if path.is_file() else ()
+        except (OSError, ValueError) as error:
+            self._complain(path, error)
+            return ()
+
+    def write_co_runs(self, device_kind: str, runs: Iterable[CoRun]) -> Path:
+        """Keep `runs` to be committed, in the place of what was known of the same tenants side by side."""
+        path = self.folder / device_kind / INTERFERENCE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path.parent):
+            known = {(run.tenant, run.others): run for run in (*self.co_runs(device_kind), *runs)}
+            _replace(path, render_co_runs(device_kind, known.values()))
+        return path
+
     def _write(self, root: Path, profile: Profile) -> Path:
         """In one step, so that no reader sees half a file, and one writer after the other: another slice or
         another gateway may store another share of the same variant at this moment."""
@@ -79,9 +101,7 @@ class ProfileStore:
                 if (each.share, each.streams) != (profile.share, profile.streams)
             )
             content = render(ProfileSet(*identity, others).joined([profile]))
-            scratch = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
-            scratch.write_text(content)
-            scratch.replace(path)
+            _replace(path, content)
         return path
 
     def _sound(self, path: Path, identity: tuple[str, str, str]) -> ProfileSet | None:
@@ -90,10 +110,19 @@ class ProfileStore:
         try:
             return parse(path.read_bytes(), identity, str(path))
         except (OSError, ValueError) as error:
-            problem = f"{path}: ignored: {error}"
-            if problem not in self.problems:
-                self.problems.append(problem)
+            self._complain(path, error)
             return None
+
+    def _complain(self, path: Path, error: Exception) -> None:
+        problem = f"{path}: ignored: {error}"
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _replace(path: Path, content: str) -> None:
+    scratch = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
+    scratch.write_text(content)
+    scratch.replace(path)
 
 
 @contextmanager

@@ -7,11 +7,13 @@ none is measured that the scheduler would not form.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from serving.profile.curve import Point, Profile
 
 COARSE_REPEATS = 3
 FINE_ROWS, FINE_SHARE = 16, 8
+RENEWED_COUNT = 10  # runs for which a new point takes the place of an old one; then it is refined
 REFINED_COUNT = 30  # enough for a median within a few per cent and a p95 that is not the maximum
 
 
@@ -27,18 +29,30 @@ class Measurement:
 
 @dataclass(slots=True)
 class Sweep:
-    """The measuring of one variant on one slice. `sizes`: its size buckets, or (0,) without a hint."""
+    """The measuring of one variant on one slice. `sizes`: its size buckets, or (0,) without a hint.
+
+    What was measured may be outdated as a whole: after `renew` every point is measured again, one by one.
+    Until its turn has come an old one stands for itself, times what the new ones took over theirs (median):
+    half old and half new the curve is of one level, and never has a step that no device has.
+    """
 
     batch_max: int
     slo_us: int
     sizes: tuple[int, ...]
     budget_us: float
+    renewing: bool = False
     _seen: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    _old: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # to be replaced
+    _changes: list[float] = field(default_factory=list)  # of points that were: new over old
 
     def take(self, rows: int, size: int, latencies_us: Sequence[int]) -> None:
         """Enter a measurement's latencies; its time is taken off the budget."""
-        self._seen.setdefault((size, rows), []).extend(latencies_us)
+        seen = self._seen.setdefault((size, rows), [])
+        seen.extend(latencies_us)
         self.budget_us -= sum(latencies_us)
+        if (size, rows) in self._old and len(seen) >= RENEWED_COUNT:
+            old = self._old.pop((size, rows))
+            self._changes.append(_quantile(seen, 0.5) / _quantile(old, 0.5))
 
     def resume(self, profile: Profile) -> None:
         """Continue from a stored profile: its quantiles stand for the latencies that were seen."""
@@ -76,12 +90,44 @@ class Sweep:
             return None
         return Measurement(rows, size, COARSE_REPEATS, budget_us)
 
+    def renew(self) -> None:
+        """What was measured is outdated: `renewing`, until `finish_renewal`."""
+        self.renewing = True
+        self._old, self._seen = self._seen, {}
+
+    def next_renewal(self, budget_us: int) -> Measurement | None:
+        """A measurement within `budget_us` of a point that is to be measured anew, in the order of a sweep;
+        None where there is none that takes so little."""
+        doubling = set(self._grid())
+        waiting = [
+            ((rows, size) not in doubling, rows, -size)
+            for (size, rows), old in self._old.items()
+            if _quantile(self._seen.get((size, rows)) or self._moved(old), 0.5) <= min(self.slo_us, budget_us)
+        ]
+        if not waiting:
+            return None
+        _, rows, size = min(waiting)
+        missing = RENEWED_COUNT - len(self._seen.get((-size, rows), ()))
+        return Measurement(rows, -size, missing, budget_us)
+
+    def finish_renewal(self) -> None:
+        """What takes too long to be measured anew is as much slower or faster as all that could be."""
+        for key, old in self._old.items():
+            if len(self._seen.get(key, ())) < COARSE_REPEATS:
+                self._seen[key] = self._moved([int(_quantile(old, 0.5))])
+        self.renewing, self._old, self._changes = False, {}, []
+
     def points(self) -> tuple[Point, ...]:
         """What was measured so far."""
+        known = {**self._seen, **{key: self._moved(old) for key, old in self._old.items()}}
         return tuple(
             Point(size, rows, _quantile(seen, 0.5), _quantile(seen, 0.95), len(seen))
-            for (size, rows), seen in sorted(self._seen.items())
+            for (size, rows), seen in sorted(known.items())
         )
+
+    def _moved(self, old: Sequence[int]) -> list[int]:
+        change = median(self._changes) if self._changes else 1.0
+        return [round(latency_us * change) for latency_us in old]
 
     def _grid(self) -> list[tuple[int, int]]:
         """Batches in the order of their worth: doubling rows, the costliest size first in each."""

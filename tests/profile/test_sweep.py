@@ -1,6 +1,6 @@
 """What a sweep promises: it ends, keeps to its budget, never harms the SLO, and is complete when idle."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import COARSE_REPEATS, FINE_ROWS, REFINED_COUNT, Measurement, Sweep
+from serving.profile.sweep import (
+    COARSE_REPEATS,
+    FINE_ROWS,
+    REFINED_COUNT,
+    RENEWED_COUNT,
+    Measurement,
+    Sweep,
+)
 
 
 @dataclass(frozen=True)
@@ -167,3 +174,78 @@ def test_points_are_the_median_and_the_p95_of_what_was_seen_and_survive_a_restar
 def test_the_largest_batch_is_always_in_the_grid(batch_max: int) -> None:
     done = run_coarse(Sweep(batch_max, 10_000, (0,), 1e9), Device(1, 1))
     assert [m.rows for m in done] == grid(batch_max)
+
+
+def renewed_steps(sweep: Sweep, device: Device, budget_us: int) -> Iterator[Measurement]:
+    """Measure everything anew, one step a time."""
+    sweep.renew()
+    for _ in range(len(sweep.points()) * RENEWED_COUNT):
+        measurement = sweep.next_renewal(budget_us)
+        if measurement is None:
+            break
+        sweep.take(measurement.rows, measurement.size, device.run(measurement))
+        yield measurement
+    assert sweep.next_renewal(budget_us) is None
+
+
+slower = st.sampled_from([0.5, 0.8, 1.3, 2.0, 3.0])
+
+
+@given(batches_max, size_sets, devices, slower, st.integers(1, 2000))
+def test_a_profile_half_measured_anew_is_of_one_level(
+    batch_max: int, sizes: tuple[int, ...], device: Device, factor: float, budget_us: int
+) -> None:
+    """Never the old latency at one batch and the new one at the next."""
+    sweep = Sweep(batch_max, 10**9, sizes, 1e12)
+    then = Device(1000 * device.fixed_us, 1000 * device.row_us)
+    now = Device(round(then.fixed_us * factor), round(then.row_us * factor))
+    run_coarse(sweep, then)
+    before = [(point.size, point.rows) for point in sweep.points()]
+    for _ in renewed_steps(sweep, now, 1000 * budget_us):
+        ratios = [point.p50_us / then.latency_us(point.rows, point.size) for point in sweep.points()]
+        assert max(ratios) <= 1.01 * min(ratios)
+        assert [(point.size, point.rows) for point in sweep.points()] == before
+
+
+@given(batches_max, size_sets, devices, slower, st.integers(1, 300))
+def test_what_is_measured_anew_takes_the_place_of_what_was_known_and_no_more_than_it_may(
+    batch_max: int, sizes: tuple[int, ...], device: Device, factor: float, budget_us: int
+) -> None:
+    sweep = Sweep(batch_max, 200, sizes, 1e9)
+    run_coarse(sweep, device)
+    now = Device(round(device.fixed_us * factor), max(round(device.row_us * factor), 1))
+    measured = set()
+    for measurement in renewed_steps(sweep, now, budget_us):
+        assert measurement.budget_us == budget_us
+        assert measurement.repeats <= RENEWED_COUNT
+        measured.add((measurement.rows, measurement.size))
+    sweep.finish_renewal()
+    assert not sweep.renewing
+    for point in sweep.points():
+        truth_us = now.latency_us(point.rows, point.size)
+        if (point.rows, point.size) in measured and truth_us <= min(budget_us, 200):
+            assert (point.p50_us, point.count) == (truth_us, RENEWED_COUNT)
+
+
+def test_until_the_first_point_is_known_anew_the_old_ones_stand() -> None:
+    sweep, device = Sweep(8, 10_000, (0,), 1e9), Device(100, 10)
+    run_coarse(sweep, device)
+    before = sweep.points()
+    sweep.renew()
+    sweep.take(1, 0, [220] * (RENEWED_COUNT - 1))
+    assert sweep.points() == before
+    sweep.take(1, 0, [220])
+    assert [point.p50_us / old.p50_us for point, old in zip(sweep.points(), before, strict=True)] == (
+        pytest.approx([2.0] * len(before), rel=0.01)
+    )
+
+
+def test_what_takes_too_long_to_be_measured_anew_is_as_much_slower_as_the_rest() -> None:
+    sweep, device = Sweep(8, 10_000, (0,), 1e9), Device(100, 100)
+    run_coarse(sweep, device)
+    for measurement in renewed_steps(sweep, Device(150, 150), 500):
+        assert measurement.rows <= 2
+    sweep.finish_renewal()
+    assert [(point.rows, point.p50_us, point.count) for point in sweep.points()] == [
+        (1, 300, RENEWED_COUNT), (2, 450, RENEWED_COUNT), (4, 750, 1), (8, 1350, 1),
+    ]  # fmt: skip

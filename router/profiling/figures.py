@@ -1,0 +1,144 @@
+"""What profiles say, worked out for people: the batch that a latency allows on each share, and the knee.
+
+Latencies and throughputs are those of the surface that is fitted over batches and shares, as the knee is. A
+size-hinted model has a surface for each size bucket; everything here is of the largest, with which who plans
+is safe for all others.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import nan
+
+from serving.profile.curve import Curve, Point, Profile, isotonic
+from serving.profile.knee import Knee, knee_at_slo
+from serving.profile.profiles import ProfileSet
+from serving.profile.surface import Surface
+from serving.specs import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch on a share: microseconds that it takes, and rows a second when one follows the other.
+
+    `p99_us` is nan where none was measured. `activation_bytes` and `power_w` are those of the next larger
+    batch that was measured, 0 where unknown.
+    """
+
+    rows: int
+    p50_us: float
+    p99_us: float
+    throughput: float
+    activation_bytes: int
+    power_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One share. `points`: its batches, ascending; `within`: the largest batch that takes at most half of the
+    latency that was asked for, None where there is none; `efficiency`: as in `Knee`, nan where unknown."""
+
+    profile: Profile
+    points: tuple[Point, ...]
+    smallest: Batch
+    within: Batch | None
+    efficiency: float
+
+    @property
+    def share(self) -> Share:
+        """Whose figures these are."""
+        return self.profile.share
+
+    @property
+    def margin(self) -> float:
+        """How far off a figure may well be, relative: a prediction's standard error, else the noise."""
+        return self.profile.origin.error or self.profile.origin.noise
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """One variant on shares of one kind, of ascending amounts, with one number of streams, at one size.
+
+    `knee`: None where there is only one share, or where no batch is within the latency.
+    """
+
+    device_kind: str
+    variant: str
+    size: int
+    shares: tuple[Measured, ...]
+    surface: Surface
+    knee: Knee | None
+
+    @property
+    def at_knee(self) -> Measured | None:
+        """The share of the knee."""
+        return next((each for each in self.shares if self.is_knee(each)), None)
+
+    def is_knee(self, share: Measured) -> bool:
+        """Whether it is the share of the knee."""
+        return self.knee is not None and share.share.amount == self.knee.amount
+
+
+def scalings(sets: Iterable[ProfileSet], slo_us: int) -> list[Scaling]:
+    """All that there is in `sets`, in their order."""
+    return [_scaling(found, family, slo_us) for found in sets for family in _families(found.profiles)]
+
+
+def _families(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
+    """Profiles that share a surface: MIG has instances of one amount that differ in their memory."""
+    families: dict[tuple[str, int, int, int], list[Profile]] = {}
+    for profile in profiles:
+        size, place = max(point.size for point in profile.points), 0
+        while True:
+            family = families.setdefault((profile.share.kind, profile.streams, size, place), [])
+            if all(each.share.amount != profile.share.amount for each in family):
+                family.append(profile)
+                break
+            place += 1
+    yield from families.values()
+
+
+def _scaling(found: ProfileSet, profiles: Sequence[Profile], slo_us: int) -> Scaling:
+    size = max(point.size for point in profiles[0].points)
+    surface = Surface.of(profiles, size)
+    knee = knee_at_slo(surface, slo_us) if len(profiles) > 1 else None
+    shares = tuple(_measured(each, surface, knee, slo_us) for each in profiles)
+    return Scaling(found.device_kind, found.variant, size, shares, surface, knee)
+
+
+def _measured(profile: Profile, surface: Surface, knee: Knee | None, slo_us: int) -> Measured:
+    points = points_of(profile, max(point.size for point in profile.points))
+    amount = profile.share.amount
+    rows = surface.rows_within(amount, slo_us / 2)  # as the knee does
+    return Measured(
+        profile,
+        points,
+        smallest=_batch(profile, points, surface, points[0].rows),
+        within=_batch(profile, points, surface, rows) if rows else None,
+        efficiency=dict(knee.efficiency).get(amount, nan) if knee else nan,
+    )
+
+
+def points_of(profile: Profile, size: int) -> tuple[Point, ...]:
+    """The measured batches of one size, ascending."""
+    return tuple(sorted(point for point in profile.points if point.size == size))
+
+
+def _batch(profile: Profile, points: Sequence[Point], surface: Surface, rows: int) -> Batch:
+    amount = profile.share.amount
+    above = next(point for point in points if point.rows >= rows)
+    p50_us = surface.latency_us(amount, rows)
+    return Batch(
+        rows,
+        p50_us,
+        max(_tail_us(points, rows), p50_us) if above.p99_us else nan,
+        surface.throughput(amount, rows),
+        above.activation_bytes,
+        above.power_w,
+    )
+
+
+def _tail_us(points: Sequence[Point], rows: int) -> float:
+    """The p99 at `rows`, between the measured ones."""
+    known = [point for point in points if point.p99_us]
+    levels = isotonic([point.p99_us for point in known], [float(point.count) for point in known])
+    return Curve(tuple(point.rows for point in known), tuple(levels)).at(rows)

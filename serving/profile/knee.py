@@ -1,0 +1,125 @@
+"""The kneepoint: the share past which more of the device buys little throughput. Derived, never typed in.
+
+It is a matter of the batch and of the rule, not of the model alone: on ParvaGPU's 11 A100 models at a batch
+of 8, three usual rules agree on none. So the rule here is one, efficiency; two others stand beside it for
+people.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from serving.profile.surface import Surface
+
+ENOUGH = 0.8
+"""A knee keeps that much of the largest throughput, however efficient a smaller share is."""
+NEAR = 1e-9  # relative: closer values are equal, so that a change of units changes no choice
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """The share to give a variant under its SLO: `amount`, with the batch that it runs there.
+
+    `throughput` rows per second, `latency_us` of that batch. `by_90` and `by_kneedle`: the amounts that those
+    rules name. `efficiency`: by amount, ascending, of every share that meets the SLO; the highest is 1.
+    """
+
+    amount: float
+    rows: int
+    throughput: float
+    latency_us: float
+    by_90: float
+    by_kneedle: float
+    efficiency: tuple[tuple[float, float], ...]
+
+
+def knee(shares: Sequence[float], throughput: Sequence[float], latency_us: Sequence[float]) -> int:
+    """Index of the most efficient share: the largest throughput / (latency * share) of those with at least
+    0.8 of the largest throughput; of equals the smallest.
+
+    The measure is D-STACK's efficacy (arXiv 2304.13541). At a fixed batch throughput is rows / latency, so
+    it is throughput² / share, which rises for as long as 1 % more share brings over 0.5 % more throughput.
+    Shares ascend, all values are positive; ValueError otherwise.
+    """
+    _check(shares, throughput, latency_us)
+    measure = efficiency(shares, throughput, latency_us)
+    least = ENOUGH * max(throughput) * (1 - NEAR)
+    open_to = [place for place, each in enumerate(throughput) if each >= least]
+    most = max(measure[place] for place in open_to) * (1 - NEAR)
+    return next(place for place in open_to if measure[place] >= most)
+
+
+def efficiency(
+    shares: Sequence[float], throughput: Sequence[float], latency_us: Sequence[float]
+) -> tuple[float, ...]:
+    """Throughput / (latency * share) of each."""
+    return tuple(
+        rate / (took_us * share) for share, rate, took_us in zip(shares, throughput, latency_us, strict=True)
+    )
+
+
+def knee90(shares: Sequence[float], throughput: Sequence[float]) -> int:
+    """Index of the smallest share with at least 90 % of the largest throughput. ValueError as in `knee`."""
+    _check(shares, throughput)
+    least = 0.9 * max(throughput) * (1 - NEAR)
+    return next(place for place, each in enumerate(throughput) if each >= least)
+
+
+def kneedle(shares: Sequence[float], throughput: Sequence[float]) -> int:
+    """Index of the share that is furthest above the straight line from the least to the most.
+
+    Kneedle (V. Satopää et al., "Finding a 'Kneedle' in a Haystack", ICDCS workshops 2011), offline, for a
+    concave rising curve: both axes scaled to 0..1, then the maximum of y - x. Without the smoothing spline
+    and the sensitivity threshold of the paper, which need more points than a device has shares. Where nothing
+    is above the line there is no knee: the largest share, or the smallest where all give the same.
+    ValueError as in `knee`.
+    """
+    _check(shares, throughput)
+    low, high = min(throughput), max(throughput)
+    if high - low <= NEAR * high:
+        return 0
+    across = shares[-1] - shares[0]
+    above = [
+        (rate - low) / (high - low) - (share - shares[0]) / across
+        for share, rate in zip(shares, throughput, strict=True)
+    ]
+    most = max(above)
+    if most <= NEAR:
+        return len(shares) - 1
+    return next(place for place, each in enumerate(above) if each >= most - NEAR)
+
+
+def knee_at_slo(surface: Surface, slo_us: float) -> Knee | None:
+    """The knee over the measured shares, each at the largest batch it knows within half the SLO.
+
+    Half, as Nexus (SOSP 2019) and ParvaGPU (SC 2024) plan: a request that just missed a batch waits for that
+    one and then for its own, so two batches must fit. None where no share runs any batch so fast.
+    """
+    within = ((amount, surface.rows_within(amount, slo_us / 2)) for amount in surface.amounts)
+    chosen = [(amount, rows) for amount, rows in within if rows]
+    if not chosen:
+        return None
+    shares = [amount for amount, _ in chosen]
+    rates = [surface.throughput(*place) for place in chosen]
+    latency_us = [surface.latency_us(*place) for place in chosen]
+    place = knee(shares, rates, latency_us)
+    measure = efficiency(shares, rates, latency_us)
+    return Knee(
+        amount=shares[place],
+        rows=chosen[place][1],
+        throughput=rates[place],
+        latency_us=latency_us[place],
+        by_90=shares[knee90(shares, rates)],
+        by_kneedle=shares[kneedle(shares, rates)],
+        efficiency=tuple(zip(shares, (each / max(measure) for each in measure), strict=True)),
+    )
+
+
+def _check(*series: Sequence[float]) -> None:
+    shares = series[0]
+    if not shares or len({len(each) for each in series}) > 1:
+        raise ValueError(f"a knee needs as many values as shares, at least one, not {[*map(len, series)]}")
+    if any(left >= right for left, right in pairwise(shares)):
+        raise ValueError(f"shares must ascend: {[*shares]}")
+    if any(not value > 0 for each in series for value in each):
+        raise ValueError("shares, throughput and latency must be positive")

@@ -1,0 +1,179 @@
+"""`show`: the tables on the terminal, the page and the picture, of a store on disk."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from router.profiling.panels import COLOURS
+from router.profiling.show import NOTHING, Shown, show
+from serving.profile.store import ProfileStore
+from serving.specs import Share
+from tests.router.pages import Page, assert_stands_alone
+from tests.router.profiling import generated
+from tests.router.profiling.generated import CPU, GPU, Cost
+
+ALL = Shown(None, None, 25_000, None, None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProfileStore:
+    """Digits on cores and on a GPU, minilm on cores."""
+    return generated.store(tmp_path / "profiles")
+
+
+def told(store: ProfileStore, asked: Shown = ALL, name: str = "digits", width: int = 200) -> tuple[int, str]:
+    """The exit code, and what was printed."""
+    printed = StringIO()
+    code = show(generated.model(name), store, asked, Console(width=width, file=printed))
+    return code, printed.getvalue()
+
+
+def test_all_kinds_of_devices_and_variants_are_shown_in_the_models_order(store: ProfileStore) -> None:
+    code, text = told(store)
+    assert code == 0
+    sentences = [line for line in text.splitlines() if "; the knee is at" in line]
+    assert [line.partition(":")[0] for line in sentences] == ["linear", "cnn", "cnn"]
+    assert text.index(CPU) < text.index("linear:") < text.index(GPU)
+
+
+def test_a_variant_and_a_kind_of_device_can_be_asked_for(store: ProfileStore) -> None:
+    _, text = told(store, replace(ALL, variant="cnn", device_kind=CPU))
+    assert "cnn: " in text
+    assert "linear" not in text
+    assert GPU not in text
+
+
+def test_the_share_of_the_knee_is_marked_in_the_table(store: ProfileStore) -> None:
+    _, text = told(store, replace(ALL, device_kind=GPU))
+    (marked,) = [line for line in text.splitlines() if line.rstrip().endswith("knee")]
+    assert marked.split("  ")[0].strip() in ("", "cnn")
+    assert "40 % of the GPU" in marked
+
+
+def test_what_is_predicted_is_marked_with_its_error(store: ProfileStore) -> None:
+    _, text = told(store, replace(ALL, device_kind=GPU))
+    (line,) = [line for line in text.splitlines() if "predicted" in line]
+    assert "70 % of the GPU" in line
+    assert line.rstrip().endswith("predicted, ±12 %")
+
+
+def test_columns_of_which_nothing_is_known_are_left_out(store: ProfileStore) -> None:
+    _, text = told(store, replace(ALL, device_kind=CPU))
+    assert " W " not in text
+    _, text = told(store, replace(ALL, device_kind=GPU))
+    assert "692" in text
+
+
+def test_the_tables_of_a_cpu_fit_into_a_terminal_of_80_columns(store: ProfileStore) -> None:
+    _, text = told(store, replace(ALL, device_kind=CPU), width=80)
+    assert re.search(r"linear   1 core .* 616,457 +616,457 +1.00  knee", text)
+    assert "…" not in text
+
+
+def test_where_nothing_is_measured_the_command_that_measures_is_said(store: ProfileStore) -> None:
+    code, text = told(store, replace(ALL, variant="linear", device_kind=GPU))
+    assert code == NOTHING
+    assert f"nothing is measured of digits linear on {GPU} (measured: cnn on {CPU}," in text
+    assert "`penstock profile digits --variant linear` measures it" in text
+    assert told(store, name="simple") == (
+        NOTHING,
+        "nothing is measured of simple; `penstock profile simple` measures it\n",
+    )
+
+
+@pytest.mark.slow
+def test_profile_files_that_are_passed_over_are_named_if_they_are_the_models(
+    store: ProfileStore, tmp_path: Path
+) -> None:
+    for name in ("digits.mlp", "digitsy.mlp"):
+        (store.folder / CPU / f"{name}.json").write_text("{")
+    html = tmp_path / "page.html"
+    code, text = told(store, replace(ALL, html=html))
+    assert code == 0
+    assert "digits.mlp.json: ignored: not JSON" in text
+    assert "digitsy" not in text
+    assert "digits.mlp.json: ignored: not JSON" in html.read_text()
+
+
+@pytest.mark.slow
+def test_the_page_holds_the_sentences_and_the_figures_of_the_tables(
+    store: ProfileStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.html"
+    _, printed = told(store, replace(ALL, html=file, device_kind=CPU))
+    text = file.read_text()
+    for line in printed.splitlines():
+        if "; the knee is at" in line:
+            assert line.strip() in text
+    lines = [line for line in printed.splitlines() if re.match(r"(linear|cnn|) +\d cores? ", line)]
+    assert len(lines) == 8
+    cells = [cell for line in lines for cell in re.split(r"\s{2,}", line.strip())]
+    assert Page(text).cells == [cell.replace(" %", "\xa0%") for cell in cells]
+
+
+@pytest.mark.slow
+def test_the_page_says_where_its_figures_come_from(store: ProfileStore, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    told(store, replace(ALL, html=file, variant="cnn"))
+    text = file.read_text()
+    for fact in (
+        "AMD EPYC 9V74",
+        "580.95",
+        "2026-11-21",
+        "penstock profile digits --shares cores:2",
+        "at most 2.1",
+    ):
+        assert fact in text
+
+
+@pytest.mark.slow
+def test_the_page_fetches_nothing_runs_nothing_and_its_pictures_do_not_clash(
+    store: ProfileStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.html"
+    told(store, replace(ALL, html=file))
+    assert_stands_alone(file.read_text())
+
+
+@pytest.mark.slow
+def test_the_pictures_take_their_colours_from_the_page_which_has_them_for_light_and_dark(
+    store: ProfileStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "page.html"
+    told(store, replace(ALL, html=file), name="minilm")
+    text = file.read_text()
+    style, pictures = text[: text.index("</style>")], text[text.index("<svg") :]
+    light, dark = style.split("prefers-color-scheme: dark")
+    used = set(re.findall(r"var\(--(\w+)\)", pictures))
+    assert {"ink", "paper", "size1"} <= used
+    for name in used:
+        assert f"--{name}: " in light
+        assert f"--{name}: " in dark
+    assert used <= set(COLOURS.values()) | {"paper"}
+    assert not re.findall(r"(?:fill|stroke): ?#(?!0{6})\w{6}", pictures)
+
+
+@pytest.mark.slow
+def test_the_latency_picture_has_a_curve_for_each_size(store: ProfileStore, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    told(store, replace(ALL, html=file, slo_us=250_000), name="minilm")
+    text = file.read_text()
+    assert "rows of up to 128" in text
+    assert "rows of up to 512" in text
+    assert "All figures are of rows of the largest size, up to 512." in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slo_us", [1_000, 25_000])
+def test_the_picture_is_a_png_also_where_nothing_is_within_the_latency(
+    store: ProfileStore, tmp_path: Path, slo_us: int
+) -> None:
+    store.write(generated.profile(("digits", "cnn", GPU), Share("whole", 1.0), Cost(90_000, 10)))
+    file = tmp_path / "picture.png"
+    code, _ = told(store, replace(ALL, png=file, slo_us=slo_us))
+    assert code == 0
+    assert file.read_bytes().startswith(b"\x89PNG\r\n")
