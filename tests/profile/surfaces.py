@@ -37,7 +37,7 @@ def _body(lines: Iterable[str]) -> list[list[str]]:
 def generated(seed: int, noise: float = 0.02) -> Measured:
     """A model whose batches take the longer of a fixed time (kernels that cannot fill the share) and the time
     of its rows, with a soft corner, measured with noise; large batches do not fit on small shares."""
-    draw = random.Random(seed)  # noqa: S311 - no secret, and the same on every run
+    draw = random.Random(seed)
     fixed_us, row_us = draw.lognormvariate(9.0, 0.6), draw.lognormvariate(7.8, 0.8)
     corner, rows_max = draw.uniform(2, 6), 1 << draw.randint(4, 8)
     return {

@@ -29,7 +29,7 @@ def co_run(tenant: Tenant, others: tuple[Tenant, ...], slowdown: float) -> CoRun
 
 @pytest.mark.parametrize("seed", range(5))
 def test_planted_numbers_are_found_within_5_per_cent_from_200_noisy_pairs(seed: int) -> None:
-    draw = random.Random(seed)  # noqa: S311
+    draw = random.Random(seed)
     sensitivity = {tenant: draw.uniform(0.2, 0.6) for tenant in TENANTS}
     pressure = {tenant: draw.uniform(0.5, 2) for tenant in TENANTS}
     usual = sum(pressure.values()) / len(pressure)

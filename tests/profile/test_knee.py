@@ -109,7 +109,7 @@ def steps(draw: random.Random) -> list[float]:
 
 
 def test_the_knee_of_a_thousand_concave_curves_is_the_analytic_one_within_a_step() -> None:
-    draw = random.Random(6)  # noqa: S311
+    draw = random.Random(6)
     for _ in range(1000):
         curve, shares = concave(draw), steps(draw)
         rates = [curve.throughput(share) for share in shares]
@@ -119,7 +119,7 @@ def test_the_knee_of_a_thousand_concave_curves_is_the_analytic_one_within_a_step
 
 
 def test_the_analytic_knee_is_what_a_dense_search_finds() -> None:
-    draw = random.Random(7)  # noqa: S311
+    draw = random.Random(7)
     for _ in range(100):
         curve, shares = concave(draw), steps(draw)
         dense = [shares[0] + (shares[-1] - shares[0]) * part / 4000 for part in range(4001)]

@@ -59,7 +59,7 @@ def profile(
     error: float = 0.0,
 ) -> Profile:
     """One share of (model, variant, device kind). `error`: not 0 where it is to be a prediction."""
-    draw = random.Random(f"{identity} {share}")  # noqa: S311
+    draw = random.Random(f"{identity} {share}")
     points = tuple(
         _point(draw, size, rows, cost.latency_us(rows, size, share.amount), identity[2] == GPU)
         for size in sizes
