@@ -16,7 +16,6 @@ from serving.runtime.slicing.timeslice import TimeSlices
 from serving.specs import Share, SliceSpec
 
 PERCENTAGES = tuple(range(10, 101, 10))
-_KIND_OF_NUMBERS = {"cpu": "cores"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,21 @@ class Device:
     machine: tuple[tuple[str, str], ...]
     cores: tuple[int, ...]
     gpu: Gpu | None = None
+
+    def watts(self) -> float:
+        """What a GPU draws at this moment; 0 where nothing tells."""
+        now = self._now()
+        return (now.power_w or 0.0) if now else 0.0
+
+    def used_by_others(self) -> str:
+        """Who computes on a GPU, "" where nobody is seen to. Ask before one's own do."""
+        now = self._now()
+        return now.used_by_others() if now else ""
+
+    def _now(self) -> Gpu | None:
+        if self.gpu is None:
+            return None
+        return next((gpu for gpu in take_inventory().gpus if gpu.uuid == self.gpu.uuid), None)
 
     def share(self, text: str) -> Share:
         """`2` or `cores:2` of a CPU, `50`, `mps:50` or `whole:1` of a GPU; UsageError for what it has not."""

@@ -122,6 +122,10 @@ class Measurer:
     @asynccontextmanager
     async def _opened(self, target: Target) -> AsyncIterator[tuple[Bench, list[str], Loaded]]:
         """The target's variant loaded on its share, and what that cost, on a quiet machine."""
+        if (used := self._device.used_by_others()) and not self._manner.allow_noise:
+            raise NoisyError(
+                f"{used}: figures measured beside it are worth nothing. Stop it, or --allow-noise"
+            )
         slices = self._device.slices(target.share, target.streams)
         prepare, actuator = self._device.actuator(target.share)
         try:
@@ -171,7 +175,7 @@ class Measurer:
             progress(work)
 
         try:
-            await sweep(bench, names, work.exploration, work.steadiness, after_trial)
+            await sweep(bench, names, work.exploration, work.steadiness, after_trial, self._device.watts)
         except BaseException:
             if work.exploration.seen:
                 work.save(machine, now=True)

@@ -122,7 +122,7 @@ def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
         raise UsageError(
             f"{settings.path}: never measured: {', '.join(missing)}. Start `penstock serve --config "
             f"{settings.path}` once: it measures what is missing in some {settings.limits.sweep_s:g} s "
-            f"and keeps it in {settings.profiles / 'local'}.{damaged}"
+            f"and keeps it in {settings.profiles / 'local'}; `penstock profile` measures it well.{damaged}"
         )
     return {
         (place, model.name, variant): known[place, model.name, variant]

@@ -30,8 +30,10 @@ async def sweep(
     exploration: Exploration,
     steadiness: Steadiness,
     after_trial: Callable[[], None],
+    watts: Callable[[], float] = lambda: 0.0,
 ) -> None:
-    """Measure until nothing is in doubt; on all `slices` at once. What was disturbed is measured again."""
+    """Measure until nothing is in doubt; on all `slices` at once. What was disturbed is measured again.
+    `watts`: what the device draws, 0 where nobody knows."""
     while (trial := exploration.next()) is not None:
         order = MeasureOrder(0, trial.rows, trial.size, trial.repeats, trial.budget_us, YARDSTICKS)
         found = await bench.measure(slices, order)
@@ -41,6 +43,7 @@ async def sweep(
             seen = exploration.take(trial, latencies, yardsticks)
             taken = max(one.activation_bytes for one in found)
             seen.activation_bytes = max(seen.activation_bytes, taken)
+            seen.power_w = max(seen.power_w, watts())
         after_trial()
 
 
