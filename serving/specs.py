@@ -195,7 +195,8 @@ class SliceSpec:
     """A share of a device on which one worker process runs.
 
     `cores`: those that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a GPU
-    by its torch name ("cuda:0"), of which it has `part`, None for all.
+    by its torch name ("cuda:0"), of which it has `part`, None for all, and `memory_bytes` at most where its
+    actuator can see to that, 0 for no limit.
     """
 
     name: str
@@ -203,6 +204,7 @@ class SliceSpec:
     threads: int = 1
     device: str = "cpu"
     part: Share | None = None
+    memory_bytes: int = 0
 
     @property
     def share(self) -> Share:

@@ -8,11 +8,11 @@ from itertools import combinations_with_replacement, product
 from statistics import median
 
 from router.profiling.asked import UsageError, find_model, find_variants
-from router.profiling.devices import Device
-from router.profiling.measuring import Measurer, Say
+from router.profiling.devices import Device, check_clients
+from router.profiling.measuring import Measurer, Say, opened
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.interference import Slowdown
-from serving.runtime.bench import Bench, bench_of
+from serving.runtime.bench import Bench
 from serving.runtime.sweeping import look
 from serving.specs import ModelSpec, Share, SliceSpec
 from serving.worker.orders import LATENCIES_MAX, MeasureOrder
@@ -73,24 +73,20 @@ async def colocate(
         [guest for guest in guests if (guest.model.folder, guest.variant) == each] for each in variants
     ]
     slices = place.apart(share, 2)
-    prepare, actuator = place.actuator(share)
     runs: list[CoRun] = []
-    try:
-        async with bench_of(slices, prepare) as bench:
-            for left, right in combinations_with_replacement(grouped, 2):
-                for spec, group in zip(slices, (left, right), strict=True):
-                    await bench.load(spec.name, group[0].model, group[0].variant)
-                if not runs:
-                    cores = [core for spec in slices for core in spec.cores]
-                    measurer.require_quiet(await look(bench, [slices[0].name], cores))
-                for pair in product(left, right):
-                    started = time.monotonic()
-                    times = await _measure(bench, slices, pair)
-                    runs += _co_runs(pair, times, share, measurer, time.monotonic() - started)
-                    say(_sentence(runs[-2:]))
-    finally:
-        if actuator is not None:
-            actuator.stop()
+    async with opened(place, slices) as (bench, actuator):
+        for left, right in combinations_with_replacement(grouped, 2):
+            for spec, group in zip(slices, (left, right), strict=True):
+                await bench.load(spec.name, group[0].model, group[0].variant)
+            if not runs:
+                check_clients(actuator, bench.pids)
+                cores = [core for spec in slices for core in spec.cores]
+                measurer.require_quiet(await look(bench, [slices[0].name], cores))
+            for pair in product(left, right):
+                started = time.monotonic()
+                times = await _measure(bench, slices, pair)
+                runs += _co_runs(pair, times, share, measurer, time.monotonic() - started)
+                say(_sentence(runs[-2:]))
     return runs
 
 

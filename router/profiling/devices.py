@@ -2,17 +2,16 @@
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from router.profiling.asked import UsageError
 from serving.profile.device import device_kind, gpu_kind, processor_name
-from serving.runtime.slicing.contract import Actuator, Setting
-from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.choice import gpu_actuator, gpu_named
+from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
 from serving.runtime.slicing.mps import MpsPercentages
-from serving.runtime.slicing.timeslice import TimeSlices
 from serving.specs import Share, SliceSpec
 
 PERCENTAGES = tuple(range(10, 101, 10))
@@ -26,8 +25,13 @@ class Device:
     kind: str
     default_shares: tuple[Share, ...]
     machine: tuple[tuple[str, str], ...]
-    cores: tuple[int, ...]
+    inventory: Inventory
     gpu: Gpu | None = None
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Those that this process may use."""
+        return self.inventory.cores
 
     def watts(self) -> float:
         """What a GPU draws at this moment; 0 where nothing tells."""
@@ -51,14 +55,13 @@ class Device:
             share = Share.parse(text if ":" in text else f"{numbers}:{text}")
         except ValueError as error:
             raise UsageError(f"--shares: {error}") from None
-        kinds = ("cores",) if self.gpu is None else ("mps", "whole", "time")
+        kinds = ("cores",) if self.gpu is None else ("mps", "sm", "mig", "whole", "time")
         if share.kind not in kinds:
             raise UsageError(
                 f"--shares: {share} cannot be measured on {self.name}; expected {' or '.join(kinds)}"
             )
-        largest = len(self.cores) if self.gpu is None else 100
-        if share.amount > largest or (self.gpu is None and share.amount % 1):
-            raise UsageError(f"--shares: {share} is no share of {self.name}: it has {largest:g} {numbers}")
+        if self.gpu is None and (share.amount > len(self.cores) or share.amount % 1):
+            raise UsageError(f"--shares: {share} is no share of {self.name}: it has {len(self.cores)} cores")
         return share
 
     def slices(self, share: Share, count: int) -> tuple[SliceSpec, ...]:
@@ -81,12 +84,19 @@ class Device:
             SliceSpec(f"measured-{n}", self.cores[n * size : (n + 1) * size], size) for n in range(count)
         )
 
-    def actuator(self, share: Share) -> tuple[Callable[[SliceSpec], Setting], Actuator | None]:
-        """What makes slices of that share real, and what is to be stopped afterwards."""
-        if self.gpu is None:
-            return core_set, None
-        found: Actuator = MpsPercentages(self.gpu.uuid) if share.kind == "mps" else TimeSlices(self.gpu.uuid)
-        return found.open, found
+    def actuator(self, share: Share) -> Actuator | None:
+        """What makes slices of that share real; None on a CPU, where workers go to their cores by themselves.
+        SlicingError where the GPU has no such shares."""
+        return None if self.gpu is None else gpu_actuator(share.kind, self.gpu, self.inventory)
+
+
+def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
+    """SlicingError where one of these workers computes without its MPS share: CUDA goes on without a daemon
+    that it cannot reach, and says nothing."""
+    if isinstance(actuator, MpsPercentages):
+        lost = sorted(set(pids) - set(actuator.daemon.clients()))
+        if lost:
+            raise SlicingError(f"worker {', '.join(map(str, lost))} computes without MPS, so it has no share")
 
 
 def device(name: str) -> Device:
@@ -97,20 +107,14 @@ def device(name: str) -> Device:
         doubled = [1 << power for power in range(count.bit_length()) if 1 << power < count]
         shares = tuple(Share("cores", float(cores)) for cores in [*doubled, count])
         machine = {"processor": processor_name(), "cores": str(os.cpu_count()), "memory": _memory()}
-        return Device(name, device_kind(SliceSpec("", ())), shares, _about(machine), inventory.cores)
-    gpu = _gpu(name, inventory)
+        return Device(name, device_kind(SliceSpec("", ())), shares, _about(machine), inventory)
+    try:
+        gpu = gpu_named(name, inventory, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except SlicingError as error:
+        raise UsageError(f"--device: {error}; or cpu") from None
     shares = tuple(Share("mps", float(percent)) for percent in PERCENTAGES)
     machine = {"gpu": gpu.name, "driver": inventory.driver, "cuda": str((inventory.cuda or 0) / 1000)}
-    return Device(name, gpu_kind(gpu.name), shares, _about(machine), inventory.cores, gpu)
-
-
-def _gpu(name: str, inventory: Inventory) -> Gpu:
-    index = name.removeprefix("cuda:")
-    known = [f"cuda:{gpu.index}" for gpu in inventory.gpus]
-    if not index.isdecimal() or name not in known:
-        why = f" ({inventory.reason})" if inventory.reason else ""
-        raise UsageError(f"--device: there is no {name} here; there is {', '.join(['cpu', *known])}{why}")
-    return inventory.gpus[int(index)]
+    return Device(name, gpu_kind(gpu.name), shares, _about(machine), inventory, gpu)
 
 
 def _about(machine: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,8 @@
 """Measures targets: opens their share, loads, looks whether all is quiet, sweeps, keeps what was found."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,14 +11,16 @@ from pathlib import Path
 
 from router.builds import build_of
 from router.profiling.asked import Target
-from router.profiling.devices import Device
+from router.profiling.devices import Device, check_clients
 from serving.profile.curve import Origin, Profile
 from serving.profile.exploration import Exploration
 from serving.profile.noise import Evidence, Steadiness
 from serving.profile.store import LOCAL, ProfileStore
 from serving.profile.unfinished import Unfinished, parse, render
 from serving.runtime.bench import Bench, bench_of
+from serving.runtime.slicing.contract import Actuator
 from serving.runtime.sweeping import look, sweep
+from serving.specs import SliceSpec
 from serving.worker.orders import Loaded
 
 SAVE_EVERY_S = 1.0
@@ -127,16 +130,12 @@ class Measurer:
                 f"{used}: figures measured beside it are worth nothing. Stop it, or --allow-noise"
             )
         slices = self._device.slices(target.share, target.streams)
-        prepare, actuator = self._device.actuator(target.share)
-        try:
-            async with bench_of(slices, prepare) as bench:
-                names = [each.name for each in slices]
-                costs = [await bench.load(name, target.model, target.variant) for name in names]
-                self.require_quiet(await look(bench, names, slices[0].cores))
-                yield bench, names, costs[0]
-        finally:
-            if actuator is not None:
-                actuator.stop()
+        async with opened(self._device, slices) as (bench, actuator):
+            names = [each.name for each in slices]
+            costs = [await bench.load(name, target.model, target.variant) for name in names]
+            check_clients(actuator, bench.pids)
+            self.require_quiet(await look(bench, names, slices[0].cores))
+            yield bench, names, costs[0]
 
     def require_quiet(self, evidence: Evidence) -> None:
         """NoisyError where figures of this machine would not be worth keeping, unless that is allowed."""
@@ -198,6 +197,22 @@ class Measurer:
         measured = datetime.now(UTC).isoformat(timespec="seconds")
         about = (measured, self._manner.command, self._device.machine)
         return Origin(*about, build, round(seconds, 1), round(noise, 4))
+
+
+@asynccontextmanager
+async def opened(device: Device, slices: Sequence[SliceSpec]) -> AsyncIterator[tuple[Bench, Actuator | None]]:
+    """A worker on each of the slices, which have one kind of share, and what made the shares real."""
+    actuator = device.actuator(slices[0].share)
+    if actuator is None:
+        async with bench_of(slices) as bench:
+            yield bench, None
+        return
+    try:
+        settings = {each.name: await asyncio.to_thread(actuator.open, each) for each in slices}
+        async with bench_of(slices, lambda spec: settings[spec.name]) as bench:
+            yield bench, actuator
+    finally:
+        actuator.stop()
 
 
 def _build(target: Target) -> str:

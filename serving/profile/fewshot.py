@@ -133,7 +133,7 @@ def next_point(
         expected = log(rows * 1e6 / amount) - float(level)
         fits = 1.0 if limit_us == inf else _below((log(limit_us) - float(level)) / spread)
         seconds = OVERHEAD_US + RUNS * exp(float(level))
-        gains[amount, rows] = _improvement(max(worth, default=0.0), expected, spread) * fits / seconds
+        gains[amount, rows] = expected_improvement(max(worth, default=0.0), expected, spread) * fits / seconds
     return max(left, key=lambda place: gains[place])
 
 
@@ -253,8 +253,8 @@ def _extended(surface: Surface, places: Sequence[Place]) -> Floats | None:
     return np.array(found)
 
 
-def _improvement(best: float, expected: float, spread: float) -> float:
-    """The mean of what a lognormal value is above `best`, of the log's mean and deviation."""
+def expected_improvement(best: float, expected: float, spread: float) -> float:
+    """The mean of what a lognormal value is above `best` (else 0); `expected`, `spread`: of its logarithm."""
     mean = exp(expected + spread**2 / 2)
     if best <= 0:
         return mean

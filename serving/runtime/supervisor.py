@@ -6,11 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from serving.runtime.link import EXIT_WAIT_S, Link, LinkEvents
+from serving.runtime.slicing.contract import Setting, SlicingError
+from serving.runtime.slicing.cores import core_set
 from serving.specs import SliceSpec
 from serving.worker.shared import SharedArea
 
@@ -18,7 +21,6 @@ STOP_GRACE_S: Final = 5.0
 """What `stop` gives workers to finish their batch and exit before it kills them."""
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-_THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class _Child:
@@ -45,8 +47,11 @@ class _Child:
 class Supervisor:
     """All workers of this gateway; `events` hears of each through its link."""
 
-    def __init__(self, events: LinkEvents) -> None:
+    def __init__(self, events: LinkEvents, prepare: Callable[[SliceSpec], Setting] = core_set) -> None:
+        """`prepare` says what the worker of a slice is started with, each time that it is. It is called in
+        the event loop: what takes time to open is opened before."""
         self._events = events
+        self._prepare = prepare
         self._links: set[Link] = set()
         self._stopping = False
 
@@ -60,8 +65,8 @@ class Supervisor:
         self._links = {link for link in self._links if not link.ended.is_set()}
         loop = asyncio.get_running_loop()
         try:
-            ours, child, areas = _spawn(spec)
-        except OSError as error:
+            ours, child, areas = _spawn(spec.name, self._prepare(spec))
+        except (OSError, SlicingError) as error:
             Link(spec.name, self._events).fail_to_start(str(error))
             return
         link = Link(spec.name, self._events, child, areas)
@@ -102,20 +107,21 @@ class Supervisor:
         link.exited(child.reap())
 
 
-def _spawn(spec: SliceSpec) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
+def _spawn(name: str, setting: Setting) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     areas: list[SharedArea] = []
     try:
         ours.setblocking(False)
-        areas += [SharedArea.create(f"penstock-{spec.name}-{way}") for way in ("requests", "answers")]
+        areas += [SharedArea.create(f"penstock-{name}-{way}") for way in ("requests", "answers")]
         fds = (theirs.fileno(), areas[0].fd, areas[1].fd)
         command = [
-            sys.executable, "-P", "-m", "serving.worker", "--slice", spec.name,
+            sys.executable, "-P", "-m", "serving.worker", "--slice", name,
             "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}",
-            "--cores", ",".join(map(str, spec.cores)), "--threads", str(spec.threads),
+            "--cores", ",".join(map(str, setting.cores)), "--threads", str(setting.threads),
+            "--device", setting.device,
         ]  # fmt: skip
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
-            command, stdin=subprocess.DEVNULL, pass_fds=fds, env=_environment(spec), start_new_session=True
+            command, stdin=subprocess.DEVNULL, pass_fds=fds, env=_environment(setting), start_new_session=True
         )
         return ours, _Child(popen), (areas[0], areas[1])
     except OSError:
@@ -127,12 +133,10 @@ def _spawn(spec: SliceSpec) -> tuple[socket.socket, _Child, tuple[SharedArea, Sh
         theirs.close()
 
 
-def _environment(spec: SliceSpec) -> dict[str, str]:
+def _environment(setting: Setting) -> dict[str, str]:
     """The gateway's own, with this very code first on the path (`-P`: not the working directory, whose files
-    could be named as modules are) and the slice's threads for every pool."""
+    could be named as modules are) and what the slice's share asks for."""
     paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        **dict.fromkeys(_THREAD_POOLS, str(spec.threads)),
-    }
+    environment: dict[str, str | None] = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment.update(setting.environment)
+    return {name: value for name, value in environment.items() if value is not None}

@@ -61,7 +61,7 @@ def _serve(asked: argparse.Namespace) -> int:
     areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None
     with socket.socket(fileno=asked.fd) as sock:
         try:
-            Worker(sock, areas, PythonBackend(asked.threads, asked.device)).serve()
+            Worker(sock, areas, PythonBackend(asked.threads, asked.device), asked.device).serve()
         except ProtocolError as error:
             sys.stderr.write(f"slice {asked.slice}: the gateway {error}\n")
             return 2

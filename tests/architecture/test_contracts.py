@@ -24,6 +24,7 @@ BREACHES = {
     "metrics live in one place": ("router/example.py", "import prometheus_client"),
     "files are parsed in one place": ("router/example.py", "import yaml"),
     "Redis is spoken to in one place": ("serving/runtime/caching.py", "import redis"),
+    "NVML is asked in one place": ("router/example.py", "import pynvml"),
 }
 OTHER_HALF_OF_THE_CYCLE = ("serving/policy/arbitration.py", "import serving.policy.admission")
 

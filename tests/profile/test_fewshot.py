@@ -1,6 +1,7 @@
 """What a prediction promises: what was measured stays, and the rest comes with an error."""
 
 from dataclasses import replace
+from math import exp, pi, sqrt
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.document import parse, render
-from serving.profile.fewshot import FLOOR, next_point, predict, predicted_profile
+from serving.profile.fewshot import FLOOR, expected_improvement, next_point, predict, predicted_profile
 from serving.profile.profiles import ProfileSet
 from serving.profile.surface import Place
 from serving.specs import Share
@@ -67,6 +68,25 @@ def test_without_other_models_the_law_is_found_and_its_doubt_is_larger() -> None
     assert alone.error > predict(known(LAW, FEW), [surface(LAW)], PLACES, "mig").error
 
 
+def test_what_sets_the_others_apart_sets_this_one_apart_from_them() -> None:
+    """All are alike but for how much a batch costs beyond a corner; this one has more of it than most."""
+
+    def like(much: float) -> Measured:
+        return {place: 50 * max(1.0, place[1] / place[0] / 2) ** much for place in PLACES}
+
+    others, expected = [surface(like(much)) for much in (0.1, 0.4, 0.7, 1.0)], like(0.9)
+    found = predict(known(expected, [(7.0, 1), (1.0, 16)]), others, PLACES, "mig")
+    assert off({place: found.surface.latency_us(*place) for place in PLACES}, expected) < 0.1
+
+
+def test_points_that_contradict_the_others_make_the_error_larger() -> None:
+    places = [(1.0, 1), (3.0, 4), (7.0, 16)]
+    agreed = known(LAW, places)
+    odd = [(amount, rows, us * factor) for (amount, rows, us), factor in zip(agreed, (1, 3, 1), strict=True)]
+    errors = [predict(points, [surface(LAW)], PLACES, "mig").error for points in (agreed, odd)]
+    assert errors[1] > 2 * errors[0]
+
+
 def test_the_error_falls_with_every_few_points() -> None:
     measured = {place: us for place, us in generated(11).items() if place in PLACES}
     errors = [predict(known(measured, FEW[:count]), OTHERS, [*measured], "mig").error for count in (1, 3, 5)]
@@ -112,6 +132,25 @@ def test_of_alike_points_the_one_that_takes_less_time_comes_first() -> None:
     assert next_point(points, [surface(linear)], [*linear]) == (1.0, rows)
 
 
+def test_a_point_beyond_the_limit_is_nothing_to_improve_on() -> None:
+    points = known(LAW, [(7.0, 1), (1.0, 16)])  # the latter has the most throughput per share of all
+    place = next_point(points, [surface(LAW)], PLACES, 1500)
+    assert place == max(
+        (each for each in PLACES if LAW[each] <= 1500), key=lambda each: each[1] / each[0] / LAW[each]
+    )
+
+
+@given(st.floats(0.1, 3), st.floats(-1, 1), st.floats(0.05, 0.8))
+def test_the_expected_improvement_is_the_integral(best: float, expected: float, spread: float) -> None:
+    parts, width = 4000, 12.0
+    total = 0.0
+    for part in range(parts):
+        normal = (part + 0.5) / parts * width - width / 2
+        density = exp(-(normal**2) / 2) / sqrt(2 * pi)
+        total += max(exp(expected + spread * normal) - best, 0.0) * density * width / parts
+    assert expected_improvement(best, expected, spread) == pytest.approx(total, abs=1e-4)
+
+
 PATTERN = Profile(
     "m", "a", "gpu", tuple(Point(0, rows, LAW[7.0, rows], 1.1 * LAW[7.0, rows], 30, 1.4 * LAW[7.0, rows])
     for rows in (1, 4, 16)), load_us=5, memory_bytes=7, source="file", share=Share("mig", 7.0, "7g.141gb"),
@@ -150,6 +189,13 @@ def test_quantiles_that_nobody_measured_stay_unmeasured() -> None:
     plain = replace(PATTERN, points=tuple(replace(point, p99_us=0.0) for point in PATTERN.points))
     found = predict(known(LAW, FEW), [], PLACES, "mig")
     assert all(point.p99_us == 0 for point in predicted_profile({0: found}, UNMEASURED, plain, []).points)
+
+
+def test_an_upper_quantile_is_never_below_a_lower_one() -> None:
+    points = (Point(0, 1, 10.0, 30.0, 3), Point(0, 2, 10.0, 30.0, 3), Point(0, 4, 10.0, 11.0, 3, 12.0))
+    found = predict(known(LAW, FEW), [], PLACES, "mig")
+    made = predicted_profile({0: found}, UNMEASURED, replace(PATTERN, points=points), [])
+    assert all(point.p50_us < point.p95_us <= point.p99_us for point in made.points)
 
 
 def test_a_share_beyond_the_prediction_is_an_error() -> None:

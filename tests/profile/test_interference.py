@@ -39,6 +39,7 @@ def test_planted_numbers_are_found_within_5_per_cent_from_200_noisy_pairs(seed: 
         slowdown = 1 + sensitivity[one] * pressure[other]
         measured.append(co_run(one, (other,), slowdown * draw.gauss(1, 0.01)))
     found = Slowdown.fit(measured)
+    assert sum(found.pressure.values()) == pytest.approx(len(TENANTS))
     for tenant in TENANTS:
         assert found.sensitivity[tenant] == pytest.approx(sensitivity[tenant] * usual, rel=0.05)
         assert found.pressure[tenant] == pytest.approx(pressure[tenant] / usual, rel=0.05)
@@ -89,6 +90,20 @@ def test_a_batch_that_was_not_measured_is_taken_for_the_nearest_and_a_stranger_f
     )  # as far from either: the worse
     assert found.factor(Tenant("m", "b", HALF, 1), [other]) == pytest.approx(1.5)
     assert found.factor(large, [Tenant("z", "a", HALF, 1)]) == pytest.approx(1.5)
+
+
+def test_another_amount_of_the_same_kind_of_share_is_nearer_than_any_of_another_kind() -> None:
+    some, chunks, other = (
+        Tenant("m", "a", Share(*each), 1) for each in (("mps", 20.0), ("sm", 9.0), ("cores", 1.0))
+    )
+    found = Slowdown.fit([co_run(some, (other,), 1.1), co_run(chunks, (other,), 1.5)])
+    assert found.factor(Tenant("m", "a", Share("mps", 10.0), 1), [other]) == pytest.approx(1.1)
+
+
+def test_more_runs_weigh_more() -> None:
+    one, two = TENANTS[:2]
+    often, once = CoRun(one, (two,), 10.0, 11.0, 30), CoRun(one, (two,), 10.0, 15.0, 10)
+    assert Slowdown.fit([often, once]).factor(one, [two]) == pytest.approx(1.2)
 
 
 def test_no_runs_are_no_model() -> None:

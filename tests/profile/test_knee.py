@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.profile.knee import ENOUGH, efficiency, knee, knee90, knee_at_slo, kneedle
+from serving.profile.knee import efficiency, knee, knee90, knee_at_slo, kneedle
 from serving.profile.surface import Surface
 from tests.profile.surfaces import generated, surface
 
+ENOUGH = 0.8
 counts = st.integers(1, 9).map(float)
 ladders = st.lists(st.integers(1, 20).map(float), min_size=1, max_size=8, unique=True).map(sorted)
 scales = st.floats(1e-3, 1e3)
@@ -47,6 +48,17 @@ def test_the_knee_is_the_smallest_of_the_most_efficient_shares_that_keep_four_fi
         if rates[place] >= ENOUGH * max(rates):
             assert each <= measure[chosen] * (1 + 1e-8)
             assert place >= chosen or each < measure[chosen]
+
+
+def test_shares_that_are_alike_stay_so_in_any_unit() -> None:
+    for unit in (step / 10 for step in range(1, 300)):
+        assert knee([3 * unit, 7 * unit], [9.0, 10.0], [21.0, 10.0]) == 0
+        assert kneedle([unit, 2 * unit, 3 * unit, 4 * unit], [10.0, 26.0, 36.0, 40.0]) == 1
+
+
+def test_four_fifths_of_the_largest_throughput_are_enough_and_less_is_not() -> None:
+    assert knee([1.0, 10.0], [8.0, 10.0], [1.0, 1.0]) == 0
+    assert knee([1.0, 10.0], [7.9, 10.0], [1.0, 1.0]) == 1
 
 
 @given(ladders, scales)

@@ -55,7 +55,7 @@ class Watched(Run):
 
 
 def drawn(seed: int) -> Drawn:
-    draw = random.Random(seed)  # noqa: S311  a seeded choice of worlds
+    draw = random.Random(seed)
     models = tuple(_model(draw) for _ in range(draw.choice([1, 1, 2, 3])))
     name, mode = draw.choice(ENTERED)
     world = World(

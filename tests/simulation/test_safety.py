@@ -64,7 +64,7 @@ def any_arrivals(world: World, draw: random.Random, rows: Sequence[int]) -> Iter
 
 @cache
 def play(seed: int, rows: tuple[int, ...]) -> Ends:
-    draw = random.Random(seed)  # noqa: S311  a seeded choice of worlds
+    draw = random.Random(seed)
     world = any_world(draw)
     run = Ends(world)
     run.play(any_arrivals(world, draw, rows))

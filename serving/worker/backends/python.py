@@ -17,10 +17,14 @@ from serving.worker.orders import LoadOrder
 
 
 class PythonBackend:
-    """Loads each folder's code once, however many variants come from it."""
+    """Loads each folder's code once, however many variants come from it.
 
-    def __init__(self, threads: int) -> None:
+    `device`: "cpu", or the torch name of another; a model is told that one as its option "device".
+    """
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
         self._threads = threads
+        self._device: dict[str, object] = {} if device == "cpu" else {"device": device}
         self._modules: dict[Path, ModuleType] = {}
         self._torch_is_set = False
 
@@ -34,7 +38,7 @@ class PythonBackend:
         if not callable(load):
             raise AttributeError(f"{order.folder / 'model.py'} has no function load(artifact, options)")
         model = cast(Callable[[Path | None, dict[str, object]], Model], load)(
-            order.artifact, dict(order.options)
+            order.artifact, {**dict(order.options), **self._device}
         )
         self._set_torch()
         for method in ("predict", "sample"):

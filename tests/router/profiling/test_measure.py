@@ -194,7 +194,7 @@ def test_pairs_are_measured_beside_each_other(spin: Path) -> None:
         (["spin", "--shares", "x:1"], "a share is KIND:AMOUNT"),
         (["spin", "--batches", "0"], "--batches: expected whole numbers from 1 to 65536, got '0'"),
         (["spin", "--processes", "99"], "--processes: expected whole numbers from 1 to 16, got '99'"),
-        (["spin", "--device", "cuda:7"], "there is no cuda:7 here; there is cpu"),
+        (["spin", "--device", "cuda:7"], "--device: there is no cuda:7 here"),
         (["spin", "--html", "absent/x.html"], "there is no folder absent"),
         (["spin", "--colocate", "spin"], "--colocate names its models itself"),
         ([], "which model?"),

@@ -1,0 +1,147 @@
+"""MIG instances: a GPU divided in hardware, memory and caches included, by `nvidia-smi mig`.
+
+By default nothing is changed: existing instances are given out, and what would have to be run is said. MIG
+mode is the operator's to switch, and so is what shall be lost with a destroyed instance.
+"""
+
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+
+from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
+from serving.runtime.slicing.mig_plan import Argv, Plan, plan
+from serving.runtime.slicing.mig_text import Geometry, Instance, geometry, instances
+from serving.runtime.slicing.timeslice import on_device
+from serving.specs import Share, SliceSpec
+
+Run = Callable[[Argv], str]
+"""Runs a command and returns all that it printed; SlicingError where it failed."""
+
+_ANSWER_S = 60.0
+
+
+def run_command(argv: Argv) -> str:
+    """`Run` for real. nvidia-smi ends with 6 where there is nothing to list, which is an answer."""
+    try:
+        done = subprocess.run(  # noqa: S603  # nothing of it comes from a client
+            argv, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=_ANSWER_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SlicingError(f"{' '.join(argv)}: {error}") from None
+    listing = argv[-1].startswith("-l")
+    if done.returncode != 0 and not (listing and done.returncode == _NOTHING_FOUND):
+        raise SlicingError(f"{' '.join(argv)}: {done.stdout.strip() or f'status {done.returncode}'}")
+    return done.stdout
+
+
+_NOTHING_FOUND = 6  # nvidia-smi(1), return value
+
+
+class MigGpu:
+    """The instances of the GPU of that index, as nvidia-smi counts."""
+
+    def __init__(self, gpu: int, run: Run = run_command, dry_run: bool = True) -> None:
+        self.gpu = gpu
+        self.dry_run = dry_run
+        self._run = run
+
+    def geometry(self) -> Geometry:
+        return geometry(self._ask("-lgip"), self._ask("-lgipp"), self.gpu)
+
+    def instances(self) -> tuple[Instance, ...]:
+        return instances(self._ask("-lgi"), self.gpu)
+
+    def apply(self, wanted: Plan) -> tuple[Argv, ...]:
+        """Run the plan's commands, or none in a dry run, and return them.
+
+        SlicingError where one fails or what is listed afterwards is not what was planned: instances may then
+        have been destroyed or created, as the message says.
+        """
+        commands = wanted.commands(self.gpu)
+        if self.dry_run or not commands:
+            return commands
+        expected = {(each.start, each.profile) for each in set(self.instances()) - set(wanted.destroy)}
+        expected |= {(each.start, each.profile.name) for each in wanted.create}
+        said = ""
+        try:
+            for command in commands:
+                self._run(command)
+        except SlicingError as error:
+            said = f"; {error}"
+        listed = {(each.start, each.profile) for each in self.instances()}
+        if listed != expected:
+            raise SlicingError(f"GPU {self.gpu} has {_layout(listed)}, not {_layout(expected)}{said}")
+        return commands
+
+    def _ask(self, listing: str) -> str:
+        return self._run(("nvidia-smi", "mig", "-i", str(self.gpu), listing))
+
+
+class MigInstances:
+    """Gives each slice an instance of its own; `uuids` says the MIG device of a GPU instance's id (NVML)."""
+
+    def __init__(self, device: MigGpu, uuids: Callable[[], dict[int, str]]) -> None:
+        self._device = device
+        self._uuids = uuids
+        self._open: dict[str, Share] = {}
+        self._instances: dict[str, int] = {}
+        self._geometry = device.geometry()
+        shares = {Share.parse(f"mig:{each.name}"): each.memory_gib for each in self._geometry}
+        smallest_first = sorted(shares, key=lambda share: (share.amount, shares[share], share.label))
+        tenants = max(profile.instances_max for profile in self._geometry)
+        self.guarantee = Guarantee(
+            True, tuple(smallest_first), Resize.NEW_INSTANCE, FaultDomain.PROCESS, tenants
+        )
+
+    def open(self, spec: SliceSpec) -> Setting:
+        """An instance that no slice has, else one created beside all others; SlicingError says in a dry run
+        what would have to be run."""
+        self.guarantee.require(spec, self._open)
+        chosen = self._instances.get(spec.name)
+        if chosen is None or chosen not in {each.id for each in self._device.instances()}:
+            free = self._free(spec)
+            chosen = self._create(spec) if free is None else free
+        uuid = self._uuids().get(chosen)
+        if uuid is None:
+            raise SlicingError(f"slice {spec.name}: GPU instance {chosen} has no MIG device")
+        self._open[spec.name] = spec.share
+        self._instances[spec.name] = chosen
+        return on_device(spec, uuid)
+
+    def close(self, name: str) -> None:
+        """The instance stays for the next slice of its size."""
+        self._open.pop(name, None)
+        self._instances.pop(name, None)
+
+    def stop(self) -> None:
+        """Instances are the device's, not ours: they stay."""
+        self._open.clear()
+        self._instances.clear()
+
+    def rearrange(self, want: Sequence[str]) -> tuple[Argv, ...]:
+        """Give the GPU exactly the profiles `want`, keeping what open slices have; what was run, or in a dry
+        run would be."""
+        return self._device.apply(plan(self._geometry, self._device.instances(), want, self._taken()))
+
+    def _taken(self) -> Collection[int]:
+        return self._instances.values()
+
+    def _free(self, spec: SliceSpec) -> int | None:
+        taken = self._taken()
+        free = (each for each in self._device.instances() if each.id not in taken)
+        return next((each.id for each in free if each.profile == spec.share.label), None)
+
+    def _create(self, spec: SliceSpec) -> int:
+        before = self._device.instances()
+        want = [each.profile for each in before] + [spec.share.label]
+        commands = self._device.apply(plan(self._geometry, before, want, [each.id for each in before]))
+        if self._device.dry_run:
+            said = "; ".join(" ".join(command) for command in commands)
+            raise SlicingError(
+                f"slice {spec.name}: no {spec.share.label} is free; this would make one: {said}"
+            )
+        return next(each.id for each in set(self._device.instances()) - set(before))
+
+
+def _layout(placed: Collection[tuple[int, str]]) -> str:
+    return ", ".join(f"{profile} at {start}" for start, profile in sorted(placed)) or "no instance"

@@ -1,0 +1,43 @@
+"""A whole GPU for each worker, in turns with others: needs nothing and promises nothing.
+
+The driver gives the processes that use a GPU its time in turns; nobody can say how much, or keep it from
+being taken.
+"""
+
+from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting
+from serving.runtime.slicing.cores import core_set
+from serving.specs import Share, SliceSpec
+
+
+def on_device(spec: SliceSpec, visible: str | None, *more: tuple[str, str]) -> Setting:
+    """The setting of a worker that sees one device, "cuda:0" there; `visible`: its UUID, None where another
+    process chooses for it. A name by UUID is the same in every process; an index depends on what it sees."""
+    cores = core_set(spec)
+    environment = (*cores.environment, ("CUDA_VISIBLE_DEVICES", visible), *more)
+    return Setting(environment, cores.cores, cores.threads, "cuda:0")
+
+
+class TimeSlices:
+    """Any number of slices on one GPU. `whole:1` is `time:1` without others, which whoever places sees to."""
+
+    guarantee = Guarantee(
+        reservation=False,
+        granularity=(Share("time", 1.0), Share("whole", 1.0)),
+        resize=Resize.NEW_PROCESS,
+        fault_domain=FaultDomain.PROCESS,
+        tenants_max=None,
+    )
+
+    def __init__(self, uuid: str = "") -> None:
+        """`uuid`: NVML's name of the GPU; "" where there is none, then the slice's own name is kept."""
+        self._uuid = uuid
+
+    def open(self, spec: SliceSpec) -> Setting:
+        self.guarantee.require(spec, {})
+        return on_device(spec, self._uuid) if self._uuid else core_set(spec)
+
+    def close(self, name: str) -> None:
+        """Nothing is kept of a slice."""
+
+    def stop(self) -> None:
+        """Nothing was started."""

@@ -1,0 +1,120 @@
+"""Speaks as nvidia-cuda-mps-control does, without a GPU: `-f` is the daemon, no option asks it.
+
+What version 535.261 answers is tests/runtime/slicing/captured/mps-535.txt. With `-S` it divides the GPU of
+GPU_UUID into CHUNKS chunks, as NVIDIA documents it for CUDA 13.1. MPS_TWIN makes it do less than it says.
+"""
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+GPU_UUID = "GPU-74d43ed3-cdf7-e667-3644-bf5b4f46ed65"
+CHUNKS = 16
+SMS_PER_CHUNK = 8
+
+
+class Daemon:
+    """What it keeps: the default percentage, memory limits by device, and with `-S` chunks by partition."""
+
+    def __init__(self, static: bool) -> None:
+        self.percentage = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"))
+        self.limits: dict[str, str] = {}
+        self.partitions: dict[str, int] | None = {} if static else None
+
+    def serve(self, path: str) -> int:
+        log(f"Starting control daemon using socket {path}")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            while True:
+                connection, _ = server.accept()
+                with connection, connection.makefile("r") as lines:
+                    for line in lines:
+                        log(f"Cmd:{line.strip()}")
+                        command, *words = line.split() or [""]
+                        if command == "quit":
+                            return 0
+                        connection.sendall(self.answer(command, words).encode())
+
+    def answer(self, command: str, words: list[str]) -> str:
+        match command:
+            case "get_default_active_thread_percentage" | "set_default_active_thread_percentage":
+                if words and 0 < float(words[0]) <= 100:
+                    self.percentage = float(words[0])
+                elif words:
+                    log("Invalid percentage, expected between (0.0, 100.0]")
+                return f"{self.percentage}\n"
+            case "set_default_device_pinned_mem_limit":
+                self.limits[words[0]] = words[1]
+                return ""
+            case "get_default_device_pinned_mem_limit":
+                return f"{self.limits[words[0]]}\n" if words[0] in self.limits else ""
+            case "get_client_list":
+                return f"Server {words[0]} not found\n"
+            case "ps":
+                return "Server not found\n"
+            case "get_server_list":
+                return ""
+            case "sm_partition" | "lspart" if self.partitions is not None:
+                return divide(self.partitions, words)
+        return f'Unknown command "{command}"\n'
+
+
+def log(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def divide(partitions: dict[str, int], words: list[str]) -> str:
+    if not words:
+        taken = sum(partitions.values())
+        rows = [f"{GPU_UUID[:12]} - {CHUNKS - taken} {taken} {8 * (CHUNKS - taken)} {8 * taken} -"]
+        rows += [f"{GPU_UUID[:12]} {own} - {n} - {SMS_PER_CHUNK * n} No" for own, n in partitions.items()]
+        return "\n".join(["GPU Partition free used free used clients", *rows, ""])
+    verb, uuid, what = words
+    if uuid != GPU_UUID:
+        return f"Failed to find device {uuid}\n"
+    if verb == "rm":
+        return "" if partitions.pop(what, None) else f"Failed to remove the SM partition {what}\n"
+    chunks = int(what)
+    if sum(partitions.values()) + chunks > CHUNKS:
+        return (
+            f"Failed to fulfill the requested SM partition of {chunks} chunks, error "
+            "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n"
+        )
+    if os.environ.get("MPS_TWIN") == "forgets":
+        return f"Partition {uuid}/Dx99AAAA created\n"
+    chunks -= os.environ.get("MPS_TWIN") == "is short"
+    own = next(f"Dx{n:02}AAAA" for n in range(100) if f"Dx{n:02}AAAA" not in partitions)
+    partitions[own] = chunks
+    return f"Partition {uuid}/{own} created\n"
+
+
+def ask(path: str) -> int:
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(path)
+        except OSError:
+            sys.stderr.write("Cannot find MPS control daemon process\n")
+            return 1
+        connection.sendall(sys.stdin.read().encode())
+        connection.shutdown(socket.SHUT_WR)
+        while part := connection.recv(4096):
+            sys.stdout.write(part.decode())
+    return 0
+
+
+def main() -> int:
+    path = str(Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"], "control"))
+    return Daemon("-S" in sys.argv).serve(path) if "-f" in sys.argv else ask(path)
+
+
+def captured(text: str) -> list[tuple[str, str]]:
+    """Commands and their answers, of a text with a line `> command` before each answer."""
+    return re.findall(r"^> (.*)\n((?:[^>].*\n)*)", text, re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""A worker is started with what its slice's actuator says, and a model is told the device it computes on."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from serving.runtime.slicing.contract import Setting, SlicingError
+from serving.runtime.slicing.timeslice import TimeSlices
+from serving.runtime.supervisor import Supervisor
+from serving.specs import SliceSpec
+from tests.runtime.recorder import Recorder, model_spec, write_model
+
+pytestmark = pytest.mark.slow
+
+TELL = """
+told = (self.options.get('device'), os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('OMP_NUM_THREADS'))
+        raise ValueError(repr((told, sorted(os.sched_getaffinity(0)))))
+"""
+
+
+async def told(supervisor: Supervisor, heard: Recorder, spec: SliceSpec, folder: Path) -> str:
+    """What a model says of the worker that it finds itself in: where it failed to warm up."""
+    await supervisor.start(spec)
+    try:
+        await heard.hear("ready")
+        model = model_spec(write_model(folder, TELL.strip()), {"X": "FP32"}, {"Y": "FP32"})
+        heard.links[0].load(1, model, "only")
+        return str(await heard.hear("replica_failed"))
+    finally:
+        await supervisor.stop(0)
+
+
+async def test_a_workers_process_has_its_share_and_its_model_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    core = min(os.sched_getaffinity(0))
+    heard = Recorder()
+    spec = SliceSpec("s", (core,), 2, "cuda:1")
+    message = await told(Supervisor(heard, TimeSlices("GPU-7").open), heard, spec, tmp_path / "m")
+    assert f"(('cuda:0', 'GPU-7', '2'), [{core}])" in message
+
+
+async def test_a_variable_that_the_share_takes_away_is_not_inherited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    heard = Recorder()
+
+    def prepare(spec: SliceSpec) -> Setting:
+        return Setting((("CUDA_VISIBLE_DEVICES", None),), spec.cores, 1, "cuda:0")
+
+    message = await told(Supervisor(heard, prepare), heard, SliceSpec("s", ()), tmp_path / "m")
+    assert "(('cuda:0', None, " in message
+
+
+async def test_by_default_a_slice_is_a_core_set_and_its_model_hears_of_no_device(tmp_path: Path) -> None:
+    heard = Recorder()
+    core = max(os.sched_getaffinity(0))
+    message = await told(Supervisor(heard), heard, SliceSpec("s", (core,), 3), tmp_path / "m")
+    assert f", '3'), [{core}])" in message
+    assert "((None, " in message
+
+
+async def test_a_worker_whose_share_cannot_be_had_is_lost_with_the_reason() -> None:
+    heard = Recorder()
+
+    def prepare(spec: SliceSpec) -> Setting:
+        raise SlicingError(f"slice {spec.name}: no such thing")
+
+    await Supervisor(heard, prepare).start(SliceSpec("s", ()))
+    assert "could not be started: slice s: no such thing" in await heard.hear_lost()
