@@ -9,7 +9,7 @@ from serving.profile.curve import Profile
 from serving.profile.exploration import coarse_rows
 from serving.profile.fewshot import Known, Predicted, next_point, predict, predicted_profile
 from serving.profile.store import ProfileStore
-from serving.profile.surface import Surface
+from serving.profile.surface import Place, Surface
 
 
 async def predict_rest(
@@ -27,7 +27,7 @@ async def predict_rest(
         surfaces = _surfaces(references, targets[0].share.kind, size)
         points: list[Known] = []
         while len(points) < few:
-            place = next_point(points, surfaces, places, model.slo_us / 2)
+            place = next_point(points, surfaces, _spread(points, places), model.slo_us / 2)
             if place is None:
                 break
             found = await measurer.measure_one(shares[place[0]], place[1], size)
@@ -54,6 +54,14 @@ def others(store: ProfileStore, kind: str, targets: Sequence[Target]) -> list[Pr
         for profile in found.profiles
         if profile.share in shares and profile.streams == 1 and not profile.predicted
     ]
+
+
+def _spread(points: Sequence[Known], places: Sequence[Place]) -> Sequence[Place]:
+    """The places to choose from: the second on another share than the first, as one share tells nothing of
+    how a variant scales, and what is predicted from it is called more certain than it is."""
+    first = {amount for amount, _, _ in points}
+    others = [place for place in places if place[0] not in first]
+    return others if len(first) == 1 and others else places
 
 
 def _surfaces(profiles: Sequence[Profile], kind: str, size: int) -> list[Surface]:

@@ -47,8 +47,20 @@ PURE_PLACES = (
     "serving/cache/",
     "serving/scheduler/",
     "serving/control/",
-    "serving/profile/curve.py",
-    "serving/profile/sweep.py",
+    *(
+        f"serving/profile/{name}.py"
+        for name in (
+            "curve",
+            "exploration",
+            "fewshot",
+            "interference",
+            "knee",
+            "noise",
+            "precision",
+            "surface",
+            "sweep",
+        )  # fmt: skip
+    ),
 )
 WORLDLY_MODULES = frozenset(
     ("asyncio", "concurrent", "datetime", "logging", "multiprocessing", "os", "random", "secrets", "select",

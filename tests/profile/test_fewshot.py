@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import exp, pi, sqrt
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.profile.curve import Origin, Point, Profile
@@ -34,6 +34,7 @@ def off(found: Measured, expected: Measured) -> float:
     return max(max(found[place] / us, us / found[place]) for place, us in expected.items()) - 1
 
 
+@settings(max_examples=40)  # each costs milliseconds
 @given(seeds, chosen, st.integers(0, 5))
 def test_what_was_measured_stays_and_all_is_monotone_with_an_error(
     seed: int, places: list[Place], others: int
