@@ -17,9 +17,9 @@ from time import perf_counter_ns
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.commands import RunBatch
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import Replica
 from serving.specs import Limits, ModelSpec, ServedModel, VariantSpec
 
 DEPTHS = (1, 32, 1000)

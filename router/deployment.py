@@ -17,6 +17,7 @@ from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import Counters, LoopLag, MetricsServer, Present, RedisPresent, Telemetry
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.policy.freshness import Freshness
 from serving.ports import Serving
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
@@ -38,7 +39,8 @@ class Deployment:
         self._telemetry = Telemetry(models, tenants, [each.name for each in settings.slices])
         self._recorder = Recorder(settings.recording, time.time_ns() // 1000) if settings.recording else None
         record = self._recorder.record if self._recorder else None
-        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
+        devices = {each.name: each.device for each in settings.slices}
+        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record, devices)
         self._started_us = self.gateway.now_us()
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
         self._cache: CachedServing | None = None
@@ -51,7 +53,8 @@ class Deployment:
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
-        self.fleet = Fleet(Control(settings.slices, models, known, limits, device_kind), self.gateway, store)
+        control = Control(settings.slices, models, known, limits, device_kind, settings.remeasure)
+        self.fleet = Fleet(control, self.gateway, store)
         self.fleet.on_lost = self._telemetry.worker_restarted
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
@@ -135,11 +138,23 @@ class Deployment:
         return describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
 
     def _replicas(self) -> list[Replica]:
-        return [
-            {"model": r.model, "variant": r.variant, "slice": name, "state": r.status.value}
-            for name, record in self.fleet.control.slices.items()
-            for r in record.replicas.values()
-        ]
+        judged = {(each.slice, each.model, each.variant): each for each in self.gateway.judgements()}
+        found: list[Replica] = []
+        for name, record in self.fleet.control.slices.items():
+            for each in record.replicas.values():
+                said = judged.get((name, each.model, each.variant))
+                found.append(
+                    {
+                        "model": each.model,
+                        "variant": each.variant,
+                        "slice": name,
+                        "state": each.status.value,
+                        "profile": said.freshness.value if said else Freshness.FRESH.value,
+                        "profile_ratio": said.ratio if said else 1.0,
+                        "renewing": each.sweep.renewing,
+                    }
+                )
+        return found
 
     def _present(self) -> Present:
         gateway = self.gateway
@@ -152,6 +167,7 @@ class Deployment:
                 name: (gateway.queue_rows(name), gateway.queue_requests(name)) for name in gateway.models
             },
             replicas=Counter((replica["model"], replica["state"]) for replica in self._replicas()),
+            profiles=gateway.judgements(),
             recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},

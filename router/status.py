@@ -27,16 +27,24 @@ FETCH_S_MAX: Final = 5.0
 PATH: Final = "/v2/status"
 ENDINGS_MAX: Final = 8
 """Models of which it is shown how requests ended: all of it is to fit a screen."""
+DOUBTFUL: Final = " profiles that batches do not bear out, and what those take over them:"
+PROFILES_MAX: Final = 8
+"""Replicas of which it is shown that their profile is wrong."""
 PIPE_WIDTH: Final = 160  # where there is no terminal to ask: wide enough to cut no name
 
 
 class Replica(TypedDict):
-    """A variant on a slice; `state` is the control plane's word ("ready", "loading", ...)."""
+    """A variant on a slice; `state` is the control plane's word ("ready", "loading", ...). `profile`: what
+    its batches say of its profile ("fresh", "stale", "interfered"), `profile_ratio` what they took over it (1
+    where it is fresh); `renewing`: it is being measured anew."""
 
     model: str
     variant: str
     slice: str
     state: str
+    profile: str
+    profile_ratio: float
+    renewing: bool
 
 
 class SliceStatus(TypedDict):
@@ -148,6 +156,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
     ]
     if lines:
         lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in _doubtful_profiles(current["models"])]
     slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
         slices.add_column(title, justify="right")
@@ -201,6 +210,19 @@ def _worst_endings(
     for count, name, shown in sorted(found, key=lambda each: -each[0])[:ENDINGS_MAX]:
         if count:
             yield name, shown
+
+
+def _doubtful_profiles(models: Sequence[ModelStatus]) -> list[str]:
+    """Of the PROFILES_MAX replicas whose batches are farthest from their profile, what they take over it."""
+    found = [replica for model in models for replica in model["replicas"] if replica["profile"] != "fresh"]
+    found.sort(key=lambda each: -max(each["profile_ratio"], 1 / each["profile_ratio"]))
+    names = [f"{each['model']} {each['variant']} on {each['slice']}" for each in found[:PROFILES_MAX]]
+    width = max(map(len, names), default=0)
+    lines = []
+    for name, each in zip(names, found, strict=False):
+        again = ", is measured anew" if each["renewing"] else ""
+        lines.append(f" {name:{width}}   {each['profile']} (x{each['profile_ratio']:.2f}){again}")
+    return ["", DOUBTFUL, *lines] if lines else []
 
 
 def _endings(counters: "Counters") -> dict[str, int]:

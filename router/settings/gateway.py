@@ -15,6 +15,7 @@ from router.settings.schema import (
     BatchingSection,
     GatewayFile,
     LimitsSection,
+    ProfilesSection,
     ServedSection,
     ServerSection,
 )
@@ -50,6 +51,7 @@ class ServerSettings:
 class Settings:
     """A whole `penstock.yaml`. `models` and `tenants` are in the file's order; all paths are absolute.
 
+    `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     """
 
@@ -59,6 +61,7 @@ class Settings:
     models: tuple[ServedModel, ...]
     profiles: Path
     path: Path
+    remeasure: bool = True
     tenants: tuple[TenantSpec, ...] = ()
     recording: RecordingSpec | None = None
     cache: CacheSpec | None = None
@@ -82,6 +85,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     tenants = read_tenants(findings)
     recording = read_recording(findings)
     cache = read_cache(findings)
+    profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models = [_read_model(findings, index) for index in range(count)]
@@ -94,7 +98,8 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         limits=limits,
         slices=slices,
         models=tuple(model for model in models if model is not None),
-        profiles=path.parent / file.profiles,
+        profiles=path.parent / profiles.folder,
+        remeasure=profiles.remeasure,
         path=path,
         tenants=tenants,
         recording=recording,
@@ -118,6 +123,14 @@ def _read_server(findings: Findings) -> ServerSettings:
         elif port:
             owners[port] = key
     return server
+
+
+def _read_profiles(findings: Findings) -> ProfilesSection:
+    value = findings.document.at(("profiles",))
+    if isinstance(value, str) and findings.sound(("profiles",)):
+        return ProfilesSection(folder=value)
+    section = findings.parse(ProfilesSection, ("profiles",)) if isinstance(value, dict) else None
+    return section or ProfilesSection()
 
 
 def _read_limits(findings: Findings) -> Limits:

@@ -110,6 +110,13 @@ def _check_redis(value: object) -> object:
     raise _fault(fault("not a server", value, "a URL such as redis://localhost, or a mapping with a url"))
 
 
+def _check_profiles(value: object) -> object:
+    if isinstance(value, dict) or (isinstance(value, str) and 1 <= len(value) <= 4096):
+        return value
+    expected = "a folder such as profiles, or a mapping with folder and remeasure"
+    raise _fault(fault("not a folder", value, expected))
+
+
 def _check_scalar(value: object) -> object:
     if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) < 1 << 63):
         return value
@@ -137,7 +144,7 @@ class GatewayFile(Section):
     slices: Annotated[list[object], Field(min_length=1)] = []
     models: Annotated[list[object], Field(min_length=1)]
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
-    profiles: Text = "profiles"
+    profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
     recording: dict[str, object] | None = None
     cache: Annotated[object, AfterValidator(_check_cache)] = None
 
@@ -182,6 +189,13 @@ class RecordingSection(Section):
     folder: Text = "recordings"
     file_mb: Annotated[float, Field(ge=0.1, le=4096, allow_inf_nan=False)] | None = None
     files: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
+class ProfilesSection(Section):
+    """`profiles:`; `remeasure`: one that is no longer right may be measured anew on idle slices."""
+
+    folder: Text = "profiles"
+    remeasure: bool = True
 
 
 class RedisSection(Section):

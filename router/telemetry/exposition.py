@@ -5,13 +5,14 @@ of them at once. A block is of one moment (a histogram's buckets, sum and count 
 be. Series are those that exist when the scrape begins.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
 from router.telemetry.histogram import Histogram
 from router.telemetry.windows import OBJECTIVE, WINDOWS_S, burn_rate
+from serving.policy.freshness import Freshness, Judgement
 
 _WINDOW_NAMES: Final = tuple(WINDOWS_S)
 
@@ -33,7 +34,8 @@ class Present:
     """What is read at a scrape rather than counted. `queued`: (rows, requests) that wait for a batch, by
     model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be;
     `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
-    gains in microseconds, and how many passed it by; `redis`: its tier there, None without one."""
+    gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
+    what batches say of each replica's."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -43,6 +45,7 @@ class Present:
     cached: tuple[int, int, int] = (0, 0, 0)
     worth: Mapping[str, tuple[bool, float, int]] = field(default_factory=dict)
     redis: RedisPresent | None = None
+    profiles: Sequence[Judgement] = ()
 
 
 # name, help, attribute of a FlowCounts
@@ -100,6 +103,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     yield from _histograms(_VARIANT_HISTOGRAMS, variants)
     yield from _cache(models, present)
     yield from _states(ledger, present)
+    yield from _profiles(present.profiles)
 
 
 def head(name: str, kind: str, text: str) -> str:
@@ -234,3 +238,21 @@ def _states(ledger: Ledger, present: Present) -> Iterator[str]:
     yield head("penstock_replicas", "gauge", "Replicas by state.")
     for (model, state), count in present.replicas.items():
         yield f'penstock_replicas{{model="{escape(model)}",state="{escape(state)}"}} {count}\n'
+
+
+def _profiles(judged: Sequence[Judgement]) -> Iterator[str]:
+    places = [
+        (f'model="{escape(each.model)}",variant="{escape(each.variant)}",slice="{escape(each.slice)}"', each)
+        for each in judged
+    ]
+    name = "penstock_profile_state"
+    yield head(name, "gauge", "1 for what batches say of a replica's profile, 0 for all else.")
+    for labels, each in places:
+        states = ((state.value, each.freshness is state) for state in Freshness)
+        yield "".join(f'{name}{{{labels},state="{state}"}} {said:d}\n' for state, said in states)
+    name = "penstock_profile_ratio"
+    yield head(name, "gauge", "Compute time of the latest batches over what is profiled, median.")
+    for labels, each in places:
+        for neighbours, ratio in (("idle", each.alone), ("busy", each.beside)):
+            if ratio is not None:
+                yield f'{name}{{{labels},neighbours="{neighbours}"}} {ratio:.4g}\n'

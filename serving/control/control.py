@@ -2,7 +2,7 @@
 
 One method per event, each returns commands; `wake_us` says when `tick` is due. Later forms decide which
 replicas are wanted; this one keeps what settings name: it starts workers, loads, measures and routes their
-replicas, restarts what dies with back-off, and refines profiles on idle slices.
+replicas, restarts what dies with back-off, refines profiles on idle slices, and measures stale ones anew.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
 from serving.specs import Limits, ServedModel, SliceSpec
@@ -31,13 +32,17 @@ REFINE_EVERY_US = 1_000_000
 REFINE_IDLE_TICKS = 2  # ticks in a row without traffic before a slice is measured again
 REFINE_BUDGET_MAX_US = 50_000  # the longest that a refinement may keep a request waiting
 SAVE_EVERY = 20  # refinements between two stores of a profile
+RENEW_EVERY_US = 3_600_000_000
+"""Between two new measurements of a profile. Where live batches always differ from measured ones (colder
+caches, a busier machine) it stays stale whatever is measured; estimates are corrected all the same."""
 
 KnownProfiles = Mapping[tuple[str, str, str], Profile]
 """Stored profiles by (slice, model, variant)."""
 
 
 class Control:
-    """Keeps the wanted replicas loaded. `kind_of` names a slice's device kind."""
+    """Keeps the wanted replicas loaded. `kind_of` names a slice's device kind; `remeasure`: whether a profile
+    that is no longer right may be measured anew."""
 
     def __init__(
         self,
@@ -46,8 +51,10 @@ class Control:
         known: KnownProfiles,
         limits: Limits,
         kind_of: Callable[[SliceSpec], str],
+        remeasure: bool = True,
     ) -> None:
         self._limits = limits
+        self._remeasure = remeasure
         self._models = {model.name: model for model in models}
         self._stopping = False
         self.slices: dict[str, SliceRecord] = {spec.name: SliceRecord(spec) for spec in slices}
@@ -165,17 +172,27 @@ class Control:
         replica.unsaved += 1
         commands: list[Command] = []
         if replica.status is ReplicaStatus.READY:
-            commands = self._refresh(record, replica)
+            commands = self._refresh(record, replica, self._is_renewed(record, replica, now_us))
         elif replica.sweep.next_coarse() is None:
             replica.status = ReplicaStatus.READY
             commands = self._refresh(record, replica, save=True)
         return self._then(now_us, commands + self._measure_next(record))
+
+    def profile_flagged(
+        self, slice_name: str, replica_id: int, freshness: Freshness, now_us: int
+    ) -> Sequence[Command]:
+        """Batches say otherwise of a replica's profile than before, or still so of a new one."""
+        replica = self.slices[slice_name].replicas.get(replica_id)
+        if replica is not None:
+            replica.freshness = freshness
+        return self._then(now_us, [])
 
     def tick(self, now_us: int, idle: Collection[str]) -> Sequence[Command]:
         """What has become due; `idle`: slices without work in this instant."""
         commands: list[Command] = []
         for name, record in self.slices.items():
             record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
+        for name, record in self.slices.items():
             if record.retry_us <= now_us:
                 commands.append(self._start_worker(record, now_us))
             reason, due_us = self._overdue(record)
@@ -188,8 +205,8 @@ class Control:
                     for replica in record.replicas.values()
                     if replica.retry_us <= now_us
                 ]
-                if record.idle_ticks >= REFINE_IDLE_TICKS:
-                    orders += self._refine(record)
+                if self._is_quiet(record):
+                    orders += self._refine(record, now_us)
                 if orders:
                     record.heard_us = now_us
                 commands += orders
@@ -204,8 +221,11 @@ class Control:
             due += [record.retry_us, self._overdue(record)[1]]
             if record.status is WorkerStatus.READY:
                 due += [replica.retry_us for replica in record.replicas.values()]
-                if not record.measuring and self._refinable(record):
+                if not record.measuring and self._refinable(record, now_us):
                     due.append(now_us + REFINE_EVERY_US)
+                if self._remeasure:
+                    stale = [r for r in record.replicas.values() if r.freshness is Freshness.STALE]
+                    due += [replica.renew_us for replica in stale if replica.renew_us > now_us]
         self.wake_us = NEVER_US if self._stopping else min(due)
         return () if self._stopping else commands
 
@@ -233,6 +253,7 @@ class Control:
     @staticmethod
     def _load(record: SliceRecord, replica: ReplicaRecord) -> LoadReplica:
         replica.status, replica.retry_us = ReplicaStatus.LOADING, NEVER_US
+        replica.freshness = Freshness.FRESH  # what batches said of it has gone with the worker
         return LoadReplica(record.spec.name, replica.id, replica.model, replica.variant)
 
     @staticmethod
@@ -252,26 +273,63 @@ class Control:
         slo_us = min(self._models[replica.model].slo_us for replica in record.replicas.values())
         return min(slo_us // 2, REFINE_BUDGET_MAX_US)
 
-    def _refinable(self, record: SliceRecord) -> bool:
-        budget_us = self._refine_budget_us(record) if record.replicas else 0
-        return any(
-            replica.status is ReplicaStatus.READY and replica.sweep.next_refinement(budget_us) is not None
-            for replica in record.replicas.values()
+    def _is_quiet(self, record: SliceRecord) -> bool:
+        """Whether its whole device has had nothing to do for a while: neighbours slow each other down, and a
+        profile is of a slice alone."""
+        return not any(
+            other.measuring
+            or any(
+                replica.status in (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
+                or (replica.status is ReplicaStatus.READY and other.idle_ticks < REFINE_IDLE_TICKS)
+                for replica in other.replicas.values()
+            )
+            for other in self.slices.values()
+            if other.spec.device == record.spec.device
         )
 
-    def _refine(self, record: SliceRecord) -> list[Command]:
-        if record.measuring:
-            return []
+    def _refinable(self, record: SliceRecord, now_us: int) -> bool:
+        budget_us = self._refine_budget_us(record) if record.replicas else 0
+        return any(self._is_due(replica, budget_us, now_us) for replica in record.replicas.values())
+
+    def _is_due(self, replica: ReplicaRecord, budget_us: int, now_us: int) -> bool:
+        """Whether an idle slice is to measure a replica. One that is stale and may not be measured anew is
+        not refined either: runs of then and of now do not belong together."""
+        if replica.status is not ReplicaStatus.READY:
+            return False
+        if replica.sweep.renewing:
+            return True
+        if replica.freshness is Freshness.STALE:
+            return self._remeasure and now_us >= replica.renew_us
+        return replica.sweep.next_refinement(budget_us) is not None
+
+    def _refine(self, record: SliceRecord, now_us: int) -> list[Command]:
+        budget_us = self._refine_budget_us(record) if record.replicas else 0
+        commands: list[Command] = []
         for replica in record.replicas.values():
-            if replica.status is ReplicaStatus.READY:
-                measurement = replica.sweep.next_refinement(self._refine_budget_us(record))
-                if measurement is not None:
-                    record.measuring = replica.id
-                    return [Measure(record.spec.name, replica.id, measurement)]
-        return []
+            if not self._is_due(replica, budget_us, now_us):
+                continue
+            sweep = replica.sweep
+            if replica.freshness is Freshness.STALE and not sweep.renewing:
+                sweep.renew()
+            measurement = (sweep.next_renewal if sweep.renewing else sweep.next_refinement)(budget_us)
+            if measurement is not None:
+                record.measuring = replica.id
+                return [*commands, Measure(record.spec.name, replica.id, measurement)]
+            if self._is_renewed(record, replica, now_us):
+                commands += self._refresh(record, replica, save=True)
+        return commands
+
+    def _is_renewed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> bool:
+        """Whether the last point that could be measured anew has just been."""
+        sweep = replica.sweep
+        if not sweep.renewing or sweep.next_renewal(self._refine_budget_us(record)) is not None:
+            return False
+        sweep.finish_renewal()
+        replica.freshness, replica.renew_us = Freshness.FRESH, now_us + RENEW_EVERY_US
+        return True
 
     def _refresh(self, record: SliceRecord, replica: ReplicaRecord, save: bool = False) -> list[Command]:
-        """Route by what is known now, and store it now and then."""
+        """Route by what is known now, and store it now and then, but for what is half old and half new."""
         replica.profile = Profile(
             replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
             replica.load_us, replica.memory_bytes, "measured by this gateway",
@@ -279,7 +337,7 @@ class Control:
         )  # fmt: skip
         commands: list[Command] = [_route(record, replica, replica.profile)]
         complete = replica.sweep.next_refinement(self._refine_budget_us(record)) is None
-        if save or complete or replica.unsaved >= SAVE_EVERY:
+        if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):
             replica.unsaved = 0
             commands.append(KeepProfile(replica.profile))
         return commands

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
 from serving.specs import SliceSpec
@@ -45,6 +46,8 @@ class ReplicaRecord:
     failures: int = 0
     retry_us: int = NEVER_US
     unsaved: int = 0  # measurements since the profile was last stored
+    freshness: Freshness = Freshness.FRESH
+    renew_us: int = 0  # before then the profile is not measured anew
 
 
 @dataclass(slots=True)

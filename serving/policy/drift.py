@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
 from statistics import median
+from typing import Final
 
 from serving.profile.latency import Latency
 
@@ -17,6 +18,12 @@ SAMPLES = 100  # batches that are looked at
 LOOK_EVERY = 50
 ENOUGH = 5  # batches of about one size
 TOLERANCE = 0.1  # noise of 20 % moves the median of ten batches by 8 %; a wrong shape below that costs little
+
+Sample = tuple[int, int, int, bool, int]
+"""Rows, size, compute in microseconds, whether it started beside another slice's batch, and how it ran."""
+WARM: Final = 0  # at once after another of its variant
+COLD: Final = 1  # after a pause, or another variant's batch
+JOINED: Final = 2  # alone at first, and then beside another slice's batch
 
 Factors = Mapping[tuple[int, int], float]
 """By (measured size bucket, rows, rounded down to a power of two): what batches took over the profile."""
@@ -28,12 +35,12 @@ class Drift:
     __slots__ = ("_count", "_samples")
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=SAMPLES)  # rows, size, compute_us
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._count = 0
 
-    def add(self, rows: int, size: int, compute_us: int) -> bool:
+    def add(self, rows: int, size: int, compute_us: int, beside: bool = False, ran: int = WARM) -> bool:
         """A batch was computed; whether it is time to `look`."""
-        self._samples.append((rows, size, compute_us))
+        self._samples.append((rows, size, compute_us, beside, ran))
         self._count += 1
         return self._count % LOOK_EVERY == 0 and len(self._samples) == SAMPLES
 
@@ -43,25 +50,41 @@ class Drift:
         Nothing is fitted while the level itself is changing: sizes that ran before and after the change
         would seem to differ.
         """
-        ratios = self.ratios(fitted)
+        ratios = self._evened(self.ratios(fitted))
         half = len(ratios) // 2
         if abs(median(ratios[:half]) / median(ratios[half:]) - 1) > TOLERANCE:
             return None
         level = median(ratios)
         if all(abs(factor / level - 1) <= TOLERANCE for factor in self._factors(fitted, ratios).values()):
             return None
-        factors = self._factors(profiled, self.ratios(profiled))
+        factors = self._factors(profiled, self._evened(self.ratios(profiled)))
         return profiled.scaled(lambda size, rows: _factor(factors, size, rows)) if factors else None
+
+    @property
+    def samples(self) -> Iterable[Sample]:
+        """What is known of the latest batches, the oldest first."""
+        return self._samples
 
     def ratios(self, latency: Latency) -> list[float]:
         """What the batches took over what `latency` says, the oldest first."""
         return [
-            compute_us / max(latency.predict_us(rows, size), 1.0) for rows, size, compute_us in self._samples
+            compute_us / max(latency.predict_us(rows, size), 1.0)
+            for rows, size, compute_us, _, _ in self._samples
         ]
+
+    def _evened(self, ratios: list[float]) -> list[float]:
+        """As if all had run alone: what neighbours cost is a matter of level (`Residuals`), not of shape."""
+        split: tuple[list[float], list[float]] = ([], [])
+        for ratio, (_, _, _, beside, _) in zip(ratios, self._samples, strict=True):
+            split[beside].append(ratio)
+        if min(len(split[False]), len(split[True])) < ENOUGH:
+            return ratios
+        levels = (1.0, median(split[False]) / median(split[True]))
+        return [ratio * levels[each[3]] for ratio, each in zip(ratios, self._samples, strict=True)]
 
     def _factors(self, latency: Latency, ratios: Iterable[float]) -> Factors:
         found: dict[tuple[int, int], list[float]] = {}
-        for (rows, size, _), ratio in zip(self._samples, ratios, strict=True):
+        for (rows, size, _, _, _), ratio in zip(self._samples, ratios, strict=True):
             found.setdefault((latency.measured_size(size), _octave(rows)), []).append(ratio)
         return {key: median(ratios) for key, ratios in found.items() if len(ratios) >= ENOUGH}
 

@@ -21,6 +21,7 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
+from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
@@ -28,7 +29,11 @@ from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
 from serving.runtime.link import Link
+from serving.runtime.slicing.contract import Setting
+from serving.runtime.slicing.cores import core_set
 from serving.runtime.supervisor import Supervisor
+from serving.scheduler.commands import FlagProfile
+from serving.specs import SliceSpec
 from serving.worker.batches import BatchResult
 from serving.worker.orders import Loaded, Measured, MeasureOrder
 
@@ -38,18 +43,26 @@ logger = logging.getLogger(__name__)
 class Fleet:
     """Workers and their replicas, as control wants them. A `serving.runtime.link.LinkEvents`."""
 
-    def __init__(self, control: Control, gateway: Gateway, store: ProfileStore) -> None:
+    def __init__(
+        self,
+        control: Control,
+        gateway: Gateway,
+        store: ProfileStore,
+        prepare: Callable[[SliceSpec], Setting] = core_set,
+    ) -> None:
+        """`prepare`: as the supervisor's."""
         self.control = control
         self.on_lost: Callable[[str], None] = lambda _slice: None
         self.on_change: Callable[[], None] = lambda: None
         self._gateway = gateway
         self._store = store
-        self._supervisor = Supervisor(self)
+        self._supervisor = Supervisor(self, prepare)
         self._links: dict[str, Link] = {}
         self._alarm = Alarm(self._tick)
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         gateway.on_stuck = self._worker_stuck
+        gateway.on_flag = self._profile_flagged
 
     async def run(self) -> None:
         """Keep the workers until `stop`; all of them have ended when this returns."""
@@ -124,6 +137,15 @@ class Fleet:
     def _worker_stuck(self, slice_name: str, reason: str) -> None:
         now = now_us()
         self._execute(self.control.worker_stuck(slice_name, reason), now)
+
+    def _profile_flagged(self, flag: FlagProfile) -> None:
+        now = now_us()
+        replica = self.control.slices[flag.slice].replicas.get(flag.replica)
+        if replica is not None and replica.freshness is not flag.freshness:
+            level = logging.INFO if flag.freshness is Freshness.FRESH else logging.WARNING
+            what = f"{replica.model} {replica.variant} on slice {flag.slice}"
+            logger.log(level, "the profile of %s is %s, as its batches say", what, flag.freshness.value)
+        self._execute(self.control.profile_flagged(flag.slice, flag.replica, flag.freshness, now), now)
 
     def _tick(self, now: int) -> None:
         idle = [name for name in self.control.slices if self._gateway.is_idle(name)]

@@ -6,18 +6,20 @@ after the call has returned.
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
+from serving.policy.freshness import Judgement
 from serving.policy.latency import Lateness
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.payloads import Pending, gather, scatter
-from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.commands import Answer, Command, FlagProfile, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import Replica
 from serving.specs import DEFAULT_TENANT, Limits, Parameters, ServedModel, TenantSpec
 from serving.tensor import ANY
 from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
@@ -65,7 +67,7 @@ class BatchRunner(Protocol):
 
 
 class Gateway:
-    """`serving.ports.Serving` over real workers. Made on the running event loop."""
+    """`serving.ports.Serving` over real workers. Made on the running event loop. `devices`: of the slices."""
 
     def __init__(
         self,
@@ -74,12 +76,14 @@ class Gateway:
         observer: Observer,
         tenants: Iterable[TenantSpec] = (),
         record: Callable[[Call, int], None] | None = None,
+        devices: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         default = TenantSpec(DEFAULT_TENANT)
         self.tenants: Mapping[str, TenantSpec] = {each.name: each for each in (default, *tenants)}
         self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
-        self._scheduler = Scheduler(self.models.values(), limits, self.tenants)
+        self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
+        self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=devices)
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
         self._alarm = Alarm(self._wake)
@@ -166,6 +170,10 @@ class Gateway:
             self._wake(now)
         else:
             self._alarm.set(self._scheduler.wake_us, now)
+
+    def judgements(self) -> Sequence[Judgement]:
+        """What batches say of each live replica's profile."""
+        return self._scheduler.judgements()
 
     def quickest_us(self, call: Call) -> float:
         """What a row of a call takes at least; 0 where no replica may answer it."""
@@ -285,6 +293,8 @@ class Gateway:
                 self._observer.worker_suspected(command.slice)
             elif type(command) is ReplaceWorker:
                 self.on_stuck(command.slice, command.reason)
+            elif type(command) is FlagProfile:
+                self.on_flag(command)
         self._alarm.set(self._scheduler.wake_us, now)
 
     def _run(self, batch: RunBatch) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from serving.policy.freshness import Freshness
 from serving.scheduler.requests import Piece, Request
 from serving.vocabulary import Outcome
 
@@ -11,11 +12,14 @@ class RunBatch:
 
     One that is `staged` was sent ahead, while another ran: until that one is back, `started_us` is when it
     should be. `typical_us` is what it takes as a rule, `lead_us` how long before its end the next may go.
+    `beside`: another slice of the device was busy when it started; `joined`: one became so while it ran.
+    `cold`: it did not follow at once on another of its replica.
     """
 
     __slots__ = (
-        "full", "id", "lead_us", "model", "pieces", "predicted_us", "replica", "rows", "size", "slice",
-        "staged", "started_us", "typical_us", "variant", "warned_us",
+        "beside", "cold", "full", "id", "joined", "lead_us", "longest_us", "model", "pieces", "predicted_us",
+        "replica", "rows", "size", "slice", "staged", "started_us", "turns", "typical_us", "variant",
+        "warned_us",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, slice_name: str, pieces: list[Piece], rows: int) -> None:
@@ -34,6 +38,11 @@ class RunBatch:
         self.lead_us = 0.0  # 0: the next waits for its end
         self.warned_us = 0  # when it was last said to be stalled
         self.predicted_us = 0.0  # what was planned with, dispatch to result
+        self.longest_us = 0.0  # the same, whoever may have joined it since
+        self.beside = False
+        self.joined = False
+        self.cold = True
+        self.turns = 0  # of its device, as of its start
 
 
 class Answer:
@@ -67,4 +76,13 @@ class ReplaceWorker:
     reason: str
 
 
-Command = RunBatch | Answer | Suspect | ReplaceWorker
+@dataclass(frozen=True)
+class FlagProfile:
+    """What batches say of a replica's profile has changed, or is still so of a new one."""
+
+    slice: str
+    replica: int
+    freshness: Freshness
+
+
+Command = RunBatch | Answer | Suspect | ReplaceWorker | FlagProfile

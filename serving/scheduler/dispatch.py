@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from serving.policy.arbitration import decide
 from serving.policy.batching.seam import Choice, PieceView
+from serving.policy.latency import EITHER
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.lanes import Lane
 from serving.scheduler.requests import Piece, Request
@@ -36,6 +37,7 @@ class Dispatch:
         """A slice is gone, and what ran on it."""
         for batch_id in live.running:
             del self._running[batch_id]
+        live.leave()
 
     def plan(self, give_up: GiveUp, now_us: int) -> tuple[list[RunBatch], int]:
         """Batches to run now, and when to ask again; requests that can no longer be met are given up."""
@@ -55,7 +57,9 @@ class Dispatch:
     def _fill(self, live: Slice, ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int) -> int:
         """Batches that start here at once, or `ahead` of one's end; returns when to ask again."""
         while live.free is not ahead and live.opens_us <= now_us:
+            live.device.expected = live.expected
             batch, ask_us = self._choose(live, give_up, now_us)
+            live.device.expected = EITHER
             if batch is not None:
                 batches.append(batch)
             elif ask_us != _AGAIN_US:
@@ -108,6 +112,7 @@ class Dispatch:
         batch.started_us = start_us
         batch.predicted_us = replica.predict_us(batch.rows, lane.size)
         batch.typical_us = replica.typical_us(batch.rows, lane.size)
+        batch.longest_us = replica.longest_us(batch.predicted_us)
         batch.lead_us = replica.lead_us(here.lateness_us) if self._ahead else 0
         batch.full = bool(lane.pieces)
         backlog = here.queue.backlog

@@ -5,8 +5,9 @@ from serving.policy.batching.catalogue import create_policy
 from serving.policy.batching.seam import Outlook
 from serving.policy.rates import QUIET, Rate
 from serving.scheduler.lanes import Queue
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
-from serving.scheduler.slices import Replica, Slice
+from serving.scheduler.slices import Slice
 from serving.specs import ServedModel
 from serving.vocabulary import (  # fmt: skip
     DEADLINE_UNREACHABLE,

@@ -12,15 +12,18 @@ from types import MappingProxyType
 from mypy_extensions import mypyc_attr
 
 from serving.policy.batching.seam import BatchReport
+from serving.policy.freshness import Judgement
 from serving.policy.isolation import halves
 from serving.policy.latency import Lateness
 from serving.scheduler.accepted import Accepted
-from serving.scheduler.commands import Answer, Command, RunBatch
+from serving.scheduler.commands import Answer, Command
+from serving.scheduler.devices import Device
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.door import Door
 from serving.scheduler.models import Model, explain
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Piece, Request
-from serving.scheduler.slices import Replica, Slice, SliceQueue
+from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
     CLIENT_GONE,
@@ -42,7 +45,7 @@ workers takes at most two of them."""
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
     """Drives every model's queue over every slice. `ahead`: whether a batch may be sent shortly before the
-    one that runs should be back."""
+    one that runs should be back. `devices`: by slice; those that it does not name share one."""
 
     def __init__(
         self,
@@ -50,10 +53,13 @@ class Scheduler:
         limits: Limits,
         tenants: Mapping[str, TenantSpec] = MappingProxyType({}),
         ahead: bool = True,
+        devices: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._limits = limits
         self._models = {served.name: Model(served) for served in models}
         self._slices: dict[str, Slice] = {}
+        self._device_of = devices
+        self._devices: dict[str, Device] = {}
         self._accepted = Accepted()
         self._dispatch = Dispatch(self._slices, ahead)
         self._door = Door(self._models, tenants, limits)
@@ -79,9 +85,7 @@ class Scheduler:
     def is_idle(self, slice_name: str) -> bool:
         """Whether a slice has nothing to run and nothing waits for it."""
         live = self._slices.get(slice_name)
-        if live is None or live.holds or live.running:
-            return False
-        return not any(here.queue.backlog.rows for here in live.queues.values())
+        return live is not None and live.idle
 
     def idle_us(self, slice_name: str, now_us: int) -> int:
         """For how long a slice has had nothing to do, 0 where it has."""
@@ -90,6 +94,10 @@ class Scheduler:
     def can_answer(self, model: str, variant: str) -> bool:
         """Whether a live replica of the variant exists."""
         return bool(self._models[model].resident.get(variant))
+
+    def judgements(self) -> list[Judgement]:
+        """What batches say of each live replica's profile."""
+        return [judgement for live in self._slices.values() for judgement in live.judgements()]
 
     def quickest_us(self, request: Request) -> float:
         """What a row of a request (accepted or not) takes at least; 0 where no replica may answer it."""
@@ -166,17 +174,13 @@ class Scheduler:
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
-        replica = self._replica(batch)
-        if replica is not None:
-            replica.learn(batch, compute_us, now_us - batch.started_us)
-            here = self._slices[batch.slice].queues[batch.model]
-            here.forget()
-            here.use(compute_us, now_us)
+        here = self._slices[batch.slice].queues.get(batch.model)
+        flags = here.learn(batch, compute_us, now_us) if here is not None else []
         report = BatchReport(
             batch.variant, batch.rows, batch.size, compute_us, batch.full, batch.slice, batch.typical_us
         )
         self._models[batch.model].policy.on_done(report, now_us)
-        answers = self._expire(now_us)
+        answers: list[Command] = [*flags, *self._expire(now_us)]
         for piece in batch.pieces:
             request = piece.request
             request.open_pieces -= 1
@@ -190,10 +194,8 @@ class Scheduler:
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
-        replica = self._replica(batch)
-        failures = 0
-        if replica is not None:
-            failures = replica.failures = replica.failures + 1
+        here = self._slices[batch.slice].queues.get(batch.model)
+        failures = here.failed(batch.variant) if here is not None else 0
         answers = self._expire(now_us)
         left = [piece for piece in batch.pieces if piece.request.id in self._accepted]
         parts = halves(left, failures) if len(batch.pieces) > 1 else []
@@ -211,7 +213,8 @@ class Scheduler:
         """A replica can take batches (or its latency is known better than before)."""
         live = self._slices.get(slice_name)
         if live is None:
-            live = self._slices[slice_name] = Slice(slice_name, self._limits.stall_us)
+            device = self._devices.setdefault(self._device_of.get(slice_name, ""), Device())
+            live = self._slices[slice_name] = Slice(slice_name, self._limits.stall_us, device)
             live.free_since_us = now_us
         owner = self._models[model]
         here = live.queues.get(model)
@@ -219,16 +222,12 @@ class Scheduler:
             shared = (owner.slices, self._lateness)
             here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy, live, shared)
             owner.slices.append(live)
-        before = here.replicas.get(replica.variant)
-        if before is None:
+        if replica.variant not in here.replicas:
             owner.resident[replica.variant] = owner.resident.get(replica.variant, 0) + 1
-        else:
-            replica.inherit(before)
-        here.replicas[replica.variant] = replica
-        here.forget()
+        flags = here.put(replica)
         live.fit()
         self._door.regroup()
-        return self._plan(self._expire(now_us), now_us)
+        return [*self._plan(self._expire(now_us), now_us), *flags]
 
     def replica_down(
         self, slice_name: str, model: str, variant: str, detail: str, now_us: int
@@ -321,11 +320,6 @@ class Scheduler:
             model.queue.insert(piece)
         request.deadline_us = piece.deadline_us
         request.open_pieces = request.waiting = len(request.pieces)
-
-    def _replica(self, batch: RunBatch) -> Replica | None:
-        """The replica that ran a batch, None where it is gone."""
-        here = self._slices[batch.slice].queues.get(batch.model)
-        return here.replicas.get(batch.variant) if here is not None else None
 
     def _plan(self, answers: Sequence[Command], now_us: int) -> list[Command]:
         """The batches that are to run now, then the answers of the event and of what is given up for them."""

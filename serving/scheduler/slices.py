@@ -4,109 +4,24 @@ from collections.abc import Iterable, Sequence
 from math import ceil, exp
 
 from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, resident
-from serving.policy.drift import Drift
-from serving.policy.latency import Doubt, Lateness, Residuals
+from serving.policy.freshness import Judgement
+from serving.policy.latency import ALONE, BESIDE, EITHER, Lateness
 from serving.policy.suspicion import believed_us, suspect_us
-from serving.profile.latency import Latency
-from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.commands import FlagProfile, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.devices import Device
 from serving.scheduler.lanes import Lane, Queue
-from serving.specs import ServedModel
+from serving.scheduler.replicas import Replica
 from serving.vocabulary import NEVER_US
 
 USED_US = 1_000_000  # over which models that overload a slice have their shares of it
-LEAD_US_MIN, LEAD_US_MAX = 200.0, 3000.0
-"""A batch is sent ahead by what transport and late wake-ups cost, so that the slice need not wait for it, and
-by no more than the maximum: what is committed cannot grow, or be given up, any more."""
-
-
-class Replica:
-    """A variant on a slice. A `serving.policy.batching.seam.ReplicaView`."""
-
-    __slots__ = (
-        "_batch_max", "_budget_us", "doubt", "drift", "failures", "id", "latency", "profiled",
-        "residuals", "variant",
-    )  # fmt: skip
-
-    def __init__(self, replica_id: int, variant: str, latency: Latency, model: ServedModel) -> None:
-        self.id = replica_id
-        self.variant = variant
-        self.latency = self.profiled = latency
-        self._batch_max = model.spec.batch_max
-        self._budget_us = model.slo_us
-        self.residuals = Residuals()
-        self.drift = Drift()
-        self.failures = 0  # batches in a row in which the model raised
-        self.doubt = Doubt()
-
-    def rows_max(self, size: int) -> int:
-        """The largest batch allowed at this size bucket, at least 1."""
-        return min(self._batch_max, self.latency.rows_within(self._budget_us, size))
-
-    def piece_max(self, size: int) -> int:
-        """The rows of a request that travel together: what could wait for one such batch and be the next."""
-        return min(self._batch_max, self.latency.rows_within(self._budget_us // 2, size))
-
-    def predict_us(self, rows: int, size: int) -> float:
-        """What to plan with for a batch: from dispatch to its result, late batches included."""
-        residuals = self.residuals
-        return self.latency.predict_us(rows, size) * residuals.kappa + residuals.overhead_us
-
-    def typical_us(self, rows: int, size: int) -> float:
-        """What a batch takes as a rule."""
-        return self.latency.predict_us(rows, size) * self.residuals.typical
-
-    def rows_in(self, budget_us: float, size: int) -> int:
-        """The largest measured batch, up to `batch_max`, that takes at most `budget_us`; may be 0."""
-        residuals = self.residuals
-        rows = self.latency.rows_in((budget_us - residuals.overhead_us) / residuals.kappa, size)
-        return rows if rows < self._batch_max else self._batch_max
-
-    def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
-        """A batch came back `elapsed_us` after its dispatch."""
-        self.failures = 0
-        self.doubt.heard(compute_us, batch.typical_us, batch.started_us + elapsed_us)
-        prior_us = self.latency.predict_us(batch.rows, batch.size)
-        self.residuals.add(prior_us, compute_us, None if batch.staged else elapsed_us)
-        if self.drift.add(batch.rows, batch.size, compute_us):
-            self._refit()
-
-    def inherit(self, before: "Replica") -> None:
-        """It takes the place of `before`, with a profile that has been refined: what its batches taught still
-        holds."""
-        self.residuals = before.residuals
-        self.failures = before.failures
-        self.doubt = before.doubt
-        self.drift = before.drift
-        if before.latency is not before.profiled:
-            self._refit()
-
-    def _refit(self) -> None:
-        fitted = self.drift.look(self.profiled, self.latency)
-        if fitted is not None:
-            self.latency = fitted
-            self.residuals.restart(self.drift.ratios(fitted))
-
-    @property
-    def streams(self) -> int:
-        """Batches that its slice may compute at once."""
-        return self.latency.streams
-
-    def untried(self, now_us: int) -> bool:
-        """Whether the latest batch that bore the estimate out is so long ago that one is worth a try."""
-        return self.doubt.at(now_us)
-
-    def lead_us(self, lateness_us: float | None) -> float:
-        """How long before the end of a batch here the next may be sent; 0: not before."""
-        overhead_us = self.residuals.overhead_us
-        return min(overhead_us + (lateness_us or 0), LEAD_US_MAX) if overhead_us >= LEAD_US_MIN else 0.0
 
 
 class SliceQueue:
     """One model's queue as one slice sees it. A `serving.policy.batching.seam.QueueView`."""
 
     __slots__ = (
-        "_chosen", "_lateness", "_live", "_slices", "_used_at_us", "_used_us", "_version", "model", "policy",
-        "queue", "replicas",
+        "_chosen", "_expected", "_lateness", "_live", "_slices", "_used_at_us", "_used_us", "_version",
+        "model", "policy", "queue", "replicas",
     )  # fmt: skip
 
     def __init__(
@@ -125,8 +40,35 @@ class SliceQueue:
         self.replicas: dict[str, Replica] = {}
         self._chosen = WAIT  # by the policy, when the queue had this version
         self._version = -1
+        self._expected = EITHER  # and latencies were those of such batches
         self._used_us = 0.0  # of the slice's time, decayed over USED_US
         self._used_at_us = 0
+
+    def put(self, replica: Replica) -> list[FlagProfile]:
+        """A replica is new, or takes the place of that of its variant; what is to be said of its profile."""
+        before = self.replicas.get(replica.variant)
+        self.replicas[replica.variant] = replica
+        self.forget()
+        said = before is not None and replica.inherit(before)
+        return [FlagProfile(self.slice, replica.id, replica.watch.freshness)] if said else []
+
+    def learn(self, batch: RunBatch, compute_us: int, now_us: int) -> list[FlagProfile]:
+        """A batch of the model is back; what is to be said of its replica's profile."""
+        replica = self.replicas.get(batch.variant)
+        if replica is None:
+            return []
+        judged = replica.learn(batch, compute_us, now_us - batch.started_us)
+        self.forget()
+        self.use(compute_us, now_us)
+        return [FlagProfile(batch.slice, replica.id, replica.watch.freshness)] if judged else []
+
+    def failed(self, variant: str) -> int:
+        """The model raised; in how many batches in a row."""
+        replica = self.replicas.get(variant)
+        if replica is None:
+            return 0
+        replica.failures += 1
+        return replica.failures
 
     def use(self, compute_us: int, now_us: int) -> None:
         """A batch of the model has had the slice."""
@@ -139,13 +81,15 @@ class SliceQueue:
 
     def recall(self, now_us: int) -> Choice | None:
         """What the policy has chosen before, where it would choose the same again."""
-        same = self._version == self.queue.version and now_us < self._chosen.stays_us
-        return self._chosen if same else None
+        if self._version != self.queue.version or self._expected != self._live.device.expected:
+            return None
+        return self._chosen if now_us < self._chosen.stays_us else None
 
     def remember(self, choice: Choice) -> None:
         """The policy has chosen."""
         self._chosen = choice
         self._version = self.queue.version if choice.lane is not None else -1
+        self._expected = self._live.device.expected
 
     def forget(self) -> None:
         """The estimate has changed: the policy is asked again."""
@@ -219,12 +163,16 @@ class Slice:
     """
 
     __slots__ = (
-        "_ahead_us", "_dues_us", "_first_due_us", "_roomy", "_staged", "_stall_us", "doubt_us", "free",
-        "free_since_us", "holds", "name", "neighbours", "opens_us", "queues", "running", "suspect", "width",
+        "_ahead_us", "_busy", "_dues_us", "_first_due_us", "_latest", "_roomy", "_staged", "_stall_us",
+        "device", "doubt_us", "free", "free_since_us", "holds", "name", "neighbours", "opens_us", "queues",
+        "running", "suspect", "width",
     )  # fmt: skip
 
-    def __init__(self, name: str, stall_us: int) -> None:
+    def __init__(self, name: str, stall_us: int, device: Device) -> None:
         self.name = name
+        self.device = device
+        self._busy = False  # as the device has counted it
+        self._latest = 0  # the replica of the batch that was last back
         self.width = 1
         self._stall_us = stall_us
         self.holds = 0  # measurements that have the slice to themselves
@@ -243,10 +191,20 @@ class Slice:
 
     def fit(self) -> None:
         """Replicas came or went."""
-        replicas = (replica for here in self.queues.values() for replica in here.replicas.values())
+        replicas = [replica for here in self.queues.values() for replica in here.replicas.values()]
+        for replica in replicas:
+            replica.device = self.device
         self.width = max((replica.streams for replica in replicas), default=1)
         self.neighbours = [(here.policy, here) for here in self.queues.values()]
         self._changed()
+
+    def judgements(self) -> list[Judgement]:
+        """What batches say of each replica's profile."""
+        return [
+            Judgement((self.name, here.model, variant), replica.watch)
+            for here in self.queues.values()
+            for variant, replica in here.replicas.items()
+        ]
 
     def hold(self) -> None:
         """A measurement takes the slice."""
@@ -265,18 +223,45 @@ class Slice:
         if batch.staged:
             self._staged = batch
         self._changed()
+        self._look_around(batch, batch.started_us - self.free_since_us <= batch.typical_us)
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch:
         """A batch is back: it makes room, or starts the one sent ahead, and clears the slice of suspicion,
         unless another is as late."""
         batch = self.running.pop(batch_id)
+        self._latest = batch.replica
         self.free_since_us = now_us
+        batch.joined = batch.turns != self.device.turns
         if self._staged is not None:
             self._staged.started_us = now_us
+            self._look_around(self._staged, at_once=True)
             self._staged = None
         self.suspect = self.suspect and any(now_us >= _suspect_us(late) for late in self.running.values())
         self._changed()
         return batch
+
+    def leave(self) -> None:
+        """The slice is gone."""
+        self.device.busy -= self._busy
+        self._busy = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, and nothing waits for it."""
+        if self.holds or self.running:
+            return False
+        return not any(here.queue.backlog.rows for here in self.queues.values())
+
+    @property
+    def expected(self) -> int:
+        """For a batch that starts now: ALONE, or BESIDE another slice of the device."""
+        return BESIDE if self.device.busy > self._busy else ALONE
+
+    def _look_around(self, batch: RunBatch, at_once: bool) -> None:
+        """A batch starts, `at_once` after the latest: not later than it will take."""
+        batch.cold = not at_once or batch.replica != self._latest
+        batch.beside = self.device.busy > self._busy
+        batch.turns = self.device.turns
 
     def starts_us(self, now_us: int) -> int:
         """When a batch that is sent now is expected to start."""
@@ -311,7 +296,7 @@ class Slice:
                 late_us = now_us - batch.started_us
                 return (
                     f"a {batch.model} batch of {batch.rows} rows is out for {late_us / 1000:.0f} ms, "
-                    f"predicted {batch.predicted_us / 1000:.1f}"
+                    f"predicted {batch.longest_us / 1000:.1f}"
                 )
         return ""
 
@@ -327,6 +312,10 @@ class Slice:
 
     def _changed(self) -> None:
         running = self.running
+        if self._busy is not (len(running) > 0 or self.holds > 0):
+            self._busy = not self._busy
+            self.device.busy += 1 if self._busy else -1
+            self.device.turns += self._busy
         self.free = self.holds == 0 and len(running) < self.width and not self.suspect
         self.opens_us, self.doubt_us = 0, NEVER_US
         self._roomy = len(running) < self.width and not self.suspect
@@ -346,7 +335,7 @@ class Slice:
             self.opens_us = batch.started_us + int(batch.typical_us - lead_us) if lead_us else NEVER_US
 
     def _given_up_us(self, batch: RunBatch) -> int:
-        return max(batch.started_us + int(batch.predicted_us), batch.warned_us) + self._stall_us
+        return max(batch.started_us + int(batch.longest_us), batch.warned_us) + self._stall_us
 
 
 def steady(slices: "Iterable[Slice]") -> int:
@@ -355,4 +344,4 @@ def steady(slices: "Iterable[Slice]") -> int:
 
 
 def _suspect_us(batch: RunBatch) -> int:
-    return suspect_us(batch.started_us, batch.predicted_us)
+    return suspect_us(batch.started_us, batch.longest_us)

@@ -12,9 +12,9 @@ from mypy_extensions import mypyc_attr
 from serving.control.control import HEALTHY_US, backoff_us
 from serving.policy.latency import ENOUGH
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import Replica
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import Device, Taken
 from serving.simulation.faults import Fault

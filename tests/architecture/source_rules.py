@@ -47,20 +47,8 @@ PURE_PLACES = (
     "serving/cache/",
     "serving/scheduler/",
     "serving/control/",
-    *(
-        f"serving/profile/{name}.py"
-        for name in (
-            "curve",
-            "exploration",
-            "fewshot",
-            "interference",
-            "knee",
-            "noise",
-            "precision",
-            "surface",
-            "sweep",
-        )  # fmt: skip
-    ),
+    *(f"serving/profile/{name}.py" for name in ("curve", "exploration", "fewshot", "interference", "knee")),
+    *(f"serving/profile/{name}.py" for name in ("noise", "precision", "surface", "sweep")),
 )
 WORLDLY_MODULES = frozenset(
     ("asyncio", "concurrent", "datetime", "logging", "multiprocessing", "os", "random", "secrets", "select",

@@ -20,7 +20,7 @@ def latency() -> Latency:
 
 def taught(took: dict[int, float], noise: float = 0.0, level: float = 1.0, seed: int = 0) -> Drift:
     """What batches of these rows took over the profile, all sizes in turn."""
-    draw = random.Random(seed)  # noqa: S311
+    draw = random.Random(seed)
     drift = Drift()
     for count in range(SAMPLES):
         rows = sorted(took)[count % len(took)]
@@ -72,3 +72,16 @@ def test_a_fit_is_no_reason_for_another(small: float, large: float) -> None:
     fitted = drift.look(latency(), latency())
     if fitted is not None:
         assert drift.look(latency(), fitted) is None
+
+
+@pytest.mark.parametrize("interference", [1.3, 1.6])
+def test_that_large_batches_run_beside_others_and_small_ones_alone_is_no_matter_of_shape(
+    interference: float,
+) -> None:
+    drift = Drift()
+    for count in range(SAMPLES):
+        beside = count % 10 < 5
+        rows = (2, 16)[beside if count % 5 else not beside]  # nearly always
+        took_us = latency().predict_us(rows) * (interference if beside else 1)
+        drift.add(rows, 0, round(took_us), beside)
+    assert drift.look(latency(), latency()) is None

@@ -4,7 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.latency import ENOUGH, RATIO_MAX, RECENT, START, WINDOW, Lateness, Quantile, Residuals
+from serving.policy.latency import (
+    ALONE,
+    BESIDE,
+    EITHER,
+    ENOUGH,
+    RATIO_MAX,
+    RECENT,
+    SELDOM,
+    START,
+    WINDOW,
+    Lateness,
+    Quantile,
+    Residuals,
+)
 
 PRIOR_US = 1000.0
 
@@ -103,3 +116,73 @@ def test_lateness_follows_a_clock_that_becomes_late_and_one_that_recovers() -> N
     for _ in range(WINDOW):
         lateness.add(80)
     assert lateness.value_us == 80
+
+
+def mixed(batches: list[tuple[float, bool]]) -> Residuals:
+    """By ratio, and whether a batch started beside another slice's."""
+    residuals = Residuals()
+    for ratio, beside in batches:
+        residuals.add(PRIOR_US, int(ratio * PRIOR_US), None, beside)
+    return residuals
+
+
+def kappas(residuals: Residuals) -> list[float]:
+    return [residuals.kappa_of(company) for company in (ALONE, BESIDE, EITHER)]
+
+
+def typicals(residuals: Residuals) -> list[float]:
+    return [residuals.typical_of(company) for company in (ALONE, BESIDE, EITHER)]
+
+
+companies = st.lists(st.tuples(st.sampled_from([0.5, 1.0, 1.2, 2.9, 10.0]), st.booleans()), max_size=450)
+
+
+def test_batches_beside_others_and_batches_alone_are_estimated_apart() -> None:
+    residuals = mixed([(1.0, False), (1.5, True)] * ENOUGH)
+    assert kappas(residuals) == pytest.approx([1.0, 1.5, 1.5])
+    assert typicals(residuals) == pytest.approx([1.0, 1.5, 1.5])
+
+
+@given(st.lists(st.sampled_from([0.5, 1.0, 1.2, 2.9]), max_size=2 * WINDOW))
+def test_without_neighbours_all_estimates_are_one(ratios: list[float]) -> None:
+    residuals = mixed([(ratio, False) for ratio in ratios])
+    assert kappas(residuals) == [residuals.kappa] * 3
+    assert typicals(residuals) == [residuals.typical] * 3
+
+
+def test_too_few_batches_beside_others_are_estimated_as_all_are() -> None:
+    residuals = mixed([(1.0, False)] * WINDOW + [(2.0, True)] * (ENOUGH - 1))
+    assert residuals.kappa_of(BESIDE) == pytest.approx(2.0)  # the recent ones of all
+    assert residuals.typical_of(BESIDE) == residuals.typical_of(ALONE) == pytest.approx(1.0)
+
+
+def test_what_ran_before_the_first_neighbour_came_ran_alone() -> None:
+    residuals = mixed([(1.0, False)] * ENOUGH + [(2.0, True)] * WINDOW)
+    assert residuals.kappa_of(ALONE) == pytest.approx(1.0)
+
+
+@given(companies)
+def test_a_promise_that_must_hold_either_way_is_the_more_cautious_one(
+    batches: list[tuple[float, bool]],
+) -> None:
+    residuals = mixed(batches)
+    lately = [beside for _, beside in batches[-WINDOW:]]
+    for place, often in ((ALONE, lately.count(False)), (BESIDE, lately.count(True))):
+        if often >= SELDOM * len(lately) > 0:
+            assert residuals.kappa_of(EITHER) >= residuals.kappa_of(place)
+            assert residuals.typical_of(EITHER) >= residuals.typical_of(place)
+    assert residuals.kappa_of(EITHER) in kappas(residuals)[:2]
+
+
+@given(companies)
+def test_in_any_company_what_is_planned_with_is_never_less_than_what_is_typical(
+    batches: list[tuple[float, bool]],
+) -> None:
+    residuals = mixed(batches)
+    for kappa, typical in zip(kappas(residuals), typicals(residuals), strict=True):
+        assert typical <= kappa
+
+
+def test_neighbours_that_have_been_idle_for_long_take_no_capacity() -> None:
+    residuals = mixed([(1.5, True)] * WINDOW + [(1.0, False)] * WINDOW)
+    assert typicals(residuals) == pytest.approx([1.0, 1.5, 1.0])

@@ -35,11 +35,27 @@ from tests.router.happenings import end, request, run
 HOUR_US = 3_600_000_000
 
 
+def replica(
+    model: str, variant: str, slice_name: str, state: str, profile: tuple[str, float] = ("fresh", 1.0)
+) -> Replica:
+    """`profile`: what its batches say of it, and what they take over it."""
+    freshness, ratio = profile
+    return {
+        "model": model,
+        "variant": variant,
+        "slice": slice_name,
+        "state": state,
+        "profile": freshness,
+        "profile_ratio": ratio,
+        "renewing": freshness == "stale",
+    }
+
+
 def status(telemetry: Telemetry, uptime_s: float, queue_rows: int = 0) -> Status:
-    replicas: list[Replica] = [
-        {"model": "digits", "variant": "cnn", "slice": "cpu0", "state": "ready"},
-        {"model": "digits", "variant": "cnn", "slice": "cpu1", "state": "loading"},
-        {"model": "minilm", "variant": "fp32-128", "slice": "cpu1", "state": "loading"},
+    replicas = [
+        replica("digits", "cnn", "cpu0", "ready"),
+        replica("digits", "cnn", "cpu1", "loading"),
+        replica("minilm", "fp32-128", "cpu1", "loading"),
     ]
     slices: list[SliceStatus] = [
         {"name": "cpu0", "state": "ready", "pid": 4711, "restarts": 0},
@@ -289,3 +305,20 @@ def test_a_status_survives_json() -> None:
     current = status(new(), 1.0)
     models: list[ModelStatus] = json.loads(json.dumps(current))["models"]
     assert models == current["models"]
+
+
+def test_profiles_that_batches_do_not_bear_out_are_named_the_farthest_off_first() -> None:
+    current = status(new(), 10.0)
+    assert "bear out" not in text(None, current, 0.0)
+    current["models"][0]["replicas"] = [
+        replica("digits", "cnn", "cpu0", "ready", ("interfered", 1.312)),
+        replica("digits", "cnn", "cpu1", "ready"),
+        replica("digits", "linear", "cpu0", "ready", ("stale", 0.5)),
+    ]
+    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
+    start = lines.index("profiles that batches do not bear out, and what those take over them:") + 1
+    assert lines[start : start + 3] == [
+        "digits linear on cpu0   stale (x0.50), is measured anew",
+        "digits cnn on cpu0      interfered (x1.31)",
+        "",
+    ]

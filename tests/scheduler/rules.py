@@ -10,9 +10,9 @@ from math import ceil
 from serving.policy.latency import TRY_US
 from serving.policy.suspicion import suspect_us
 from serving.scheduler.commands import RunBatch
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.scheduler import RETRIES
-from serving.scheduler.slices import Replica
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import DRAINING, NEVER_US, NO_REPLICA, QUEUE_FULL, Outcome
 

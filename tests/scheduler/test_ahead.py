@@ -3,8 +3,8 @@
 import pytest
 
 from serving.scheduler.commands import Answer, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.replicas import LEAD_US_MAX, LEAD_US_MIN
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import LEAD_US_MAX, LEAD_US_MIN
 from serving.specs import BatchingSpec, Limits
 from serving.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_RUNNING, NEVER_US, WORKER_LOST
 from tests.scheduler.values import (

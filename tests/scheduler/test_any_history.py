@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from serving.policy.batching.catalogue import POLICIES
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
-from serving.scheduler.slices import Replica
 from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND

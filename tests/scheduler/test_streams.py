@@ -6,8 +6,8 @@ from serving.policy.batching.seam import Outlook
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.replicas import LEAD_US_MAX, Replica
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import LEAD_US_MAX, Replica
 from serving.specs import BatchingSpec, Limits, ServedModel
 from serving.vocabulary import COMPLETED, WORKER_LOST
 from tests.builders import KIND

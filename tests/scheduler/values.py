@@ -7,9 +7,9 @@ from typing import TypeVar
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.commands import Answer, Command, RunBatch
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import Replica
 from serving.specs import BatchingSpec, Limits, ServedModel
 from serving.vocabulary import NEVER_US, Outcome
 from tests.builders import KIND, model_spec, served

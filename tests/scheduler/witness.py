@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from serving.policy.isolation import FAILURES_MAX
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch, Suspect
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.slices import Replica
 from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
     CLIENT_GONE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.policy.latency import ENOUGH, WINDOW
 from serving.scheduler.commands import Answer, RunBatch
-from serving.scheduler.slices import Replica
+from serving.scheduler.replicas import Replica
 from serving.simulation.device import Taken
 from serving.simulation.world import Run, World, offer
 from serving.vocabulary import COMPLETED, NEVER_US
