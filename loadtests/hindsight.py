@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from loadtests.report import percentiles
 from serving.policy.latency import Residuals
-from serving.profile.curve import Curve, Profile
+from serving.profile.curve import Profile
+from serving.profile.latency import Latency
 
 WANTED = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
 UNLEARNT = 20  # batches before an estimate's own residuals count; not judged
@@ -21,16 +22,16 @@ UNLEARNT = 20  # batches before an estimate's own residuals count; not judged
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """A batch and the texts in it: `size` their bucket and `largest` the size hint of the largest;
-    `padded` its tokens and `tokens` those that are no padding. Microseconds: what was planned with, what
-    the worker computed for, dispatch to result."""
+    """A batch and the texts in it: `bucket` theirs and `largest` the size hint of the largest, as decisions
+    see it; `padded` its tokens and `tokens` those that are no padding. Microseconds: as in `Batch`."""
 
-    size: int
+    bucket: int
     rows: int
     largest: int
     padded: int
     tokens: int
     predicted_us: float
+    typical_us: float
     compute_us: int
     elapsed_us: int
 
@@ -61,33 +62,20 @@ class Error:
 
 def estimates(profile: Profile, by_tokens: Callable[[Padded], float]) -> list[Estimate]:
     """The one that is used, and three others; the last, `fit_tokens`, knows what nobody knows beforehand."""
-    curves = profile.curves()
+    latency = Latency(profile)
 
     def of_bucket(batch: Padded) -> float:
-        return curves[batch.size].at(batch.rows)
+        return latency.predict_us(batch.rows, batch.bucket)
 
     def of_largest(batch: Padded) -> float:
-        return between(curves, batch.largest, batch.rows)
+        return latency.predict_us(batch.rows, batch.largest)
 
     return [
-        Estimate("bucket", of_bucket, lambda _: 0),
-        Estimate("bucket, a window each", of_bucket, lambda batch: batch.size),
         Estimate("largest size hint", of_largest, lambda _: 0),
+        Estimate("bucket", of_bucket, lambda _: 0),
+        Estimate("bucket, a window each", of_bucket, lambda batch: batch.bucket),
         Estimate("padded tokens, fitted", by_tokens, lambda _: 0),
     ]
-
-
-def between(curves: dict[int, Curve], size: float, rows: int) -> float:
-    """Latency at a size between those that were measured, on the line through its neighbours; below the
-    smallest on the first two, never less than half of the smallest's."""
-    sizes = sorted(curves)
-    if len(sizes) == 1:
-        return curves[sizes[0]].at(rows)
-    place = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
-    low, high = sizes[place - 1], sizes[place]
-    at_low, at_high = curves[low].at(rows), curves[high].at(rows)
-    found = at_low + (at_high - at_low) * (min(size, sizes[-1]) - low) / (high - low)
-    return max(found, curves[sizes[0]].at(rows) / 2)
 
 
 def fit_tokens(batches: Sequence[Padded]) -> Callable[[Padded], float]:

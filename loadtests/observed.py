@@ -29,12 +29,13 @@ _LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that came back. `requests` are their numbers, `size` is the bucket; the rest is microseconds:
-    what was planned with from dispatch to result, what the worker computed for, dispatch to result."""
+    """A batch that came back. `requests` are their numbers; the rest is microseconds: what was planned with
+    from dispatch to result, what it should compute for as a rule, what it did, dispatch to result."""
 
-    size: int
+    bucket: int
     requests: tuple[int, ...]
     predicted_us: float
+    typical_us: float
     compute_us: int
     elapsed_us: int
 
@@ -72,7 +73,8 @@ class Watch:
     def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
         """Keep it."""
         requests = tuple(piece.request.id for piece in batch.pieces)
-        self.batches.append(Batch(batch.size, requests, batch.predicted_us, compute_us, elapsed_us))
+        foretold = (batch.predicted_us, batch.typical_us)
+        self.batches.append(Batch(batch.bucket, requests, *foretold, compute_us, elapsed_us))
 
 
 class Bench:

@@ -67,7 +67,7 @@ def batch(model: str, variant: str) -> RunBatch:
     """One of four requests."""
     request = Request(1, model, 1, NOW_US, NOW_US + SLO_US)
     made = RunBatch(1, "slice", [Piece(request, 0, 2) for _ in range(4)], 8)
-    made.model, made.variant, made.predicted_us = model, variant, 2_800.0
+    made.model, made.variant, made.predicted_us, made.typical_us = model, variant, 2_800.0, 2_400.0
     return made
 
 

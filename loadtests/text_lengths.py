@@ -83,7 +83,7 @@ async def measure(asked: argparse.Namespace, profiles: Path) -> Finding:
         due_s = due_times(f"{rate}", asked.seconds, 1.0, np.random.default_rng(asked.seed))
         sent = [drawn[number % len(drawn)] for number in range(len(due_s))]
         endings = await bench.play([call_of(model, text, asked.hint) for text in sent], due_s.tolist())
-        batches = [padded(batch, sent, asked.hint) for batch in bench.watch.batches]
+        batches = [padded(batch, sent, asked.hint, _hint(model)) for batch in bench.watch.batches]
     return find(rate, model, profile, endings, batches)
 
 
@@ -106,8 +106,8 @@ def call_of(model: ServedModel, text: Text, hint: str) -> Call:
 
 def capacity(model: ServedModel, profile: Profile, sizes: Sequence[int]) -> float:
     """Requests a second, by the profile, in the largest batches of each bucket that fit the SLO twice."""
-    latency, buckets = Latency(profile), _buckets(model)
-    counts = Counter(_bucket(buckets, size) for size in sizes)
+    latency, hint = Latency(profile), _hint(model)
+    counts = Counter(hint.bucket(size) for size in sizes)
     mean_us = 0.0
     for size, count in counts.items():
         rows = min(model.spec.batch_max, max(latency.rows_in(model.slo_us / 2, size), 1))
@@ -115,13 +115,14 @@ def capacity(model: ServedModel, profile: Profile, sizes: Sequence[int]) -> floa
     return 1e6 / mean_us
 
 
-def padded(batch: Batch, sent: Sequence[Text], hint: str) -> Padded:
+def padded(batch: Batch, sent: Sequence[Text], unit: str, hint: SizeHint) -> Padded:
     """With what is known of its texts; requests are numbered from 1."""
     members = [sent[number - 1] for number in batch.requests]
     lengths = [text.tokens for text in members]
+    largest, _ = hint.place(max(text.size(unit) for text in members))
     return Padded(
-        batch.size, len(members), max(text.size(hint) for text in members), max(lengths) * len(members),
-        sum(lengths), batch.predicted_us, batch.compute_us, batch.elapsed_us,
+        batch.bucket, len(members), largest, max(lengths) * len(members), sum(lengths), batch.predicted_us,
+        batch.typical_us, batch.compute_us, batch.elapsed_us,
     )  # fmt: skip
 
 
@@ -133,12 +134,12 @@ def find(
         raise ValueError(f"{len(batches)} batches teach nothing; raise --seconds")
     groups = {IN_ALL: list(range(len(batches)))}
     for number, batch in enumerate(batches):
-        groups.setdefault(str(batch.size), []).append(number)
+        groups.setdefault(str(batch.bucket), []).append(number)
     groups = dict(sorted(groups.items(), key=lambda item: int(item[0]) if item[0] != IN_ALL else 1 << 30))
     by_tokens = fit_tokens(batches)
     said = {one.name: replay(one, batches) for one in estimates(profile, by_tokens)}
-    used = said["bucket"].copy()
-    used[:, 0] = [batch.predicted_us for batch in batches]
+    used = said["largest size hint"].copy()
+    used[:, :2] = [(batch.predicted_us, batch.typical_us) for batch in batches]
     said = {"as planned": used} | said
     errors: dict[str, dict[str, Error]] = {name: {} for name in said}
     for group, members in groups.items():
@@ -167,13 +168,10 @@ def _ending(ending: Ending, slo_us: int) -> str:
     return str(ending.outcome.reason)
 
 
-def _buckets(model: ServedModel) -> tuple[int, ...]:
-    hint = model.spec.size_hint
-    return hint.buckets if hint is not None else (0,)
-
-
-def _bucket(buckets: Sequence[int], size: int) -> int:
-    return next((bucket for bucket in buckets if size <= bucket), buckets[-1])
+def _hint(model: ServedModel) -> SizeHint:
+    if model.spec.size_hint is None:
+        raise ValueError(f"{model.name} has no size_hint")
+    return model.spec.size_hint
 
 
 def show(finding: Finding, console: Console) -> None:
@@ -185,28 +183,32 @@ def show(finding: Finding, console: Console) -> None:
     planned = finding.errors["as planned"]
     table = Table(title="batches by bucket; observed over foretold")
     for column in ("bucket", "batches", "rows", "padded/true", "p50", "p95", "p99", "late", "reserved",
-                   "typical p50", "p95", "spread", "noise"):  # fmt: skip
+                   "typical p50", "p95", "p99", "spread", "noise"):  # fmt: skip
         table.add_column(column, justify="right")
     for group, one in planned.items():
         table.add_row(
             group, str(one.batches), f"{finding.rows[group]:.2f}", f"{finding.waste[group]:.2f}",
-            *_figures(one), f"{one.typical['p50']:.2f}", f"{one.typical['p95']:.2f}", f"{one.spread:.2f}",
-            f"{one.noise:.2f}",
+            *_figures(one), *_typical(one), f"{one.spread:.2f}", f"{one.noise:.2f}",
         )  # fmt: skip
     console.print(table)
     others = Table(title="the same batches, other estimates")
-    for column in ("estimate", "bucket", "p50", "p95", "p99", "late", "reserved", "spread"):
+    for column in ("estimate", "bucket", "p50", "p95", "p99", "late", "reserved", "typical p50", "p95", "p99",
+                   "spread"):  # fmt: skip
         others.add_column(column, justify="left" if column == "estimate" else "right")
     for name, errors in finding.errors.items():
         others.add_section()
         for number, (group, one) in enumerate(errors.items()):
-            others.add_row("" if number else name, group, *_figures(one), f"{one.spread:.2f}")
+            others.add_row("" if number else name, group, *_figures(one), *_typical(one), f"{one.spread:.2f}")
     console.print(others)
 
 
 def _figures(error: Error) -> list[str]:
     planned = [f"{value:.2f}" for value in error.planned.values()]
     return [*planned, f"{error.late:.1%}", f"{error.reserved:.2f}"]
+
+
+def _typical(error: Error) -> list[str]:
+    return [f"{value:.2f}" for value in error.typical.values()]
 
 
 @contextlib.contextmanager

@@ -42,13 +42,25 @@ class VariantSpec:
     build: str = ""
 
 
+SIZE_BITS = 5
+"""Significant bits of a size that decisions see: steps of 3 to 6 %, sixteen an octave. What is kept by size,
+latency tables above all, so stays small, whatever clients send."""
+
+
+def stepped(size: int) -> int:
+    """The next size that decisions see: at least as large."""
+    shift = max(size.bit_length() - SIZE_BITS, 0)
+    return -(-size >> shift) << shift
+
+
 @dataclass(frozen=True, slots=True)
 class SizeHint:
     """A row's cost hint that the edge can compute: the size of `input`'s element in `unit`.
 
     "bytes" counts them; "text" estimates tokens: each punctuation mark counts for MARK_BYTES (router).
     `buckets` are ascending upper bounds; a row belongs to the first that holds it, a longer row to
-    the last (the model truncates it). Requests share a batch only within a bucket.
+    the last (the model truncates it). Requests share a batch only within a bucket; what a batch takes
+    follows from the size of its largest row.
     """
 
     input: str
@@ -59,6 +71,11 @@ class SizeHint:
         """The upper bound of the bucket that a row of this size belongs to."""
         place = bisect_left(self.buckets, size)
         return self.buckets[min(place, len(self.buckets) - 1)]
+
+    def place(self, size: int) -> tuple[int, int]:
+        """(the size that decisions see, its bucket) of a row of this size."""
+        bucket = self.bucket(size)
+        return min(stepped(min(size, bucket)), bucket), bucket
 
 
 @dataclass(frozen=True, slots=True)

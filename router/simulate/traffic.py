@@ -13,7 +13,7 @@ from router.settings.problems import unknown_name
 from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import POISSON_CV, due_times, length_s
 from serving.simulation.replay import recorded_files, replay
-from serving.simulation.traffic import Mix, Stream, constant, merge, popularity, read_mix, stream
+from serving.simulation.traffic import Mix, Sizes, Stream, constant, merge, popularity, read_mix, stream
 from serving.specs import DEFAULT_TENANT, ServedModel, SizeHint
 
 ALL = "all"
@@ -129,18 +129,14 @@ class Rates:
         for place in places:
             model = models[place]
             rows = self._shape.rows.get(model.name, constant(1))
-            sizes = _buckets(self._shape.sizes.get(model.name), model.spec.size_hint)
+            sizes = _sizes(self._shape.sizes.get(model.name), model.spec.size_hint)
             streams.append(stream(place, due_s[owners == place], rows, sizes, rng, load.tenant))
         return streams
 
 
-def _buckets(sizes: Mix | None, hint: SizeHint | None) -> Mix | None:
-    """Sizes as the buckets that hold them; the largest where nothing is said."""
-    if hint is None:
-        return None
-    if sizes is None:
-        return constant(hint.buckets[-1])
-    return Mix(tuple(hint.bucket(size) for size in sizes.values), sizes.shares)
+def _sizes(mix: Mix | None, hint: SizeHint | None) -> Sizes | None:
+    """Sizes as they are drawn; the largest where nothing is said."""
+    return None if hint is None else (mix or constant(hint.buckets[-1]), hint)
 
 
 class Recorded:

@@ -94,7 +94,7 @@ class FlowCounts:
 class VariantCounts:
     """The batches of one variant of a model."""
 
-    __slots__ = ("compute", "labels", "ratio", "requests", "rows", "transport")
+    __slots__ = ("compute", "labels", "ratio", "requests", "rows", "transport", "typical")
 
     def __init__(self, labels: str) -> None:
         self.labels = labels
@@ -103,6 +103,7 @@ class VariantCounts:
         self.compute = Histogram(DURATION)
         self.transport = Histogram(PARSE)
         self.ratio = Histogram(RATIO)
+        self.typical = Histogram(RATIO)
 
 
 class ModelCounts:

@@ -78,6 +78,11 @@ _VARIANT_HISTOGRAMS: Final = (
         "Dispatch to result of a batch over what was planned with.",
         "ratio",
     ),
+    (
+        "penstock_batch_observed_over_typical_ratio",
+        "Run of a batch over what it was expected to take as a rule.",
+        "typical",
+    ),
 )
 
 

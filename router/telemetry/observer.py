@@ -98,6 +98,8 @@ class Telemetry:
             variant.transport.observe(max(elapsed_us - compute_us, 0))
         if batch.predicted_us:
             variant.ratio.observe(round(elapsed_us / batch.predicted_us * 1000))
+        if batch.typical_us:
+            variant.typical.observe(round(compute_us / batch.typical_us * 1000))
 
     def cache_asked(self, model: str, result: str, took_us: int) -> None:
         """The cache was asked, and did this: "hit", "join" or "miss"."""

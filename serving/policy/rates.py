@@ -1,6 +1,11 @@
-"""How fast rows arrive: exponentially decayed counters, a steady one, a quick one, one that sees crowds."""
+"""How fast rows arrive: exponentially decayed counters, a steady one, a quick one, one that sees crowds.
+
+And of which size the batches are that they make.
+"""
 
 from math import exp, sqrt
+
+from serving.specs import stepped
 
 QUICK_US = 0.5e6 / 0.6931  # half-lives of 0.5 s and 5 s (the mean life is the half-life over ln 2)
 STEADY_US = 5e6 / 0.6931
@@ -14,6 +19,7 @@ of their capacity, by its noise."""
 
 YOUNG_US = 200_000  # a counter is read as if it were at least so old: two arrivals tell no rate
 QUIET = 0.05e-6  # rows a microsecond: one in 20 s is no load to make room for
+SIZE_WEIGHT = 0.05  # of one batch in what is usual: some twenty count, 10 % of noise becomes 2 %
 GRAIN_US = 1000  # what arrives within it is entered at once: an exponential costs more than all the rest
 
 
@@ -83,21 +89,34 @@ class Rate:
 
 
 class SizeRates:
-    """The rates of one model, by size bucket."""
+    """The rates of one model, by size bucket, and the mean size of late of the batches of each: what a
+    bucket's rows cost follows from that, not from the bucket's bound."""
 
-    __slots__ = ("by_size",)
+    __slots__ = ("_means", "by_size")
 
     def __init__(self) -> None:
         self.by_size: dict[int, Rate] = {}
+        self._means: dict[int, float] = {}
 
-    def count(self, size: int, rows: int, now_us: int) -> None:
-        """`rows` of that size arrived."""
-        rate = self.by_size.get(size)
+    def count(self, bucket: int, rows: int, now_us: int) -> None:
+        """`rows` of that bucket arrived."""
+        rate = self.by_size.get(bucket)
         if rate is None:
-            rate = self.by_size[size] = Rate()
+            rate = self.by_size[bucket] = Rate()
         rate.add(rows, now_us)
 
-    def surge(self, size: int, now_us: int) -> float:
-        """The present rate of that size, 0 where none has come."""
-        rate = self.by_size.get(size)
+    def surge(self, bucket: int, now_us: int) -> float:
+        """The present rate of that bucket, 0 where none has come."""
+        rate = self.by_size.get(bucket)
         return rate.surge(now_us) if rate is not None else 0.0
+
+    def ran(self, bucket: int, size: int) -> None:
+        """A batch of that bucket is back, whose largest row was of that size."""
+        if bucket:
+            mean = self._means.get(bucket, float(size))
+            self._means[bucket] = mean + SIZE_WEIGHT * (size - mean)
+
+    def usual(self, bucket: int) -> int:
+        """The size of that bucket's batches, as a rule; the bucket itself until one is back."""
+        mean = self._means.get(bucket)
+        return bucket if mean is None else min(stepped(round(mean)), bucket)

@@ -4,19 +4,27 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 
-from serving.profile.curve import Curve, Point, Profile
+from serving.profile.curve import Point, Profile
+
+SMALLEST_SHARE = 0.5
+"""The least that a batch of tiny rows takes, of one of the smallest measured size: the line through the first
+two sizes may have been measured too steep."""
 
 
 class Latency:
-    """What the scheduler asks of a profile: predictions and the largest batch that fits an SLO."""
+    """What the scheduler asks of a profile: predictions and the largest batch that fits an SLO.
 
-    __slots__ = ("_curves", "_fits", "_profile", "_sizes", "_tables")
+    A batch takes what the size of its largest row says, as shorter rows are padded. Between measured sizes,
+    and below the smallest, that is on the line through the two nearest: service is about linear in padded
+    tokens. Beyond the largest it is that of the largest, as models truncate; with one size, the same for all.
+    """
+
+    __slots__ = ("_curves", "_profile", "_sizes", "_tables")
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._curves = profile.curves()
         self._sizes = sorted(self._curves)
-        self._fits: dict[tuple[int, int], int] = {}
         self._tables: dict[int, list[float]] = {}
 
     @property
@@ -25,27 +33,28 @@ class Latency:
         return self._profile.streams
 
     def predict_us(self, rows: int, size: int = 0) -> float:
-        """Latency of a batch at the smallest measured size that covers `size` (else the largest)."""
+        """Latency of a batch whose largest row is of this size; non-decreasing in rows."""
         table = self._tables.get(size) or self._by_rows(size)
-        return table[rows - 1] if rows <= len(table) else self._curve(size).at(rows)
+        return table[rows - 1] if rows <= len(table) else max(table[-1], self._at(rows, size))
 
     def rows_within(self, budget_us: int, size: int = 0) -> int:
         """The largest measured batch whose latency is within `budget_us`, at least 1."""
-        key = (budget_us, size)
-        fit_rows = self._fits.get(key)
-        if fit_rows is None:
-            curve = self._curve(size)
-            measured = range(1, curve.rows[-1] + 1)
-            fit_rows = self._fits[key] = max(bisect_right(measured, float(budget_us), key=curve.at), 1)
-        return fit_rows
+        return max(self.rows_in(budget_us, size), 1)
 
     def rows_in(self, budget_us: float, size: int = 0) -> int:
         """The largest batch expected to take at most `budget_us`, up to the largest measured; may be 0."""
         return bisect_right(self._tables.get(size) or self._by_rows(size), budget_us)
 
     def measured_size(self, size: int) -> int:
-        """The size bucket whose curve answers for `size`."""
-        return self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
+        """The measured size that is nearest to `size`; of two, the smaller."""
+        above = bisect_left(self._sizes, size)
+        if above == 0:
+            return self._sizes[0]
+        low = self._sizes[above - 1]
+        if above == len(self._sizes):
+            return low
+        high = self._sizes[above]
+        return low if size - low <= high - size else high
 
     def scaled(self, factor: Callable[[int, int], float]) -> "Latency":
         """The same curves, with the latency at (size, rows) of each point times `factor`."""
@@ -57,12 +66,24 @@ class Latency:
         return Latency(replace(self._profile, points=tuple(points)))
 
     def _by_rows(self, size: int) -> list[float]:
-        """Latency of 1, 2, ... rows: decisions look it up far more often than it changes."""
+        """Latency of 1, 2, ... rows, as far as the next larger size was measured: decisions look it up far
+        more often than it changes."""
         known = self._tables.get(size)
         if known is None:
-            curve = self._curve(size)
-            known = self._tables[size] = [curve.at(rows) for rows in range(1, curve.rows[-1] + 1)]
+            covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
+            known, latency_us = [], 0.0
+            for rows in range(1, self._curves[covering].rows[-1] + 1):
+                latency_us = max(latency_us, self._at(rows, size))  # the difference of two curves may fall
+                known.append(latency_us)
+            self._tables[size] = known
         return known
 
-    def _curve(self, size: int) -> Curve:
-        return self._curves[self.measured_size(size)]
+    def _at(self, rows: int, size: int) -> float:
+        exact = self._curves.get(size)
+        if exact is not None or len(self._sizes) == 1 or size > self._sizes[-1]:
+            return (exact or self._curves[self._sizes[-1]]).at(rows)
+        above = max(bisect_left(self._sizes, size), 1)
+        low, high = self._sizes[above - 1], self._sizes[above]
+        low_us, high_us = self._curves[low].at(rows), self._curves[high].at(rows)
+        latency_us = low_us + (high_us - low_us) * (size - low) / (high - low)
+        return latency_us if size > low else min(max(latency_us, SMALLEST_SHARE * low_us), low_us)

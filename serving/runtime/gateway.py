@@ -20,7 +20,7 @@ from serving.scheduler.commands import Answer, Command, FlagProfile, ReplaceWork
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import DEFAULT_TENANT, Limits, Parameters, ServedModel, TenantSpec
+from serving.specs import DEFAULT_TENANT, Limits, Parameters, ServedModel, SizeHint, TenantSpec
 from serving.tensor import ANY
 from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
 from serving.worker.batches import BatchInput, BatchResult
@@ -28,6 +28,7 @@ from serving.worker.batches import BatchInput, BatchResult
 logger = logging.getLogger(__name__)
 
 QUIET_US = 1_000_000  # without a batch, before an idle slice is lent to measurements of up to half an SLO
+_PLACES = 4096  # sizes of rows that are remembered with their buckets
 
 
 class Observer(Protocol):
@@ -352,10 +353,11 @@ def hand_over(deliver: Callable[[Reply], None], reply: Reply, model: str) -> Non
 class _Lanes:
     """Which requests of a model may share a batch: same allowed variants, size bucket, parameters, shapes."""
 
-    __slots__ = ("_default", "_hint", "_plain")
+    __slots__ = ("_default", "_hint", "_places", "_plain")
 
     def __init__(self, model: ServedModel) -> None:
         self._hint = model.spec.size_hint
+        self._places: dict[int, tuple[int, int]] = {}  # a memo of SizeHint.place
         self._default = (model.answering_variant,)
         self._plain = all(
             tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
@@ -365,8 +367,14 @@ class _Lanes:
         """Fill in what the request's lane depends on."""
         variants = request.variants = (call.variant,) if call.variant else self._default
         if self._hint is not None:
-            request.size = self._hint.bucket(call.size)
+            request.size, request.bucket = self._places.get(call.size) or self._place(self._hint, call.size)
         shapes: Hashable = ()
         if not self._plain:
             shapes = tuple((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs)
-        request.lane_key = (variants, request.size, call.parameters, shapes)
+        request.lane_key = (variants, request.bucket, call.parameters, shapes)
+
+    def _place(self, hint: SizeHint, size: int) -> tuple[int, int]:
+        if len(self._places) >= _PLACES:  # clients choose the sizes
+            self._places.clear()
+        place = self._places[size] = hint.place(size)
+        return place

@@ -11,15 +11,16 @@ class RunBatch:
     """Send these pieces, in this order, to a replica. Also the scheduler's record of the batch in flight.
 
     One that is `staged` was sent ahead, while another ran: until that one is back, `started_us` is when it
-    should be. `typical_us` is what it takes as a rule, `lead_us` how long before its end the next may go.
+    should be. `size` is its largest row's, `bucket` its lane's. `typical_us` is what it takes as a rule,
+    `lead_us` how long before its end the next may go.
     `beside`: another slice of the device was busy when it started; `joined`: one became so while it ran.
     `cold`: it did not follow at once on another of its replica.
     """
 
     __slots__ = (
-        "beside", "cold", "full", "id", "joined", "lead_us", "longest_us", "model", "pieces", "predicted_us",
-        "replica", "rows", "size", "slice", "staged", "started_us", "turns", "typical_us", "variant",
-        "warned_us",
+        "beside", "bucket", "cold", "full", "id", "joined", "lead_us", "longest_us", "model", "pieces",
+        "predicted_us", "replica", "rows", "size", "slice", "staged", "started_us", "turns", "typical_us",
+        "variant", "warned_us",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, slice_name: str, pieces: list[Piece], rows: int) -> None:
@@ -31,6 +32,7 @@ class RunBatch:
         self.variant = ""
         self.replica = 0
         self.full = False
+        self.bucket = 0
         self.size = 0
         self.started_us = 0
         self.staged = False

@@ -107,11 +107,12 @@ class Dispatch:
         batch.model = here.model
         batch.variant = variant
         batch.replica = replica.id
-        batch.size = lane.size
+        batch.bucket = lane.bucket
+        batch.size = max([piece.size for piece in pieces]) if lane.bucket else 0
         batch.staged = not live.free
         batch.started_us = start_us
-        batch.predicted_us = replica.predict_us(batch.rows, lane.size)
-        batch.typical_us = replica.typical_us(batch.rows, lane.size)
+        batch.predicted_us = replica.predict_us(batch.rows, batch.size)
+        batch.typical_us = replica.typical_us(batch.rows, batch.size)
         batch.longest_us = replica.longest_us(batch.predicted_us)
         batch.lead_us = replica.lead_us(here.lateness_us) if self._ahead else 0
         batch.full = bool(lane.pieces)
@@ -180,7 +181,7 @@ def _by_urgency(live: Slice) -> list[SliceQueue]:
 def _is_full(choice: Choice, lane: Lane, here: SliceQueue) -> bool:
     """Whether a batch could take nobody in who comes later."""
     left = len(lane.pieces) - len(choice.drop) - len(choice.pieces)
-    return left > 0 or choice.rows >= here.replicas[choice.variant].rows_max(lane.size)
+    return left > 0 or choice.rows >= here.replicas[choice.variant].rows_max(lane.bucket)
 
 
 def _clear(live: Slice, give_up: GiveUp, now_us: int) -> int:
@@ -213,9 +214,11 @@ def _drop_hopeless(here: SliceQueue, give_up: GiveUp, now_us: int) -> Sequence[L
     left = []
     for lane, first in here.policy.hopeless(here, now_us):
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
-        least_us = {rows: here.least_us(lane, rows) for rows in {p.rows for p in lane.pieces[: first + 1]}}
-        late = [p for p in lane.pieces[:first] if p.deadline_us < now_us + least_us[p.rows]]
-        kept = [p for p in lane.pieces[first : first + 1] if p.deadline_us < now_us + least_us[p.rows]]
+        alike = {(p.rows, p.size) for p in lane.pieces[: first + 1]}
+        least_us = {(rows, size): here.least_us(lane, rows, size) for rows, size in alike}
+        late = [p for p in lane.pieces[:first] if p.deadline_us < now_us + least_us[p.rows, p.size]]
+        kept = lane.pieces[first : first + 1]
+        kept = [p for p in kept if p.deadline_us < now_us + least_us[p.rows, p.size]]
         doomed |= _requests(late, kept)
         if len(late) < first == len(lane.pieces):
             left.append(lane)

@@ -9,17 +9,22 @@ from serving.policy.admission import Backlog
 from serving.scheduler.requests import Piece, Request
 from serving.vocabulary import NEVER_US
 
+_LEFT = -1
+
 
 class Lane:
     """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.seam.LaneView`."""
 
-    __slots__ = ("_arrivals", "_keys", "closed", "key", "pieces", "rows", "sheltered", "size", "variants")
+    __slots__ = (
+        "_arrivals", "_keys", "_size", "bucket", "closed", "key", "pieces", "rows", "sheltered", "variants",
+    )  # fmt: skip
 
-    def __init__(self, key: Hashable, variants: tuple[str, ...], size: int, closed: bool = False) -> None:
+    def __init__(self, key: Hashable, variants: tuple[str, ...], bucket: int, closed: bool = False) -> None:
         self.key = key
         self.closed = closed
         self.variants = variants
-        self.size = size
+        self.bucket = bucket
+        self._size = 0  # of the largest piece; _LEFT: that one has gone, and nobody has asked since
         self.rows = 0
         self.pieces: list[Piece] = []
         self.sheltered: list[Piece] = []
@@ -27,6 +32,13 @@ class Lane:
             tuple[int, int]
         ] = []  # (deadline, sequence) of each piece: bisect needs no key calls
         self._arrivals: deque[Piece] = deque()  # in order of arrival; those that left are skipped lazily
+
+    @property
+    def size(self) -> int:
+        """The size of the largest row that waits. O(1), but once after the largest has left."""
+        if self._size == _LEFT:
+            self._size = max([piece.size for piece in self.pieces], default=0)
+        return self._size
 
     @property
     def oldest_us(self) -> int:
@@ -45,6 +57,8 @@ class Lane:
         else:
             self._arrivals.append(piece)
         self.rows += piece.rows
+        if piece.size > self._size != _LEFT:
+            self._size = piece.size
 
     def take(self, pieces: Sequence[Piece]) -> None:
         """Remove pieces; mostly they are the first ones."""
@@ -94,6 +108,8 @@ class Lane:
     def _leave(self, piece: Piece) -> None:
         piece.lane = None
         self.rows -= piece.rows
+        if piece.size == self._size > 0:
+            self._size = _LEFT
         if piece.sheltered:
             self.sheltered.remove(piece)
 
@@ -143,7 +159,7 @@ class Queue:
         key = (request.lane_key, piece.apart) if piece.apart else request.lane_key
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key, request.variants, request.size, closed=piece.apart > 0)
+            lane = self._lanes[key] = Lane(key, request.variants, request.bucket, closed=piece.apart > 0)
         if not piece.sequence:
             self._sequence += 1
             piece.sequence = self._sequence

@@ -35,7 +35,7 @@ class Replica:
         self.doubt = Doubt()
 
     def rows_max(self, size: int) -> int:
-        """The largest batch allowed at this size bucket, at least 1."""
+        """The largest batch allowed at this size, at least 1."""
         return min(self._batch_max, self.latency.rows_within(self._budget_us, size))
 
     def piece_max(self, size: int) -> int:

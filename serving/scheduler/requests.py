@@ -14,13 +14,14 @@ class Request:
     """One inference call. Mutable and slotted: this is the hot path (a frozen dataclass costs 3 times more).
 
     `lane_key` names what it may share a batch with; `variants` those that may answer, preferred first;
-    `size` the size bucket of its largest row. `deadline_us` orders the queue (client's or SLO's, the
-    tighter); `expires_us` is the client's own deadline, when it must be answered whatever happens.
-    `own_us`: while others wait for its answer and need it sooner, when its pieces were due before.
+    `size` is that of its largest row, `bucket` the size bucket of that. `deadline_us` orders the queue
+    (client's or SLO's, the tighter); `expires_us` is the client's own deadline, when it must be answered
+    whatever happens. `own_us`: while others wait for its answer and need it sooner, when its pieces were due
+    before.
     """
 
     __slots__ = (
-        "arrived_us", "deadline_us", "expires_us", "filling_us", "id", "lane_key", "lost", "model",
+        "arrived_us", "bucket", "deadline_us", "expires_us", "filling_us", "id", "lane_key", "lost", "model",
         "open_pieces", "own_us", "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us",
         "tenant", "variants", "waiting",
     )  # fmt: skip
@@ -33,6 +34,7 @@ class Request:
         self.deadline_us = deadline_us
         self.expires_us = NEVER_US
         self.size = 0
+        self.bucket = 0
         self.tenant = DEFAULT_TENANT
         self.sheltered = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
@@ -50,12 +52,13 @@ class Request:
 class Piece:
     """`rows` rows of a request from `first_row` on; `lane` is where it waits, None once it is dispatched.
 
-    `apart`: the part of a failed batch that it is tried again with, 0 where it is in none.
+    `size` is its request's. `apart`: the part of a failed batch that it is tried again with, 0 where it is in
+    none.
     """
 
     __slots__ = (
         "apart", "arrived_us", "deadline_us", "first_row", "lane", "request", "returned", "rows", "sequence",
-        "sheltered",
+        "sheltered", "size",
     )  # fmt: skip
 
     def __init__(self, request: Request, first_row: int, rows: int) -> None:
@@ -65,6 +68,7 @@ class Piece:
         self.deadline_us = request.deadline_us
         self.arrived_us = request.arrived_us
         self.sheltered = request.sheltered
+        self.size = request.size
         self.lane: Lane | None = None
         self.apart = 0
         self.returned = False  # it was in a batch before

@@ -177,8 +177,9 @@ class Scheduler:
         here = self._slices[batch.slice].queues.get(batch.model)
         flags = here.learn(batch, compute_us, now_us) if here is not None else []
         report = BatchReport(
-            batch.variant, batch.rows, batch.size, compute_us, batch.full, batch.slice, batch.typical_us
-        )
+            batch.variant, batch.rows, batch.bucket, compute_us, batch.full, batch.slice, batch.typical_us,
+            batch.size,
+        )  # fmt: skip
         self._models[batch.model].policy.on_done(report, now_us)
         answers: list[Command] = [*flags, *self._expire(now_us)]
         for piece in batch.pieces:
@@ -245,8 +246,7 @@ class Scheduler:
             owner.slices.remove(live)
         live.fit()
         self._door.regroup()
-        answers = [*self._expire(now_us), *self._abandon(owner, detail)]
-        return self._plan(answers, now_us)
+        return self._plan([*self._expire(now_us), *self._abandon(owner, detail)], now_us)
 
     def slice_down(self, slice_name: str, detail: str, now_us: int) -> Sequence[Command]:
         """A slice's worker is gone: its batches are retried elsewhere where that can be, else failed."""

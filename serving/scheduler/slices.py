@@ -145,11 +145,11 @@ class SliceQueue:
         """About when a batch of what waits has to start: as if it took as long as the last one chosen."""
         return self.queue.first_due_us - int(self._chosen.latency_us)
 
-    def least_us(self, lane: Lane, rows: int) -> float:
+    def least_us(self, lane: Lane, rows: int, size: int) -> float:
         """What rows of a lane take as a rule on the quickest slice: this one, or one to be counted on."""
         views = (live.queues[self.model] for live in self._slices if live is self._live or not live.suspect)
         found = (resident(view, lane) for view in views)
-        return min(here[1].typical_us(rows, lane.size) for here in found if here is not None)
+        return min(here[1].typical_us(rows, size) for here in found if here is not None)
 
 
 class Slice:

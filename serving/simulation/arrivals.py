@@ -6,8 +6,11 @@ from serving.specs import DEFAULT_TENANT
 
 
 class Arrival(NamedTuple):
-    """A request for the model of this number, due after its SLO or after `slack_us`. `size`: its bucket;
-    `variant`: the one it pins, if any; `expires`: its client said when it is due, and is told then."""
+    """A request for the model of this number, due after its SLO or after `slack_us`.
+
+    `size`: of its largest row; `bucket`: that size's, 0 where it is its own; `variant`: the one it pins, if
+    any; `expires`: its client said when it is due, and is told then.
+    """
 
     at_us: int
     model: int
@@ -17,3 +20,4 @@ class Arrival(NamedTuple):
     size: int = 0
     variant: str = ""
     expires: bool = False
+    bucket: int = 0

@@ -17,7 +17,7 @@ Place = tuple[str, str, str]
 """Slice, model, variant."""
 
 Truth = Callable[[int, int], float]
-"""(rows, size bucket) -> microseconds of compute"""
+"""(rows, size of the largest) -> microseconds of compute"""
 
 _BLOCK = 4096  # draws at once: one at a time costs a microsecond
 

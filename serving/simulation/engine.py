@@ -71,17 +71,18 @@ class Simulation:
         """All arrivals, and what follows until everything is answered."""
         models, settle_us, tally = self._models, self.site.settle_us, self.tally
         for count, arrival in enumerate(arrivals, start=1):
-            at_us, number, rows, slack_us, tenant, size, variant, expires = arrival
+            at_us, number, rows, slack_us, tenant, size, variant, expires, bucket = arrival
             self._advance(at_us)
             name, slo_us, variants = models[number]
             deadline_us = at_us + (slo_us if slack_us is None else slack_us)
             request = Request(count, name, rows, at_us, deadline_us)
             request.variants = variants
             request.tenant = tenant
-            if size or variant:
+            if size or bucket or variant:
                 request.size = size
+                request.bucket = bucket or size
                 request.variants = (variant,) if variant else variants
-                request.lane_key = (variant, size)
+                request.lane_key = (variant, request.bucket)
             if expires:
                 request.expires_us = deadline_us
             if at_us >= settle_us:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from serving.recording import SUFFIX, Recording, read
 from serving.simulation.arrivals import Arrival
+from serving.simulation.traffic import places_of
 from serving.specs import ServedModel
 
 _CHUNK = 1 << 16  # arrivals that are Python objects at a time
@@ -23,7 +24,7 @@ class Replay:
     """Arrivals in order, the first at 0, as often as it is walked through.
 
     `notes`: what is missing, a sentence each. `flows`: model, tenant and pinned variant. `columns`: at_us,
-    flow, rows, slack_us (0: the SLO's), size, whether the client is told when that has passed.
+    flow, rows, slack_us (0: the SLO's), size, whether the client is told when that has passed, bucket.
     """
 
     notes: tuple[str, ...]
@@ -42,9 +43,10 @@ class Replay:
         flows = self.flows
         for start in range(0, len(self), _CHUNK):
             chunk = [column[start : start + _CHUNK].tolist() for column in self.columns]
-            for at_us, flow, rows, slack_us, size, expires in zip(*chunk, strict=True):
+            for at_us, flow, rows, slack_us, size, expires, bucket in zip(*chunk, strict=True):
                 model, tenant, variant = flows[flow]
-                yield Arrival(at_us, model, rows, slack_us or None, tenant, size, variant, bool(expires))
+                slack = slack_us or None
+                yield Arrival(at_us, model, rows, slack, tenant, size, variant, bool(expires), bucket)
 
 
 def recorded_files(path: Path) -> list[Path]:
@@ -62,8 +64,8 @@ def replay(
 ) -> Replay:
     """What recordings (files, in any order) hold for `models`, whose places are the arrivals' models.
 
-    A request is due after what its client gave or its model's SLO of now, whichever is less; its size is the
-    bucket of its hint; a pinned variant that is not served any more is passed over. `speed` divides the
+    A request is due after what its client gave or its model's SLO of now, whichever is less; its size is its
+    hint as decisions see it; a pinned variant that is not served any more is passed over. `speed` divides the
     instants, no deadline.
     ValueError: a file that cannot be read, models that are not among `models` (unless those are to be
     skipped), or not one request.
@@ -101,7 +103,8 @@ def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Fl
     """What of a recording is for `models`, at instants of the wall clock; new flows are numbered."""
     places = {model.name: place for place, model in enumerate(models)}
     numbers, slos_us = np.full((2, len(recording.flows)), -1)
-    arrivals, sizes = recording.arrivals, np.zeros(len(recording.arrivals), np.int64)
+    arrivals = recording.arrivals
+    sizes, buckets = np.zeros((2, len(arrivals)), np.int64)
     for local, flow in enumerate(recording.flows):
         place = places.get(flow.model)
         if place is None:
@@ -112,8 +115,7 @@ def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Fl
         hint = models[place].spec.size_hint
         if hint is not None:
             own = arrivals["flow"] == local
-            found = np.searchsorted(hint.buckets, arrivals["size"][own])
-            sizes[own] = np.take(hint.buckets, found, mode="clip")
+            sizes[own], buckets[own] = places_of(hint, arrivals["size"][own])
     number = numbers[arrivals["flow"]]
     kept = number >= 0
     slack_us = np.minimum(arrivals["timeout_us"], slos_us[arrivals["flow"]])
@@ -121,5 +123,5 @@ def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Fl
     at_us = arrivals["at_us"] + recording.start_unix_us
     return tuple(
         column[kept].astype(np.int64)
-        for column in (at_us, number, arrivals["rows"], slack_us, sizes, expires)
+        for column in (at_us, number, arrivals["rows"], slack_us, sizes, expires, buckets)
     )

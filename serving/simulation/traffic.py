@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import Generator, Seconds
-from serving.specs import DEFAULT_TENANT
+from serving.specs import DEFAULT_TENANT, SizeHint
 
 Whole = npt.NDArray[np.int64]
 _CALL = re.compile(r"(uniform|tail)\(([^()]*)\)$")
@@ -104,27 +104,42 @@ def _whole(text: str) -> int:
     return value
 
 
+Sizes = tuple[Mix, SizeHint]
+"""What is drawn, and how decisions see it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Requests of one tenant for the model of this number. `at_us` ascends; `rows` and `sizes` (bucket, 0
-    for a model without) are as long."""
+    """Requests of one tenant for the model of this number. `at_us` ascends; `rows`, `sizes` (of the largest
+    row, 0 for a model without) and `buckets` (of these; 0 where a size is its own) are as long."""
 
     model: int
     at_us: Whole
     rows: Whole
     sizes: Whole
+    buckets: Whole
     tenant: str = DEFAULT_TENANT
 
 
 def stream(
-    model: int, due_s: Seconds, rows: Mix, sizes: Mix | None, rng: Generator, tenant: str = DEFAULT_TENANT
+    model: int, due_s: Seconds, rows: Mix, sizes: Sizes | None, rng: Generator, tenant: str = DEFAULT_TENANT
 ) -> Stream:
     """Requests at these seconds, of rows and sizes drawn from their mixes. No instant is before 1 us: at 0
     the models come up."""
     at_us = np.maximum((due_s * 1e6).astype(np.int64), 1)
     count = len(at_us)
-    drawn = np.zeros(count, np.int64) if sizes is None else sizes.draw(count, rng)
-    return Stream(model, at_us, rows.draw(count, rng), drawn, tenant)
+    seen = buckets = np.zeros(count, np.int64)
+    if sizes is not None:
+        mix, hint = sizes
+        seen, buckets = places_of(hint, mix.draw(count, rng))
+    return Stream(model, at_us, rows.draw(count, rng), seen, buckets, tenant)
+
+
+def places_of(hint: SizeHint, sizes: Whole) -> tuple[Whole, Whole]:
+    """(sizes as decisions see them, their buckets)."""
+    values, which = np.unique(sizes, return_inverse=True)
+    places = np.array([hint.place(value) for value in values.tolist()], np.int64).reshape(-1, 2)
+    return places[which, 0], places[which, 1]
 
 
 def merge(streams: Sequence[Stream]) -> Iterator[Arrival]:
@@ -145,4 +160,7 @@ def merge(streams: Sequence[Stream]) -> Iterator[Arrival]:
         repeat(None),
         [tenants[owner] for owner in owners],
         np.concatenate([each.sizes for each in streams])[order].tolist(),
+        repeat(""),
+        repeat(False),
+        np.concatenate([each.buckets for each in streams])[order].tolist(),
     )

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.hindsight import Estimate, Padded, between, estimates, fit_tokens, judge, replay
+from loadtests.hindsight import Estimate, Padded, estimates, fit_tokens, judge, replay
 from serving.policy.latency import ENOUGH, START
-from serving.profile.curve import Curve, Point, Profile
+from serving.profile.curve import Point, Profile
 
 SIZES = (64, 128)
 PROFILE = Profile(
@@ -16,28 +16,13 @@ PROFILE = Profile(
     "cpu",
     tuple(Point(size, rows, 100.0 * size * rows, 1.0, 3) for size in SIZES for rows in (1, 4)),
 )
-CURVES = PROFILE.curves()
 
 
 def batch(rows: int = 1, padded: int = 16, compute_us: int = 1000, **said: int) -> Padded:
     """A batch of the smallest bucket."""
-    size, largest = said.get("size", 64), said.get("largest", 64)
-    return Padded(size, rows, largest, padded, padded, 0.0, compute_us, compute_us + said.get("overhead", 0))
-
-
-@given(st.integers(1, 4), st.integers(1, 300))
-def test_between_the_measured_sizes_latency_grows_with_the_size_and_not_beyond_them(
-    rows: int, size: int
-) -> None:
-    found = between(CURVES, size, rows)
-    assert found <= between(CURVES, size + 1, rows)
-    if 64 <= size <= 128:
-        assert found == pytest.approx(100.0 * size * rows)
-    assert 100.0 * 32 * rows <= found <= 100.0 * 128 * rows
-
-
-def test_one_measured_size_says_the_same_of_every_size() -> None:
-    assert between({64: Curve((1,), (5.0,))}, 7, 1) == between({64: Curve((1,), (5.0,))}, 900, 1) == 5.0
+    bucket, largest, elapsed_us = said.get("bucket", 64), said.get("largest", 64), said.get("overhead", 0)
+    elapsed_us += compute_us
+    return Padded(bucket, rows, largest, padded, padded, 0.0, 0.0, compute_us, elapsed_us)
 
 
 def test_an_estimate_is_asked_before_it_learns_of_the_batch() -> None:
@@ -48,8 +33,8 @@ def test_an_estimate_is_asked_before_it_learns_of_the_batch() -> None:
 
 
 def test_windows_are_shared_as_the_estimate_says() -> None:
-    mixed = [batch(compute_us=1000), batch(size=128, compute_us=2000)] * ENOUGH
-    apart = replay(Estimate("", lambda _: 1000.0, lambda one: one.size), [*mixed, batch()])
+    mixed = [batch(compute_us=1000), batch(bucket=128, compute_us=2000)] * ENOUGH
+    apart = replay(Estimate("", lambda _: 1000.0, lambda one: one.bucket), [*mixed, batch()])
     shared = replay(Estimate("", lambda _: 1000.0, lambda _: 0), [*mixed, batch()])
     assert (apart[-1][0], shared[-1][0]) == (1000.0, 2000.0)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.rates import Rate
+from serving.policy.rates import Rate, SizeRates
 
 
 def steady(per_s: float, seconds: float) -> tuple[Rate, int]:
@@ -69,3 +69,15 @@ def test_a_surge_is_never_less_than_the_peak(arrivals: list[tuple[int, int]], la
 
 def test_without_arrivals_there_is_no_rate() -> None:
     assert Rate().peak(10) == Rate().surge(10) == 0
+
+
+def test_what_is_usual_of_a_bucket_follows_its_batches_and_is_the_bucket_until_one_is_back() -> None:
+    rates = SizeRates()
+    assert (rates.usual(128), rates.usual(0)) == (128, 0)
+    rates.ran(128, 40)
+    assert (rates.usual(128), rates.usual(512)) == (40, 512)
+    for _ in range(100):
+        rates.ran(128, 120)
+    assert 116 <= rates.usual(128) <= 128
+    rates.ran(0, 0)
+    assert rates.usual(0) == 0

@@ -1,7 +1,8 @@
 """The seam's views as plain frozen values: a policy that changed what it is shown would raise."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hypothesis import strategies as st
 
@@ -17,12 +18,13 @@ class PieceSeen:
     deadline_us: int = 0
     arrived_us: int = 0
     sheltered: bool = False
+    size: int = 0
 
 
 @dataclass(frozen=True)
 class ArrivalSeen:
     rows: int = 1
-    size: int = 0
+    bucket: int = 0
     lane_key: tuple[str, ...] = ()
 
 
@@ -30,13 +32,17 @@ class ArrivalSeen:
 class LaneSeen:
     pieces: tuple[PieceSeen, ...]
     variants: tuple[str, ...] = ("a",)
-    size: int = 0
+    bucket: int = 0
     closed: bool = False
     sheltered: tuple[PieceSeen, ...] = ()
 
     @property
     def rows(self) -> int:
         return sum(piece.rows for piece in self.pieces)
+
+    @cached_property
+    def size(self) -> int:
+        return max(piece.size for piece in self.pieces)
 
     @property
     def oldest_us(self) -> int:
@@ -45,17 +51,19 @@ class LaneSeen:
 
 @dataclass(frozen=True)
 class ReplicaSeen:
-    """Batches of up to `limits[size]` rows; b rows take `row_us` * b + `base_us`, of any size."""
+    """Batches of up to `limits[size]` rows; b rows take `row_us` * b + `base_us`, and `size_us` more each for
+    every unit of their size."""
 
     limits: Mapping[int, int]
     row_us: float = 1.0
     base_us: float = 0.0
+    size_us: float = 0.0
 
     def rows_max(self, size: int) -> int:
         return self.limits[size]
 
     def predict_us(self, rows: int, size: int) -> float:
-        return self.row_us * rows + self.base_us
+        return (self.row_us + self.size_us * size) * rows + self.base_us
 
     def typical_us(self, rows: int, size: int) -> float:
         return self.predict_us(rows, size)
@@ -89,7 +97,14 @@ pieces = st.builds(
     rows=st.integers(1, 5),
     deadline_us=st.integers(NOW_US - 5, NOW_US + 20),
     arrived_us=st.integers(NOW_US - 8, NOW_US),
+    size=st.sampled_from([0, 1]),
 )
+
+
+def _within(piece: PieceSeen, bucket: int) -> PieceSeen:
+    return replace(piece, size=min(piece.size, bucket))
+
+
 waiting = st.lists(pieces, min_size=1, max_size=7).map(
     lambda several: tuple(sorted(several, key=lambda piece: (piece.deadline_us, piece.arrived_us)))
 )
@@ -97,13 +112,14 @@ lanes = st.builds(
     LaneSeen,
     pieces=waiting,
     variants=st.sampled_from([("a",), ("b",), ("a", "b"), ("b", "a")]),
-    size=st.sampled_from([0, 1]),
+    bucket=st.sampled_from([0, 1]),
     closed=st.sampled_from([False, False, True]),
-)
+).map(lambda lane: replace(lane, pieces=tuple(_within(piece, lane.bucket) for piece in lane.pieces)))
 replicas = st.builds(
     ReplicaSeen,
-    limits=st.fixed_dictionaries({0: st.integers(1, 8), 1: st.integers(1, 8)}),
+    limits=st.tuples(st.integers(1, 8), st.integers(1, 8)).map(lambda most: {0: max(most), 1: min(most)}),
     row_us=st.sampled_from([0.3, 1.0, 2.5]),
+    size_us=st.sampled_from([0.0, 1.2]),
 )
 queues = st.builds(
     QueueSeen,

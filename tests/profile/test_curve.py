@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.profile.curve import Curve, Point, Profile, fit, isotonic
-from serving.profile.latency import Latency
+from serving.profile.latency import SMALLEST_SHARE, Latency
 
 NEAR = 1e-9
 levels = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=7)
@@ -106,6 +106,7 @@ def test_rows_within_is_the_largest_measured_batch_that_fits_and_at_least_one(
     profile: Profile, budget_us: int, size: int
 ) -> None:
     latency = Latency(profile)
+    assert latency.rows_in(budget_us, size) <= latency.rows_within(budget_us, size)
     covering = [point.size for point in profile.points if point.size >= size]
     chosen = min(covering, default=max(point.size for point in profile.points))
     largest = max(point.rows for point in profile.points if point.size == chosen)
@@ -115,15 +116,64 @@ def test_rows_within_is_the_largest_measured_batch_that_fits_and_at_least_one(
     assert latency.rows_within(budget_us, size) <= latency.rows_within(budget_us + 1, size)
 
 
-@given(profiles(), st.integers(0, 12), st.integers(1, 20))
-def test_a_prediction_is_that_of_the_smallest_measured_size_that_covers_the_batch(
+@given(profiles(), st.sampled_from([0, 4, 9]), st.integers(1, 20))
+def test_at_a_measured_size_a_prediction_is_what_was_measured_and_beyond_the_largest_that_of_the_largest(
     profile: Profile, size: int, rows: int
 ) -> None:
-    curve_of = profile.curves()
+    curve_of, latency = profile.curves(), Latency(profile)
     assert list(curve_of) == sorted({point.size for point in profile.points})
-    chosen = min((known for known in curve_of if known >= size), default=max(curve_of))
-    expected = fit(sorted(point for point in profile.points if point.size == chosen)).at(rows)
-    assert Latency(profile).predict_us(rows, size) == expected
+    if size in curve_of:
+        measured = fit(sorted(point for point in profile.points if point.size == size))
+        assert latency.predict_us(rows, size) == measured.at(rows)
+    largest = max(curve_of)
+    assert latency.predict_us(rows, largest + 1 + size) == latency.predict_us(rows, largest)
+
+
+@given(profiles(), st.integers(0, 12), st.integers(1, 20))
+def test_between_two_measured_sizes_a_prediction_lies_between_theirs_by_the_share_of_the_way(
+    profile: Profile, size: int, rows: int
+) -> None:
+    curve_of, latency = profile.curves(), Latency(profile)
+    below = [known for known in curve_of if known < size]
+    above = [known for known in curve_of if known > size]
+    if size not in curve_of and below and above:
+        low, high = max(below), min(above)
+        low_us, high_us = curve_of[low].at(rows), curve_of[high].at(rows)
+        expected = low_us + (high_us - low_us) * (size - low) / (high - low)
+        assert latency.predict_us(rows, size) == pytest.approx(expected)
+
+
+@given(profiles(), st.integers(0, 12))
+def test_a_prediction_never_falls_with_the_rows_nor_below_half_of_the_smallest_size(
+    profile: Profile, size: int
+) -> None:
+    latency, smallest = Latency(profile), min(profile.curves())
+    levels = [latency.predict_us(rows, size) for rows in range(1, 25)]
+    assert all(low <= high * (1 + NEAR) for low, high in pairwise(levels))
+    if size < smallest:
+        known = [latency.predict_us(rows, smallest) for rows in range(1, 25)]
+        assert all(
+            SMALLEST_SHARE * most * (1 - NEAR) <= one <= most for one, most in zip(levels, known, strict=True)
+        )
+
+
+def test_below_the_smallest_measured_size_a_prediction_is_on_the_line_through_the_first_two() -> None:
+    points = [Point(size, 1, us, us, 1) for size, us in ((100, 20.0), (300, 40.0))]
+    latency = Latency(Profile("m", "a", "kind", tuple(points)))
+    assert [latency.predict_us(1, size) for size in (0, 50, 100, 200)] == [10, 15, 20, 30]
+
+
+def test_one_measured_size_says_the_same_of_every_size() -> None:
+    latency = Latency(Profile("m", "a", "kind", (Point(64, 1, 5.0, 5.0, 1),)))
+    assert {latency.predict_us(1, size) for size in (0, 7, 64, 900)} == {5.0}
+
+
+@given(profiles(), st.integers(0, 12))
+def test_what_ran_at_a_size_is_held_against_the_measured_size_that_is_nearest(
+    profile: Profile, size: int
+) -> None:
+    nearest = Latency(profile).measured_size(size)
+    assert abs(nearest - size) == min(abs(known - size) for known in profile.curves())
 
 
 def test_a_profile_without_points_cannot_be_made() -> None:

@@ -138,6 +138,8 @@ def test_batches_are_counted_by_size_compute_time_and_prediction(done: list[tupl
     name = "penstock_batch_observed_over_predicted_ratio"
     assert exported.get(key(f"{name}_bucket", le="1.0", **labels), 0) == sum(us <= 1_000 for _, us in done)
     assert exported.get(key(f"{name}_sum", **labels), 0) == pytest.approx(sum(us / 1000 for _, us in done))
+    name = "penstock_batch_observed_over_typical_ratio"
+    assert exported.get(key(f"{name}_sum", **labels), 0) == pytest.approx(sum(us / 500 for _, us in done))
 
 
 def test_a_batch_that_nobody_predicted_has_no_ratio() -> None:
@@ -149,6 +151,7 @@ def test_a_batch_that_nobody_predicted_has_no_ratio() -> None:
     labels = {"model": "a", "variant": "x"}
     assert exported[key("penstock_batch_rows_count", **labels)] == 1
     assert exported[key("penstock_batch_observed_over_predicted_ratio_count", **labels)] == 0
+    assert exported[key("penstock_batch_observed_over_typical_ratio_count", **labels)] == 0
 
 
 def test_names_that_clients_invent_add_no_labels() -> None:

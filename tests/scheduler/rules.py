@@ -184,7 +184,7 @@ class Rules:
 
     def rows_max(self, site: Site, request: Request) -> int:
         size = self.models[request.model].batching.size
-        return min(site.replica_for(request).rows_max(request.size), size or 1 << 30)
+        return min(site.replica_for(request).rows_max(request.bucket), size or 1 << 30)
 
     def delayed_us(self, lane: Sequence[Piece]) -> int:
         """Until when a lane may wait for more rows, of a policy that gives nothing up."""
@@ -202,12 +202,13 @@ class Rules:
 
     def latest_start_us(self, site: Site, lane: Sequence[Piece]) -> int:
         head, limit = lane[0].request, self.rows_max(site, lane[0].request)
+        size = max(piece.request.size for piece in lane)
         rows = lane[0].rows
         for piece in lane[1:]:
             if rows + piece.rows > limit:
                 break
             rows += piece.rows
-        return lane[0].deadline_us - ceil(site.replica_for(head).predict_us(rows, head.size))
+        return lane[0].deadline_us - ceil(site.replica_for(head).predict_us(rows, size))
 
     def instants(self, now_us: int) -> Iterable[int]:
         """When a wake is due at the latest."""

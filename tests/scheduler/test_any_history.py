@@ -71,7 +71,8 @@ class Call(NamedTuple):
 
     model: str
     rows: int
-    lane: tuple[str, int, tuple[str, ...]]  # shape, size, the variants it allows
+    lane: tuple[str, int, tuple[str, ...]]  # shape, size bucket, the variants it allows
+    part: int  # quarters of the bucket that it is large
     slack: int
     left: int | None  # what the client gives it
     pause: int
@@ -83,6 +84,7 @@ calls = st.builds(
     model=models,
     rows=st.sampled_from([1, 1, 1, 1, 2, 1, 2, 3, 12]),
     lane=st.sampled_from(LANES),
+    part=st.sampled_from([4, 2, 4, 3, 1, 0]),
     slack=st.integers(0, 25),
     left=st.none() | st.none() | st.integers(-1, 12),
     pause=st.just(0) | pauses,
@@ -171,8 +173,9 @@ class History(RuleBasedStateMachine):
         due_us = min(self.now_us + call.slack * self.grain_us, expires_us)
         request = Request(self.count, call.model, rows, self.now_us, due_us)
         request.tenant = call.tenant
-        shape, size, variants = call.lane
-        self.witness.arrive(allow(request, variants, shape, size, expires_us), self.now_us)
+        shape, bucket, variants = call.lane
+        size = bucket * call.part // 4
+        self.witness.arrive(allow(request, variants, shape, bucket, expires_us, size), self.now_us)
 
     @precondition(lambda self: self.count > 10)
     @rule(pick=picks)

@@ -33,10 +33,10 @@ class Lines(RuleBasedStateMachine):
         return lines
 
     @rule(shape=st.sampled_from(SHAPES), rows=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-          slack_us=st.integers(0, 12), pause_us=st.integers(0, 3), sheltered=st.booleans())  # fmt: skip
-    def insert(self, shape: str, rows: list[int], slack_us: int, pause_us: int, sheltered: bool) -> None:
-        self.now_us += pause_us
-        request = allow(request_of(1, sum(rows), self.now_us, slack_us), ("a",), shape)
+          slack_us=st.integers(0, 12), sheltered=st.booleans(), size=st.sampled_from([0, 3, 9]))  # fmt: skip
+    def insert(self, shape: str, rows: list[int], slack_us: int, sheltered: bool, size: int) -> None:
+        self.now_us += self.count % 4
+        request = allow(request_of(1, sum(rows), self.now_us, slack_us), ("a",), shape, 9, size=size)
         request.sheltered = sheltered
         for count in rows:
             self.count += 1
@@ -93,6 +93,7 @@ class Lines(RuleBasedStateMachine):
             assert lane.pieces == expected
             assert lane.closed == (head.apart > 0)
             assert lane.sheltered == [piece for piece in expected if piece.request.sheltered]
+            assert lane.size == max(piece.request.size for piece in expected)
             assert lane.rows == sum(piece.rows for piece in expected)
             assert lane.oldest_us == min(piece.arrived_us for piece in expected)
             assert all(piece.lane is lane for piece in expected)
@@ -116,11 +117,27 @@ def test_what_left_is_not_remembered_without_bound(count: int) -> None:
     assert lane.oldest_us == 0
 
 
-def test_a_lane_says_who_may_answer_and_of_which_size_it_is() -> None:
+def test_a_lane_says_who_may_answer_and_of_which_bucket_it_is() -> None:
     queue = Queue()
-    queue.insert(Piece(allow(request_of(), ("b", "a"), "x", 16), 0, 1))
+    queue.insert(Piece(allow(request_of(), ("b", "a"), "x", 16, size=5), 0, 1))
     lane = next(iter(queue.lanes))
-    assert (lane.key, lane.variants, lane.size) == (("x", ("b", "a"), 16), ("b", "a"), 16)
+    assert (lane.key, lane.variants, lane.bucket) == (("x", ("b", "a"), 16), ("b", "a"), 16)
+
+
+@given(st.lists(st.sampled_from([0, 3, 7, 9]), min_size=1, max_size=9), st.data())
+def test_a_lane_is_of_the_size_of_the_largest_that_waits_in_it(sizes: list[int], data: st.DataObject) -> None:
+    queue = Queue()
+    pieces = [Piece(allow(request_of(), ("a",), "x", 9, size=size), 0, 1) for size in sizes]
+    for piece in pieces:
+        queue.insert(piece)
+    lane = next(iter(queue.lanes))
+    while pieces:
+        assert lane.size == max(piece.size for piece in pieces)
+        queue.remove(pieces.pop(data.draw(st.integers(0, len(pieces) - 1))))
+        if data.draw(st.booleans()):
+            pieces.append(Piece(allow(request_of(), ("a",), "x", 9, size=data.draw(st.integers(0, 9))), 0, 1))
+            queue.insert(pieces[-1])
+            lane = next(iter(queue.lanes))
 
 
 def test_pieces_that_are_tried_apart_share_a_lane_with_none_but_their_part() -> None:

@@ -60,13 +60,15 @@ def allow(
     request: Request,
     variants: tuple[str, ...],
     shape: str = "",
-    size: int = 0,
+    bucket: int = 0,
     expires_us: int = NEVER_US,
+    size: int | None = None,
 ) -> Request:
-    """Say who may answer it and with what it may share a batch."""
+    """Say who may answer it, with what it may share a batch, and its size, where it is not its bucket."""
     request.variants = variants
-    request.size = size
-    request.lane_key = (shape, variants, size)
+    request.bucket = bucket
+    request.size = bucket if size is None else size
+    request.lane_key = (shape, variants, bucket)
     request.expires_us = expires_us
     return request
 

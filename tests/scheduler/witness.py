@@ -260,7 +260,8 @@ class Witness(Rules):
         assert batch.rows <= self.rows_max(site, head) or len(batch.pieces) == 1
         assert all(piece.request.expires_us > now_us for piece in batch.pieces)
         assert {self.lane_key(piece) for piece in batch.pieces} == {self.lane_key(batch.pieces[0])}
-        assert (batch.model, batch.size) == (head.model, head.size)
+        assert (batch.model, batch.bucket) == (head.model, head.bucket)
+        assert batch.size == max(piece.request.size for piece in batch.pieces) <= batch.bucket
         assert (batch.variant, batch.replica) == (site.variant_for(head), replica.id)
         assert batch.predicted_us == replica.predict_us(batch.rows, batch.size)
         assert batch.typical_us == replica.typical_us(batch.rows, batch.size)

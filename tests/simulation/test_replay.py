@@ -46,12 +46,14 @@ def test_a_request_is_due_after_what_its_client_gave_or_the_slo_of_now(tmp_path:
     assert [each.slack_us for each in replay([file], [DIGITS])] == [None, 9_000, 25_000]
 
 
-def test_a_size_becomes_its_bucket_and_a_tenant_is_kept(tmp_path: Path) -> None:
+def test_a_size_comes_as_decisions_see_it_with_its_bucket_and_a_tenant_is_kept(tmp_path: Path) -> None:
     rows = [(place, 0, SHOP, 1, size) for place, size in enumerate((0, 64, 65, 9999))]
     file = write(tmp_path / "a", 0, *rows, (4, 0, CNN, 1, 70))
     played = list(replay([file], [DIGITS, MINILM]))
-    assert [each.size for each in played] == [64, 64, 128, 128, 0]
-    assert played[0] == Arrival(0, 1, 1, None, "shop", 64)
+    assert [(each.size, each.bucket) for each in played] == [
+        (0, 64), (64, 64), (68, 128), (128, 128), (0, 0)
+    ]  # fmt: skip
+    assert played[1] == Arrival(1, 1, 1, None, "shop", 64, bucket=64)
 
 
 def test_models_that_are_not_here_are_an_error_or_skipped(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Requests of several sizes: only like ones share a batch, and a batch takes what its size says."""
 
+import numpy as np
 import pytest
 
 from serving.scheduler.commands import RunBatch
@@ -22,7 +23,8 @@ class Batches(Run):
         super().__init__(world)
 
     def ran(self, batch: RunBatch, start_us: int, end_us: int) -> None:
-        assert {piece.request.size for piece in batch.pieces} == {batch.size}
+        assert {piece.request.bucket for piece in batch.pieces} == {batch.bucket}
+        assert max(piece.request.size for piece in batch.pieces) == batch.size
         self.batches.append((batch.size, batch.rows, end_us - start_us))
 
 
@@ -34,6 +36,23 @@ def test_only_rows_of_one_size_share_a_batch_and_it_takes_what_that_size_takes(p
     assert sum(tally.outcomes.values()) == tally.offered
     assert {size for size, _, _ in run.batches} == set(SIZES)
     assert all(took_us == MODEL.latency_us(rows, size) for size, rows, took_us in run.batches)
+
+
+@pytest.mark.parametrize("policy", ["slo", "symphony", "nexus"])
+def test_within_a_bucket_a_batch_is_foretold_to_take_what_its_largest_row_says(policy: str) -> None:
+    class Foretold(Batches):
+        def ran(self, batch: RunBatch, start_us: int, end_us: int) -> None:
+            super().ran(batch, start_us, end_us)
+            assert end_us - start_us == pytest.approx(batch.typical_us, abs=1)
+
+    rng = np.random.default_rng(0)
+    world = World(BatchingSpec(policy), slo_us=50_000, size_mix=((64, 0.5), (256, 0.5)))
+    run = Foretold(world)
+    run.play(
+        each._replace(size=int(rng.integers(each.size // 4, each.size, endpoint=True)), bucket=each.size)
+        for each in offer(world, 300, 1.5, 0)
+    )
+    assert len({size for size, _, _ in run.batches}) > 20
 
 
 def test_sizes_come_as_often_as_their_shares_say() -> None:

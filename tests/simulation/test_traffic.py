@@ -19,6 +19,7 @@ from serving.simulation.traffic import (
     stream,
     uniform,
 )
+from serving.specs import SizeHint
 
 SEEDS = st.integers(0, 50)
 SHAPES = ["mmpp(50,400,dwell=2)", "diurnal(100,peak=300,period=6)", "flash(100,peak=10,at=2,hold=1)"]
@@ -171,6 +172,12 @@ def test_mixes_are_read_as_written() -> None:
 def test_what_is_no_mix_is_refused_with_the_forms_that_are(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no mix; expected a number \(4\)"):
         read_mix(text)
+
+
+def test_sizes_come_as_decisions_see_them_each_with_its_bucket() -> None:
+    sizes = (Mix((7, 65, 9999), (1.0, 1.0, 1.0)), SizeHint("X", (64, 128)))
+    drawn = merge([stream(0, np.arange(60.0), constant(1), sizes, generator(0))])
+    assert {(each.size, each.bucket) for each in drawn} == {(7, 64), (68, 128), (128, 128)}
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4))

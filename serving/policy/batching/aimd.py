@@ -35,7 +35,7 @@ class Aimd(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  it keeps no time
         """Grow by a step where the maximum was reached in time, shrink where the objective was missed."""
-        key = (report.slice, report.variant, report.size)
+        key = (report.slice, report.variant, report.bucket)
         rows_max = self._rows_max.get(key, 1)
         if report.compute_us > self._slo_us:
             self._rows_max[key] = max(1, rows_max * BACKOFF_TENTHS // 10)

@@ -56,14 +56,14 @@ class Clockwork(BatchingPolicy):
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """Enter what its size took."""
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
-        key = (report.slice, report.variant, report.size, compiled(report.rows))
+        key = (report.slice, report.variant, report.bucket, compiled(report.rows))
         self._measured.setdefault(key, deque(maxlen=MEASURED)).append(report.compute_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
         """What would be late even alone."""
 
         def alone(variant: str, replica: ReplicaView, piece: PieceView, lane: LaneView) -> float:
-            return self._guard_us + self._estimate(view, variant, replica, piece.rows, lane.size)
+            return self._guard_us + self._estimate(view, variant, replica, piece.rows, lane.bucket)
 
         return find_hopeless(view, self._doubt.at(now_us), now_us, alone)
 
@@ -76,7 +76,7 @@ class Clockwork(BatchingPolicy):
         if here is None:
             return WAIT
         variant, replica = here
-        pieces, size = lane.pieces, lane.size
+        pieces, size = lane.pieces, lane.bucket
         soonest_us = now_us + self._guard_us
         head = self._first_alone(view, lane, here, soonest_us)
         filled = compiled(min(lane.rows, replica.rows_max(size)) + 1) // 2
@@ -101,7 +101,7 @@ class Clockwork(BatchingPolicy):
     ) -> int:
         """The place of the first piece that would be in time alone; the number of pieces where none would."""
         for place, piece in enumerate(lane.pieces):
-            if piece.deadline_us >= soonest_us + self._estimate(view, *here, piece.rows, lane.size):
+            if piece.deadline_us >= soonest_us + self._estimate(view, *here, piece.rows, lane.bucket):
                 return place
         return len(lane.pieces)
 

@@ -48,4 +48,4 @@ def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: 
     here = resident(view, lane)
     if here is None:
         return WAIT
-    return wait_or_run(lane, here, rows_worth(*here, lane.size), delay_us, now_us)
+    return wait_or_run(lane, here, rows_worth(*here, lane.bucket), delay_us, now_us)

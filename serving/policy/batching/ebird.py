@@ -39,7 +39,7 @@ class Ebird(BatchingPolicy):
         here = resident(view, lane)
         if here is None:
             return WAIT
-        rows_max = here[1].rows_max(lane.size)
+        rows_max = here[1].rows_max(lane.bucket)
         running = view.running_rows
         room = (rows_max if self._size is None else self._size) - running
         if running and lane.pieces[0].rows > room:

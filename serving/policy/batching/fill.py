@@ -14,6 +14,6 @@ def fill_time(view: QueueView, lane: LaneView, now_us: int) -> Choice:
     pieces, size = lane.pieces, lane.size
     due_us = pieces[0].deadline_us
     in_time = replica.rows_in(due_us - now_us, size)  # a later deadline than the SLO allows no larger batch
-    count, rows = take_prefix(pieces, max(1, min(in_time, replica.rows_max(size))))
+    count, rows = take_prefix(pieces, max(1, min(in_time, replica.rows_max(lane.bucket))))
     latency_us = replica.predict_us(rows, size)
     return Choice(lane, pieces[:count], rows, variant, due_us - ceil(latency_us), latency_us=latency_us)

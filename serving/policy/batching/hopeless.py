@@ -12,9 +12,9 @@ Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
 """(variant, its replica, a piece, its lane) -> the microseconds that it would take at least."""
 
 
-def typically(_variant: str, replica: ReplicaView, piece: PieceView, lane: LaneView) -> float:
+def typically(_variant: str, replica: ReplicaView, piece: PieceView, _lane: LaneView) -> float:
     """What the piece takes as a rule: an `Alone`."""
-    return replica.typical_us(piece.rows, lane.size)
+    return replica.typical_us(piece.rows, piece.size)
 
 
 def find_hopeless(

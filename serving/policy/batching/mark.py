@@ -71,9 +71,9 @@ class Mark(BatchingPolicy):
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
         """Count towards the rate."""
-        counted = self._counted.get(request.size)
+        counted = self._counted.get(request.bucket)
         if counted is None:
-            counted = self._counted[request.size] = _Counted()
+            counted = self._counted[request.bucket] = _Counted()
         counted.arrivals.add(request.rows, now_us)
         if now_us - counted.read_us >= REVIEW_US:
             counted.rate, counted.read_us = counted.arrivals.peak(now_us), now_us
@@ -87,11 +87,11 @@ class Mark(BatchingPolicy):
         if here is None:
             return WAIT
         variant, replica = here
-        counted = self._counted.get(lane.size)
+        counted = self._counted.get(lane.bucket)
         rate = 0.0 if counted is None else counted.rate
-        key = (view.slice, variant, lane.size)
+        key = (view.slice, variant, lane.bucket)
         tuned = self._tuned.get(key)
         if tuned is None or tuned[0] is not replica or tuned[1] != rate:
-            tuned = self._tuned[key] = (replica, rate, tune(replica, lane.size, self._slo_us, rate))
+            tuned = self._tuned[key] = (replica, rate, tune(replica, lane.bucket, self._slo_us, rate))
         rows, wait_us = tuned[2]
         return wait_or_run(lane, here, rows, wait_us, now_us)

@@ -81,7 +81,7 @@ def slide(
     """(pieces to take, pieces that a batch of the size aimed at would be late for, rows taken); none of the
     first where every piece is late."""
     size, left = lane.size, lane.rows
-    target = max(1, min(replica.rows_max(size), replica.rows_in(target_us, size)))
+    target = max(1, min(replica.rows_max(lane.bucket), replica.rows_in(target_us, size)))
     expected = min(target, left)
     finish_us = now_us + replica.predict_us(expected, size)
     taken: list[PieceView] = []

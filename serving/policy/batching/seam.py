@@ -20,6 +20,11 @@ class PieceView(Protocol):
     @property
     def arrived_us(self) -> int: ...
     @property
+    def size(self) -> int:
+        """The size of its largest row, 0 without a size hint."""
+        ...
+
+    @property
     def sheltered(self) -> bool:
         """Whether it must not be given up only to carry more load: its tenant does not cause the overload."""
         ...
@@ -31,7 +36,7 @@ class ArrivalView(Protocol):
     @property
     def rows(self) -> int: ...
     @property
-    def size(self) -> int: ...
+    def bucket(self) -> int: ...
     @property
     def lane_key(self) -> Hashable: ...
 
@@ -45,8 +50,13 @@ class LaneView(Protocol):
         ...
 
     @property
+    def bucket(self) -> int:
+        """The size bucket, 0 without a size hint: what may come belongs to it, too."""
+        ...
+
+    @property
     def size(self) -> int:
-        """The size bucket, 0 without a size hint."""
+        """The size of the largest row that waits, at most the bucket."""
         ...
 
     @property
@@ -76,10 +86,11 @@ class LaneView(Protocol):
 
 
 class ReplicaView(Protocol):
-    """A variant on the slice that asks for work."""
+    """A variant on the slice that asks for work. `size`: that of the largest row of a batch, or a bucket for
+    what may come of it."""
 
     def rows_max(self, size: int) -> int:
-        """The largest batch that the model, the SLO and the profile allow at this size bucket."""
+        """The largest batch that the model, the SLO and the profile allow at this size."""
         ...
 
     def predict_us(self, rows: int, size: int) -> float:
@@ -139,27 +150,29 @@ class QueueView(Protocol):
 
 class BatchReport:
     """A finished batch, told to the policy of its model. `full`: it left requests behind that it had no room
-    for. `typical_us`: what it was expected to take as a rule."""
+    for. `size`: of its largest row. `typical_us`: what it was expected to take as a rule."""
 
-    __slots__ = ("compute_us", "full", "rows", "size", "slice", "typical_us", "variant")
+    __slots__ = ("bucket", "compute_us", "full", "rows", "size", "slice", "typical_us", "variant")
 
     def __init__(
         self,
         variant: str,
         rows: int,
-        size: int,
+        bucket: int,
         compute_us: int,
         full: bool = False,
         slice: str = "",  # noqa: A002
         typical_us: float = 0.0,
+        size: int = 0,
     ) -> None:
         self.variant: Final = variant
         self.rows: Final = rows
-        self.size: Final = size
+        self.bucket: Final = bucket
         self.compute_us: Final = compute_us
         self.full: Final = full
         self.slice: Final = slice
         self.typical_us: Final = typical_us
+        self.size: Final = size
 
 
 class Choice:

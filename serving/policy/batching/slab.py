@@ -44,7 +44,7 @@ class Slab(BatchingPolicy):
 
     def on_done(self, report: BatchReport, now_us: int) -> None:  # noqa: ARG002  it keeps no time
         """Measure a batch of the present size; after a round of them, the next size."""
-        key = (report.slice, report.variant, report.size)
+        key = (report.slice, report.variant, report.bucket)
         now = self._rounds.get(key)
         if now is None:
             now = self._rounds[key] = _Round(1)

@@ -50,14 +50,16 @@ class Sizes:
 
 
 class Load:
-    """`rate` rows a microsecond of one size bucket, and the batch aimed at for them on `replica`."""
+    """`rate` rows a microsecond of one size bucket, and the batch aimed at for them on `replica`; `size` as a
+    rule."""
 
-    __slots__ = ("rate", "replica", "size", "target")
+    __slots__ = ("bucket", "rate", "replica", "size", "target")
 
-    def __init__(self, rate: float, target: int, replica: ReplicaView, size: int) -> None:
+    def __init__(self, rate: float, target: int, replica: ReplicaView, bucket: int, size: int) -> None:
         self.rate: Final = rate
         self.target: Final = target
         self.replica: Final = replica
+        self.bucket: Final = bucket
         self.size: Final = size
 
     def need(self, scale: float) -> float:
@@ -94,10 +96,11 @@ class Slo(BatchingPolicy):
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
         """Count towards the arrival rate."""
-        self._rates.count(request.size, request.rows, now_us)
+        self._rates.count(request.bucket, request.rows, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life, unless it shows that the estimate is far too high."""
+        """A sign of life, unless it shows that the estimate is far too high; and how large rows are."""
+        self._rates.ran(report.bucket, report.size)
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
@@ -132,7 +135,7 @@ class Slo(BatchingPolicy):
         row_us = 0.0
         for load in loads:
             part = load.rate / admitted
-            target = target_rows(load.replica, load.size, self._slo_us, part * rate)
+            target = target_rows(load.replica, load.bucket, self._slo_us, part * rate, load.size)
             row_us += part * load.replica.typical_us(target, load.size) / target
         return Outlook(row_us, self._doubt.at(now_us))
 
@@ -144,10 +147,12 @@ class Slo(BatchingPolicy):
             return known[1]
         replica = _any_replica(view)
         loads = []
-        for size, counted in self._rates.by_size.items() if replica is not None else ():
+        for bucket, counted in self._rates.by_size.items() if replica is not None else ():
             rate = counted.surge(now_us)
             if rate > QUIET and replica is not None:
-                loads.append(Load(rate, target_rows(replica, size, self._slo_us, rate), replica, size))
+                size = self._rates.usual(bucket)
+                target = target_rows(replica, bucket, self._slo_us, rate, size)
+                loads.append(Load(rate, target, replica, bucket, size))
         self._loads[view.slice] = (now_us, loads)
         return loads
 
@@ -159,7 +164,7 @@ class Slo(BatchingPolicy):
     def slack_us(self, view: QueueView, now_us: int) -> float:
         """How long this model, while it has traffic, can stand another's batch before its own."""
         loads = self.loads(view, now_us, NEVER_US)  # their rates do not matter
-        alone = [load.replica.predict_us(1, load.size) for load in loads]
+        alone = [load.replica.predict_us(1, load.bucket) for load in loads]
         return self._slo_us - max(alone) if alone else inf
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
@@ -168,12 +173,14 @@ class Slo(BatchingPolicy):
             return WAIT
         variant, replica = here
         size = lane.size
-        sizes = self._sizes(view, replica, variant, size, now_us)
+        sizes = self._sizes(view, replica, variant, lane.bucket, now_us)
         guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
         pieces, drop, rows = window(lane, replica, sizes.sustaining, sizes.cap, now_us)
+        if size:
+            size = max([piece.size for piece in pieces])
         latency_us = replica.predict_us(rows, size)
         grown_us = replica.predict_us(rows + 1, size) if rows < sizes.target else latency_us
-        until_us = 0 if lane.closed else self._patience(replica, size, rows, sizes)
+        until_us = 0 if lane.closed else self._patience(replica, lane, rows, sizes)
         due_us = pieces[0].deadline_us
         stays_us = latest_us = due_us - ceil(guard_us + latency_us)
         if lane.sheltered:
@@ -189,7 +196,7 @@ class Slo(BatchingPolicy):
             bool(lane.sheltered), min(stays_us, now_us + REVIEW_US),
         )  # fmt: skip
 
-    def _patience(self, replica: ReplicaView, size: int, rows: int, sizes: Sizes) -> int:
+    def _patience(self, replica: ReplicaView, lane: LaneView, rows: int, sizes: Sizes) -> int:
         """Until when a batch of `rows` may wait for more.
 
         Waiting for one more row costs the slice an inter-arrival and saves beta / rows: it pays while rows <
@@ -200,18 +207,18 @@ class Slo(BatchingPolicy):
             return 0
         if self._consolidate:
             return NEVER_US
-        beta_us = saving_us(replica, size, rows, sizes.target)
+        beta_us = saving_us(replica, lane.size, rows, sizes.target)
         if rows >= max(1, min(sizes.sustaining, beta_us * sizes.rate)):
             return 0
-        return self._rates.by_size[size].last_us + int(LULL * beta_us / rows)
+        return self._rates.by_size[lane.bucket].last_us + int(LULL * beta_us / rows)
 
-    def _sizes(self, view: QueueView, replica: ReplicaView, variant: str, size: int, now_us: int) -> Sizes:
-        key = (id(replica), variant, size)
+    def _sizes(self, view: QueueView, replica: ReplicaView, variant: str, bucket: int, now_us: int) -> Sizes:
+        key = (id(replica), variant, bucket)
         known = self._derived.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
-        rate = self._rates.surge(size, now_us)
-        target = target_rows(replica, size, self._slo_us, rate)
+        rate = self._rates.surge(bucket, now_us)
+        target = target_rows(replica, bucket, self._slo_us, rate, self._rates.usual(bucket))
         first = self
         for policy, _ in view.neighbours:
             if isinstance(policy, Slo):
@@ -219,7 +226,7 @@ class Slo(BatchingPolicy):
                 break
         scale = first.scale(view, now_us)
         sizes = Sizes(
-            target, max(1, int(scale * target)), self._cap(first, view, replica, size, now_us), rate
+            target, max(1, int(scale * target)), self._cap(first, view, replica, bucket, now_us), rate
         )
         if len(self._derived) > 64:  # replicas come and go
             self._derived.clear()
@@ -258,13 +265,13 @@ class Slo(BatchingPolicy):
             low, high = (low, middle) if _needs(loads, middle) <= room else (middle, high)
         return high
 
-    def _cap(self, first: "Slo", view: QueueView, replica: ReplicaView, size: int, now_us: int) -> int:
+    def _cap(self, first: "Slo", view: QueueView, replica: ReplicaView, bucket: int, now_us: int) -> int:
         """The largest batch that leaves neighbours with tighter SLOs their slack."""
         least_us = inf
         for slo_us, slack_us in first.slacks(view, now_us).items():
             if slo_us < self._slo_us and slack_us < least_us:
                 least_us = slack_us
-        return max(1, min(replica.rows_max(size), replica.rows_in(MIXED_SHARE * least_us, size)))
+        return max(1, min(replica.rows_max(bucket), replica.rows_in(MIXED_SHARE * least_us, bucket)))
 
     def slacks(self, view: QueueView, now_us: int) -> dict[int, float]:
         """The least `slack_us` of the models here of each SLO. All ask one of them, as for the scale."""

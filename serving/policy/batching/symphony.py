@@ -51,7 +51,8 @@ class Symphony(BatchingPolicy):
         self._targets.count(request, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life."""
+        """A sign of life, and how large rows are."""
+        self._targets.ran(report)
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
@@ -67,12 +68,12 @@ class Symphony(BatchingPolicy):
         if here is None:
             return WAIT
         variant, replica = here
-        target, rate = self._targets.at(replica, lane.size, now_us)
+        target, rate = self._targets.at(replica, lane.bucket, now_us)
         pieces, drop, rows = target_window(lane, replica, target, now_us)
         guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
         due_us = min(piece.deadline_us for piece in pieces) - guard_us
         latency_us = replica.predict_us(rows, lane.size)
-        full = lane.closed or rows >= replica.rows_max(lane.size)
+        full = lane.closed or rows >= replica.rows_max(lane.bucket)
         if not full and not self._pays_now(replica, lane.size, rows, (target, rate)):
             growth = 0 if self._mode == LATEST else 1
             start_us = int(due_us - replica.predict_us(rows + growth, lane.size))

@@ -5,15 +5,17 @@ largest b with l(b) (1 + 1/n) <= SLO. As l(b) / n = b / rate, that is what a bat
 takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slice's worth of load.
 """
 
-from serving.policy.batching.seam import ArrivalView, ReplicaView
+from serving.policy.batching.seam import ArrivalView, BatchReport, ReplicaView
 from serving.policy.rates import SizeRates
 
 REVIEW_US = 50_000  # how old derived sizes may grow
 
 
-def target_rows(replica: ReplicaView, size: int, slo_us: float, rate: float) -> int:
-    """The target at `rate` rows a microsecond, at least 1; 1 where nothing comes."""
-    low, high = 1, replica.rows_max(size) if rate else 1
+def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
+    """The target at `rate` rows a microsecond, at least 1; 1 where nothing comes. `size`: what batches of the
+    bucket are of as a rule, where that is known."""
+    low, high = 1, replica.rows_max(bucket) if rate else 1
+    size = size or bucket
     while low < high:
         rows = (low + high + 1) // 2
         if replica.predict_us(rows, size) + rows / rate <= slo_us:
@@ -42,22 +44,26 @@ class Targets:
 
     def count(self, request: ArrivalView, now_us: int) -> None:
         """A request joined the queue."""
-        self._rates.count(request.size, request.rows, now_us)
+        self._rates.count(request.bucket, request.rows, now_us)
 
-    def at(self, replica: ReplicaView, size: int, now_us: int) -> tuple[int, float]:
+    def ran(self, report: BatchReport) -> None:
+        """A batch is back."""
+        self._rates.ran(report.bucket, report.size)
+
+    def at(self, replica: ReplicaView, bucket: int, now_us: int) -> tuple[int, float]:
         """(target in rows, rate in rows a microsecond), at most REVIEW_US old.
 
         While no rate is known, a batch may take half the SLO, and its first row wait for as long (Nexus).
         """
-        key = (id(replica), size)
+        key = (id(replica), bucket)
         known = self._known.get(key)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1:]
-        rate = self._rates.surge(size, now_us)
+        rate, size = self._rates.surge(bucket, now_us), self._rates.usual(bucket)
         if rate:
-            target = target_rows(replica, size, self._slo_us, rate)
+            target = target_rows(replica, bucket, self._slo_us, rate, size)
         else:
-            target = max(1, min(replica.rows_max(size), replica.rows_in(self._slo_us / 2, size)))
+            target = max(1, min(replica.rows_max(bucket), replica.rows_in(self._slo_us / 2, size)))
         if len(self._known) > 64:  # replicas come and go
             self._known.clear()
         self._known[key] = (now_us, target, rate)

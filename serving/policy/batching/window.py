@@ -18,21 +18,42 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
     """The first window of at least `sustaining` rows, at most `cap`, that meets its head's deadline; where
     there is none, the largest."""
     pieces, left = lane.pieces, lane.rows
-    if replica.rows_in(pieces[-1].deadline_us - now_us, lane.size) < 1:
+    if replica.rows_in(pieces[-1].deadline_us - now_us, 0) < 1:
         return _in_hope(lane, replica, cap, now_us)
     if lane.sheltered:
         return _around_sheltered(lane, replica, sustaining, cap, now_us)
     best_rows, best_skip, best_fitting = 0, len(pieces) - 1, 1
     for skip, piece in enumerate(pieces):
         in_time = replica.rows_in(piece.deadline_us - now_us, lane.size)
+        if in_time < cap and lane.size:
+            in_time = max(in_time, _together(pieces, skip, replica, cap, now_us))
         fitting = min(cap, in_time)
         if min(fitting, left) > best_rows and in_time >= piece.rows:
             best_rows, best_skip, best_fitting = min(fitting, left), skip, fitting
         if fitting >= min(sustaining, left, cap):
             break
         left -= piece.rows
+    if not best_rows and lane.size:  # small ones would have been met, had there been any
+        return _in_hope(lane, replica, cap, now_us)
     count, rows = take_prefix(pieces, best_fitting, best_skip)
     return pieces[best_skip : best_skip + count], pieces[:best_skip], rows
+
+
+def _together(pieces: Sequence[PieceView], first: int, replica: ReplicaView, cap: int, now_us: float) -> int:
+    """The rows, from that piece on, that meet its deadline together, by the largest among them: what waits
+    further back may be larger."""
+    budget_us = pieces[first].deadline_us - now_us
+    rows = in_time = 0
+    size = -1
+    for place in range(first, len(pieces)):
+        piece = pieces[place]
+        if piece.size > size:
+            size = piece.size
+            in_time = replica.rows_in(budget_us, size)
+        if rows + piece.rows > min(in_time, cap):
+            break
+        rows += piece.rows
+    return rows
 
 
 def target_window(lane: LaneView, replica: ReplicaView, target: int, now_us: float) -> Window:
@@ -50,7 +71,7 @@ def target_window(lane: LaneView, replica: ReplicaView, target: int, now_us: flo
         together = rows
         if together >= target:
             break
-    return window(lane, replica, max(1, min(target, together)), replica.rows_max(lane.size), now_us)
+    return window(lane, replica, max(1, min(target, together)), replica.rows_max(lane.bucket), now_us)
 
 
 def _in_hope(lane: LaneView, replica: ReplicaView, cap: int, now_us: float) -> Window:

@@ -39,7 +39,8 @@ class WindowDrop(BatchingPolicy):
         self._targets.count(request, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life."""
+        """A sign of life, and how large rows are."""
+        self._targets.ran(report)
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
@@ -55,7 +56,7 @@ class WindowDrop(BatchingPolicy):
         if here is None:
             return WAIT
         variant, replica = here
-        target, _ = self._targets.at(replica, lane.size, now_us)
+        target, _ = self._targets.at(replica, lane.bucket, now_us)
         pieces, drop, rows = target_window(lane, replica, target, now_us)
         latency_us = replica.predict_us(rows, lane.size)
         latest_us = min(piece.deadline_us for piece in pieces) - ceil(latency_us)

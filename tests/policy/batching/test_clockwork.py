@@ -76,7 +76,7 @@ def test_requests_of_many_rows_fill_a_size_as_far_as_they_fit_or_go_alone(
     assert [*choice.drop, *choice.pieces] == list(lane.pieces[: first + count])
     if count > 1:
         size, left = compiled(choice.rows), lane.pieces[first + count :]
-        assert size <= replica.rows_max(lane.size)
+        assert size <= replica.rows_max(lane.bucket)
         assert choice.rows == size or choice.rows + left[0].rows > size
 
 

@@ -66,8 +66,8 @@ def test_a_lane_goes_when_it_is_full_or_has_waited_or_gets_no_more_and_not_befor
         if variant is None:
             assert choice.wake_us == NEVER_US
             continue
-        rate = taught(rows)._counted[lane.size].rate if rows else 0.0
-        knobs = tune(view.replicas[variant], lane.size, SLO_US, rate)
+        rate = taught(rows)._counted[lane.bucket].rate if rows else 0.0
+        knobs = tune(view.replicas[variant], lane.bucket, SLO_US, rate)
         due = lane.oldest_us + knobs.wait_us <= NOW_US
         assert (choice.lane is lane) == (lane.rows >= knobs.rows or due or lane.closed)
         assert choice.rows <= knobs.rows or len(choice.pieces) == 1

@@ -26,7 +26,7 @@ def test_a_batch_fills_the_time_of_its_head_or_is_all_that_waits_or_may_go(
     assert count >= 1
     assert choice.pieces == lane.pieces[:count]
     assert choice.drop == ()
-    head_us, largest = lane.pieces[0].deadline_us, replica.rows_max(lane.size)
+    head_us, largest = lane.pieces[0].deadline_us, replica.rows_max(lane.bucket)
     finish_us = NOW_US + replica.predict_us(choice.rows, lane.size)
     assert (finish_us <= head_us and choice.rows <= largest) or count == 1
     if count < len(lane.pieces):
@@ -57,7 +57,7 @@ def test_it_sheds_what_is_late_even_alone_but_one_to_try_where_nothing_has_come_
     policy = Nanily(shed=True)
     policy.on_done(BatchReport("a", 1, 0, 10, typical_us=10), NOW_US)
     view = QueueSeen((lane,), dict.fromkeys(lane.variants, replica))
-    late = [piece.deadline_us < NOW_US + replica.typical_us(piece.rows, lane.size) for piece in lane.pieces]
+    late = [piece.deadline_us < NOW_US + replica.typical_us(piece.rows, piece.size) for piece in lane.pieces]
     count = late.index(False) if False in late else len(late)
     assert list(policy.hopeless(view, NOW_US)) == [(lane, count)] * (count > 0)
     later_us = NOW_US + 10_000_000

@@ -17,7 +17,7 @@ def flex(lane: LaneSeen, replica: ReplicaSeen) -> int:
     for piece in lane.pieces[1:]:
         grown = rows + piece.rows
         due_us = min(each.deadline_us for each in lane.pieces[: count + 1])
-        if grown > replica.rows_max(lane.size) or NOW_US + replica.predict_us(grown, lane.size) > due_us:
+        if grown > replica.rows_max(lane.bucket) or NOW_US + replica.predict_us(grown, lane.size) > due_us:
             break
         count, rows = count + 1, grown
     return count
@@ -55,5 +55,5 @@ def test_what_would_be_late_even_alone_is_given_up(lane: LaneSeen, replica: Repl
     policy.on_done(BatchReport("a", 1, 0, 10, typical_us=10), NOW_US)
     view = QueueSeen((lane,), dict.fromkeys(lane.variants, replica))
     count = sum(given_up for _, given_up in policy.hopeless(view, NOW_US))
-    late = [piece.deadline_us < NOW_US + replica.typical_us(piece.rows, lane.size) for piece in lane.pieces]
+    late = [piece.deadline_us < NOW_US + replica.typical_us(piece.rows, piece.size) for piece in lane.pieces]
     assert count == (late.index(False) if False in late else len(late))

@@ -35,8 +35,9 @@ def test_a_batch_meets_the_deadline_of_its_head_unless_no_batch_could(view: Queu
     assert replica is not None
     assert choice.rows == sum(piece.rows for piece in pieces)
     if len(pieces) > 1:
-        assert choice.rows <= replica.rows_max(choice.lane.size)
-        assert NOW_US + replica.predict_us(choice.rows, choice.lane.size) <= pieces[0].deadline_us
+        assert choice.rows <= replica.rows_max(choice.lane.bucket)
+        size = max(piece.size for piece in pieces)
+        assert NOW_US + replica.predict_us(choice.rows, size) <= pieces[0].deadline_us
 
 
 @given(queues, policies)
@@ -51,7 +52,7 @@ def test_hopeless_are_the_leading_pieces_that_even_alone_would_be_late(view: Que
         replica = next((view.replica(v) for v in lane.variants if view.replica(v) is not None), None)
         late = 0
         if replica is not None:
-            alone = (NOW_US + replica.typical_us(piece.rows, lane.size) for piece in lane.pieces)
+            alone = (NOW_US + replica.typical_us(piece.rows, piece.size) for piece in lane.pieces)
             fates = [piece.deadline_us < end_us for piece, end_us in zip(lane.pieces, alone, strict=True)]
             late = [*fates, False].index(False)
         assert given_up.get(id(lane), 0) == late

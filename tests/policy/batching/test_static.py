@@ -26,7 +26,7 @@ delays_us = st.integers(0, 9)
 
 
 def rows_worth_going_for(size: int | None, replica: ReplicaSeen, lane: LaneSeen) -> int:
-    limit = replica.rows_max(lane.size)
+    limit = replica.rows_max(lane.bucket)
     return limit if size is None else min(size, limit)
 
 

@@ -63,7 +63,7 @@ def test_a_candidate_that_waits_for_the_announced_instants_runs_in_time(
 
 def in_time_alone(lane: LaneSeen, replica: ReplicaSeen, now_us: int) -> tuple[PieceSeen, ...]:
     """What is left of a lane when the hopeless has been given up."""
-    late = [piece.deadline_us < now_us + replica.typical_us(piece.rows, lane.size) for piece in lane.pieces]
+    late = [piece.deadline_us < now_us + replica.typical_us(piece.rows, piece.size) for piece in lane.pieces]
     return lane.pieces[late.index(False) :]
 
 
@@ -87,7 +87,7 @@ def test_a_batch_that_cannot_grow_goes_at_once(lane: LaneSeen, replica: ReplicaS
     policy = Symphony(40, 0, mode)
     closed = replace(lane, closed=True)
     assert policy.choose(QueueSeen((closed,), dict.fromkeys(lane.variants, replica)), NOW_US).lane is closed
-    full = replace(lane, pieces=(PieceSeen(1, NOW_US + 90),) * replica.rows_max(lane.size))
+    full = replace(lane, pieces=(PieceSeen(1, NOW_US + 90),) * replica.rows_max(lane.bucket))
     assert policy.choose(QueueSeen((full,), dict.fromkeys(lane.variants, replica)), NOW_US).lane is full
 
 

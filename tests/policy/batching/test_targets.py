@@ -33,7 +33,7 @@ def test_it_follows_the_rate_of_its_own_size_bucket_within_a_review() -> None:
     targets, replica = Targets(2_000_000), ReplicaSeen({0: 64, 1: 64}, base_us=100_000)
     assert targets.at(replica, 0, 0) == (64, 0.0)
     for now_us in range(0, 1_000_000, 100_000):
-        targets.count(ArrivalSeen(3, size=0), now_us)
+        targets.count(ArrivalSeen(3, bucket=0), now_us)
     target, rate = targets.at(replica, 0, 1_000_000)
     assert rate == pytest.approx(30e-6, rel=0.2)
     assert target == target_rows(replica, 0, 2_000_000, rate)

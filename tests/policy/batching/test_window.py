@@ -135,3 +135,37 @@ def test_only_the_time_that_is_left_counts(
     then = window(later, replica, sustaining, cap, NOW_US + passed_us)
     assert [piece.arrived_us for piece in now[0]] == [piece.arrived_us for piece in then[0]]
     assert [piece.arrived_us for piece in now[1]] == [piece.arrived_us for piece in then[1]]
+
+
+def unlike(piece: PieceSeen) -> PieceSeen:
+    """Of a size from 0 to 2."""
+    return replace(piece, size=piece.arrived_us % 3)
+
+
+def met_from(lane: LaneSeen, skip: int, replica: ReplicaSeen, cap: int) -> int:
+    """How many of one row each, from that one on, meet its deadline together, by the largest of them."""
+    due_us = lane.pieces[skip].deadline_us
+    return max(
+        (
+            count
+            for count in range(1, min(cap, replica.rows_max(0), len(lane.pieces) - skip) + 1)
+            for size in [max(piece.size for piece in lane.pieces[skip : skip + count])]
+            if NOW_US + replica.predict_us(count, size) <= due_us
+        ),
+        default=0,
+    )
+
+
+@given(lanes_of(pieces_of(st.just(1), st.just(False)).map(unlike)), st.integers(1, 12), loads, loads)
+def test_of_unlike_sizes_a_batch_is_foretold_by_the_largest_in_it_not_by_the_largest_that_waits(
+    lane: LaneSeen, rows_max: int, sustaining: int, cap: int
+) -> None:
+    replica = ReplicaSeen(dict.fromkeys(range(3), rows_max), 0.5, size_us=2.0)
+    taken, dropped, rows = window(lane, replica, sustaining, cap, NOW_US)
+    met = [met_from(lane, skip, replica, cap) for skip in range(len(lane.pieces))]
+    assume(any(met))
+    assert rows == len(taken) >= met[len(dropped)] > 0
+    end_us = NOW_US + replica.predict_us(rows, max(piece.size for piece in taken))
+    assert all(piece.deadline_us >= end_us for piece in taken)
+    for skip, _ in enumerate(dropped):
+        assert met[skip] < min(sustaining, len(lane.pieces) - skip, cap, rows_max)
