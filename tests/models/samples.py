@@ -49,11 +49,11 @@ def variants(model: str) -> list[str]:
     return [variant["name"] for variant in definition(model)["variants"]]
 
 
-def load(model: str, variant: str) -> SampleModel:
-    """The variant, loaded anew."""
+def load(model: str, variant: str, **more: Scalar) -> SampleModel:
+    """The variant, loaded anew; with `more` options, as a worker adds its device."""
     found = next(entry for entry in definition(model)["variants"] if entry["name"] == variant)
     artifact = built(model, found["artifact"]) if "artifact" in found else None
-    return cast(SampleModel, code(model).load(artifact, found.get("options", {})))
+    return cast(SampleModel, code(model).load(artifact, {**found.get("options", {}), **more}))
 
 
 @cache

@@ -1,12 +1,16 @@
 """MiniLM: truncation, padding, precision and the retrieval figures."""
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from tests.models.samples import SampleModel, SizedModel, built, code, loaded, measured, variants
+from tests.models.samples import MODELS, SampleModel, SizedModel, built, code, loaded, measured, variants
 
 pytestmark = pytest.mark.slow  # each loads 90 MB of weights
 
@@ -104,6 +108,54 @@ def test_a_text_of_megabytes_costs_no_more_than_what_is_kept_of_it() -> None:
     assert np.array_equal(_embed(model, LONG * 5000), _embed(model, LONG))
 
 
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of light weights, as the build makes it."""
+    folder = tmp_path_factory.mktemp("minilm") / "light"
+    subprocess.run([sys.executable, MODELS / "minilm" / "build.py", "--light", folder], check=True)
+    return folder
+
+
+def test_light_weights_answer_as_those_of_the_package_to_the_bit(light: Path) -> None:
+    carried = code("minilm").load(light, {"precision": "bf16", "tokens": 128})
+    assert np.array_equal(_embed(carried, *TEXTS), _embed(_of("bf16", 128), *TEXTS))
+    assert sum(path.stat().st_size for path in light.iterdir()) < 46e6
+
+
+def test_light_weights_are_those_of_bf16_only(light: Path) -> None:
+    with pytest.raises(ValueError, match="light weights are bf16; int8-16 needs package gt_all"):
+        code("minilm").load(light, {"precision": "int8", "tokens": 16})
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_light_weights_that_were_damaged_on_the_way_are_refused(
+    light: Path, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(light, tmp_path, dirs_exist_ok=True)
+    content = bytearray((tmp_path / name).read_bytes())
+    content[-2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name} has SHA-256 [0-9a-f]+, expected .*carry it again"):
+        code("minilm").load(tmp_path, {"precision": "bf16", "tokens": 16})
+
+
+def test_without_the_package_light_weights_are_used_where_they_are(
+    light: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"precision": "bf16", "tokens": 16}
+    monkeypatch.setattr(code("minilm"), "PACKAGE", "there_is_no_such_package")
+    monkeypatch.setattr(code("minilm"), "LIGHT", tmp_path)
+    with pytest.raises(ModuleNotFoundError, match=r"no light weights in .*: make it with `python .*--light"):
+        code("minilm").load(None, options)
+    monkeypatch.setattr(code("minilm"), "LIGHT", light)
+    assert _embed(code("minilm").load(None, options), b"water").shape == (1, 384)
+
+
+def test_int8_on_a_gpu_is_refused_with_what_computes_there() -> None:
+    with pytest.raises(ValueError, match="int8-16 needs a CPU, not cuda:0; bf16 and fp32 take both"):
+        code("minilm").load(None, {"precision": "int8", "tokens": 16, "device": "cuda:0"})
+
+
 @pytest.mark.parametrize("size", [0, 1, 64, 512])
 def test_a_sample_has_the_size_that_was_asked_for(size: int) -> None:
     texts = loaded("minilm", "fp32-128").sample(2, size)["TEXT"]
@@ -127,7 +179,7 @@ def test_more_tokens_find_more() -> None:
 
 def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code("minilm"), "PACKAGE", "gt_no_such_package")
-    with pytest.raises(ModuleNotFoundError, match="gt_no_such_package is not installed; run `make setup`"):
+    with pytest.raises(ValueError, match="fp32-16 needs package gt_no_such_package: run `make setup`"):
         _of("fp32", 16)
 
 

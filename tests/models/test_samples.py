@@ -5,8 +5,8 @@ import pytest
 
 from tests.models.samples import MODELS, definition, load, loaded, measured, variants
 
-NAMES = ("digits", "identity", "minilm", "mlp", "simple")
-DTYPES = {"FP32": np.float32, "INT32": np.int32, "BYTES": np.object_}
+NAMES = ("digits", "identity", "minilm", "mlp", "resnet50", "simple")
+DTYPES = {"FP32": np.float32, "INT32": np.int32, "UINT8": np.uint8, "BYTES": np.object_}
 VARIANTS = [(model, variant) for model in NAMES for variant in variants(model)]
 
 
@@ -43,7 +43,7 @@ def test_a_reloaded_variant_answers_the_same_to_the_bit(model: str, variant: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["digits", "mlp"])
+@pytest.mark.parametrize("model", ["digits", "mlp", "resnet50"])
 def test_read_only_inputs_are_taken_without_a_warning(model: str) -> None:
     variant = loaded(model, definition(model)["default_variant"])
     inputs = variant.sample(2, 0)
@@ -52,6 +52,15 @@ def test_read_only_inputs_are_taken_without_a_warning(model: str) -> None:
         array.flags.writeable = False
     locked = variant.predict(inputs, {})
     assert all(np.array_equal(array, locked[name]) for name, array in free.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["digits", "minilm", "mlp", "resnet50"])
+def test_weights_and_inputs_go_to_the_device_that_the_worker_names(model: str) -> None:
+    """To "meta", which every torch has: it refuses what lies elsewhere, and has no data to give back."""
+    variant = load(model, definition(model)["default_variant"], device="meta")
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
+        variant.predict(variant.sample(2, 60), {})
 
 
 @pytest.mark.parametrize("model", ["digits", "minilm"])
