@@ -13,7 +13,6 @@ from router.profiling.measuring import Measurer, Say, opened
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.interference import Slowdown
 from serving.runtime.bench import Bench
-from serving.runtime.sweeping import look
 from serving.specs import ModelSpec, Share, SliceSpec
 from serving.worker.orders import LATENCIES_MAX, MeasureOrder
 
@@ -81,7 +80,7 @@ async def colocate(
             if not runs:
                 check_clients(actuator, bench.pids)
                 cores = [core for spec in slices for core in spec.cores]
-                measurer.require_quiet(await look(bench, [slices[0].name], cores))
+                await measurer.wait_for_quiet(bench, [slices[0].name], cores)
             for pair in product(left, right):
                 started = time.monotonic()
                 times = await _measure(bench, slices, pair)

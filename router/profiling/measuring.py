@@ -14,7 +14,7 @@ from router.profiling.asked import Target
 from router.profiling.devices import Device, check_clients
 from serving.profile.curve import Origin, Profile
 from serving.profile.exploration import Exploration
-from serving.profile.noise import Evidence, Steadiness
+from serving.profile.noise import Steadiness
 from serving.profile.store import LOCAL, ProfileStore
 from serving.profile.unfinished import Unfinished, parse, render
 from serving.runtime.bench import Bench, bench_of
@@ -24,6 +24,7 @@ from serving.specs import SliceSpec
 from serving.worker.orders import Loaded
 
 SAVE_EVERY_S = 1.0
+LOOKS = 8  # seconds: what others do on a shared machine comes and goes
 Say = Callable[[str], None]
 
 
@@ -134,13 +135,16 @@ class Measurer:
             names = [each.name for each in slices]
             costs = [await bench.load(name, target.model, target.variant) for name in names]
             check_clients(actuator, bench.pids)
-            self.require_quiet(await look(bench, names, slices[0].cores))
+            await self.wait_for_quiet(bench, names, slices[0].cores)
             yield bench, names, costs[0]
 
-    def require_quiet(self, evidence: Evidence) -> None:
-        """NoisyError where figures of this machine would not be worth keeping, unless that is allowed."""
-        if evidence.quiet:
-            return
+    async def wait_for_quiet(self, bench: Bench, names: Sequence[str], cores: Sequence[int]) -> None:
+        """Look until all is quiet, a few times. NoisyError where figures of this machine would not be worth
+        keeping, unless that is allowed."""
+        for _ in range(LOOKS):
+            evidence = await look(bench, names, cores)
+            if evidence.quiet:
+                return
         if not self._manner.allow_noise:
             raise NoisyError(
                 f"this machine is too noisy to be measured: {evidence}. Stop what runs beside it, "

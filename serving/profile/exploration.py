@@ -1,8 +1,8 @@
 """Which batch a sweep measures next: first a coarse grid, then what tells most for a second of measuring.
 
 Pure: it is told what was measured and answers with the next measurement. There are two things not to know of
-a curve. What lies between two measured batches: the error of a straight line there, as the line past the
-measured ones shows it (each left out in turn, against its neighbours), and never taken for less than
+a curve. What lies between two measured batches: the error of a straight line there, as the measured ones show
+it (each left out in turn, against its neighbours, less what chance explains), and never taken for less than
 `UNSEEN` an octave, for kernels have steps. And where a measured batch lies: the confidence interval of its
 median, and of its 99th percentile. Variance is what adds up, so a measurement is worth the variance that it
 removes; the one goes first that removes most for its time (expected improvement per cost: Ease.ml, VLDB 2018;
@@ -12,7 +12,7 @@ Snoek et al., NeurIPS 2012). The sweep ends when nothing is in doubt by more tha
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf, log, log2
+from math import inf, log, log2, sqrt
 
 from serving.profile.curve import Point
 from serving.profile.precision import half_width, quantile
@@ -24,8 +24,11 @@ UNSEEN = 0.02  # oneDNN's kernels change with the batch: medians next to each ot
 TOLERANCE = 0.02  # of a median, and of what lies between two
 TAIL_TOLERANCE = 0.10
 RUNS_FIRST, RUNS_NEXT, RUNS_MAX = 12, 40, 1200
-CHUNK_US = 400_000
+CHUNK_US = 100_000
 """The longest that one batch is measured at a stretch: the machine's slow changes meet all batches alike."""
+VISITS = 5
+"""Times that a batch is come back to, however sure a single stretch seems: within it, a machine that is slow
+for a second is steady (two sweeps then differed by up to 28 % at a batch)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,14 @@ class Seen:
     yardsticks_us: list[int] = field(default_factory=list)
     activation_bytes: int = 0
     power_w: float = 0.0
+    visits: int = 0
     _ordered: list[int] = field(default_factory=list)
 
     def add(self, latencies_us: Sequence[int], yardsticks_us: Sequence[int]) -> None:
         """Enter a trial's runs."""
         self.latencies_us += latencies_us
         self.yardsticks_us += yardsticks_us
+        self.visits += 1
         self._ordered = []
 
     @property
@@ -65,6 +70,11 @@ class Seen:
     def median_us(self) -> float:
         """At least 1."""
         return float(max(quantile(self.ordered, 0.5), 1))
+
+    @property
+    def level(self) -> float:
+        """The median over the yardstick's, where that was run: the machine's slow changes are in both."""
+        return self.median_us / (quantile(sorted(self.yardsticks_us), 0.5) if self.yardsticks_us else 1.0)
 
 
 Key = tuple[int, int]
@@ -140,8 +150,8 @@ class Exploration:
         if runs >= RUNS_MAX or sum(seen.latencies_us) >= self.point_us:
             return 0.0
         middle, tail = half_width(seen.ordered, 0.5), half_width(seen.ordered, 0.99)
-        if middle > TOLERANCE:
-            return min(middle, 1.0)
+        if middle > TOLERANCE or seen.visits < VISITS:
+            return max(min(middle, 1.0), TOLERANCE)
         return min(tail, 1.0) * TOLERANCE / TAIL_TOLERANCE if tail > TAIL_TOLERANCE else 0.0
 
     def _needed_us(self, seen: Seen) -> float:
@@ -173,9 +183,12 @@ class Exploration:
             place = known.index(middle)
             if 0 < place < len(known) - 1:
                 before, after = known[place - 1], known[place + 1]
-                low, here, high = (self.seen[size, rows].median_us for rows in (before, middle, after))
+                three = [self.seen[size, rows] for rows in (before, middle, after)]
+                low, here, high = (each.level for each in three)
                 straight = low + (high - low) * (middle - before) / (after - before)
-                bends.append(abs(log(here / straight)) * (octaves / log2(after / before)) ** 2)
+                unsure = sqrt(sum(half_width(each.ordered, 0.5) ** 2 for each in three))
+                bend = max(abs(log(here / straight)) - unsure, 0.0)
+                bends.append(bend * (octaves / log2(after / before)) ** 2)
         return max(bends)
 
     def _coarse(self) -> list[int]:

@@ -29,7 +29,7 @@ def render(found: Unfinished) -> str:
     """As JSON."""
     seen = [
         {"size": size, "rows": rows, "latencies_us": each.latencies_us, "yardsticks_us": each.yardsticks_us,
-         "activation_bytes": each.activation_bytes}
+         "activation_bytes": each.activation_bytes, "visits": each.visits}
         for (size, rows), each in sorted(found.seen.items())
     ]  # fmt: skip
     about = {"schema": SCHEMA, "build": found.build, "milliseconds": int(found.seconds * 1000)}
@@ -55,6 +55,7 @@ def _seen(entry: object) -> tuple[Key, Seen]:
     size, rows = whole_in(fields, "size"), whole_in(fields, "rows", LARGEST)
     seen = Seen(activation_bytes=whole_in(fields, "activation_bytes"))
     seen.add(_times(fields, "latencies_us"), _times(fields, "yardsticks_us"))
+    seen.visits = whole_in(fields, "visits")
     if not (rows and seen.latencies_us):
         raise ValueError("a batch without rows or runs")
     return (size, rows), seen

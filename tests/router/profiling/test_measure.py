@@ -129,6 +129,7 @@ def test_a_noisy_machine_is_refused_with_its_evidence_and_nothing_is_kept(
     spin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("serving.profile.noise.SPREAD_MAX", -1.0)  # no machine is as quiet as that
+    monkeypatch.setattr("router.profiling.measuring.LOOKS", 2)
     result = profile("spin", "--variant", "quick", "--shares", "1")
     assert result.exit_code == 1
     assert "too noisy to be measured: the same work took" in result.output
