@@ -1,5 +1,6 @@
 """What a worker's process holds, in its own memory or on its GPU, and the most that a run took."""
 
+import ctypes
 import re
 import sys
 from contextlib import suppress
@@ -22,11 +23,14 @@ class Memory:
         return int(torch.cuda.memory_allocated(self._device)) if torch else _status_bytes("VmRSS")
 
     def start(self) -> int:
-        """Forget the peak; returns the bytes that are held now."""
+        """Forget the peak, and give back what earlier runs have freed; returns the bytes that are held now.
+        What runs next has to fault its memory in again, and takes longer."""
         torch = self._torch()
         if torch:
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
+            with suppress(AttributeError):  # a C library without it
+                ctypes.CDLL(None).malloc_trim(0)
             with suppress(OSError):  # not in every container: the peak is then that of the whole life
                 _CLEAR.write_text(_RESET_PEAK)
         return self.held_bytes()

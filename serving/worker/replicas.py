@@ -20,11 +20,12 @@ MODEL_ERRORS: Final = (Exception, SystemExit)
 class Replica:
     """A loaded variant and the spec that its answers are held to."""
 
-    __slots__ = ("_model", "order")
+    __slots__ = ("_model", "_weighed", "order")
 
     def __init__(self, order: LoadOrder, model: Model) -> None:
         self.order = order
         self._model = model
+        self._weighed: dict[tuple[int, int], int] = {}  # bytes that a run takes, by rows and size
 
     def predict(
         self, inputs: Arrays, parameters: dict[str, ParameterValue]
@@ -53,12 +54,15 @@ class Replica:
     def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> Measured:
         """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
         inputs = self._model.sample(order.rows, order.size)
+        batch = (order.rows, order.size)
+        if order.yardsticks and batch not in self._weighed:
+            before_bytes = memory.start()
+            self.predict(inputs, {})
+            self._weighed[batch] = max(memory.peak_bytes() - before_bytes, 0)
         yardsticks = yardstick.run(order.yardsticks // 2)
-        before_bytes = memory.start()
         latencies = self._run(inputs, order)
-        activation_bytes = max(memory.peak_bytes() - before_bytes, 0)
         yardsticks += yardstick.run(order.yardsticks - order.yardsticks // 2)
-        return Measured(order.replica, order.rows, order.size, latencies, yardsticks, activation_bytes)
+        return Measured(order.replica, *batch, latencies, yardsticks, self._weighed.get(batch, 0))
 
     def _run(self, inputs: Arrays, order: MeasureOrder) -> list[int]:
         latencies: list[int] = []

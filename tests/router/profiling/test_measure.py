@@ -107,7 +107,10 @@ def test_what_is_measured_is_measured_again_only_when_asked_or_when_the_model_ha
 def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(spin: Path) -> None:
     words = ["profile", "spin", "--variant", "quick", "--shares", "1", "--allow-noise"]
     part = spin.parents[1] / "profiles" / "local" / KIND / "spin.quick.cores-1.1.part"
-    command = [sys.executable, "-m", "router.cli", *words, "--point-seconds", "30"]
+    # A shell's background jobs, and what they start, ignore the signal.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code += "; from router.cli import main; main()"
+    command = [sys.executable, "-c", code, *words, "--point-seconds", "30"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         until = time.monotonic() + 60
