@@ -32,7 +32,10 @@ def profile(options: Options) -> int:
     except (UsageError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE
-    except (NoisyError, BenchError, SlicingError) as error:
+    except BenchError as error:
+        sys.stderr.write(f"{error}\nwhat was measured before is kept; the same command goes on from there\n")
+        return FAILED
+    except (NoisyError, SlicingError) as error:
         sys.stderr.write(f"{error}\n")
         return FAILED
     except KeyboardInterrupt:

@@ -3,7 +3,7 @@
 from math import ceil
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from serving.policy.batching.due import choose_due
@@ -12,7 +12,7 @@ from serving.policy.batching.slab import DEAD_BAND, ROUND_BATCHES, Slab
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, queues
 
 SLO_US = 20_000
-ROUNDS = 10
+ROUNDS = 12
 
 
 class Device:
@@ -43,7 +43,8 @@ class Device:
 
 
 @given(st.integers(50, int(DEAD_BAND * SLO_US)), st.integers(0, SLO_US // 2))
-def test_within_ten_rounds_it_rests_within_a_tenth_below_the_objective(alpha_us: int, beta_us: int) -> None:
+@example(50, 9950)  # the way is longest where a row costs least of the batch
+def test_in_twelve_rounds_it_rests_within_a_tenth_below_the_objective(alpha_us: int, beta_us: int) -> None:
     best = (SLO_US - beta_us) // alpha_us
     device = Device(alpha_us, beta_us, best)
     *_, settled = device.run(ROUNDS)
