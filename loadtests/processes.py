@@ -43,7 +43,11 @@ def children(pid: int) -> list[int]:
 
 
 def command_line(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # it ended after it was listed
+        return ""
+    return words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 def pin(pid: int, cores: Collection[int]) -> None:
