@@ -131,7 +131,7 @@ def _served(text: str, slo_ms: float | None, slice_name: str) -> ServedModel:
 
 
 def _size(spec: ModelSpec) -> int:
-    return spec.size_hint.buckets[-1] if spec.size_hint else 0
+    return spec.sizes[-1]
 
 
 def _knee(site: Site, model: ServedModel) -> Share:

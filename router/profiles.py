@@ -29,7 +29,6 @@ def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], fl
 
     def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float | None:
         profile = store.read(device_kind(slice_spec), model.name, variant, slice_spec.share)
-        hint = model.spec.size_hint
-        return Latency(profile).predict_us(1, hint.buckets[-1] if hint else 0) if profile else None
+        return Latency(profile).predict_us(1, model.spec.sizes[-1]) if profile else None
 
     return measured

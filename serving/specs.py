@@ -106,6 +106,11 @@ class ModelSpec:
     parameters: tuple[ParameterSpec, ...] = ()
     description: str = ""
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The size buckets that its rows fall into, ascending; (0,) where it has no hint."""
+        return self.size_hint.buckets if self.size_hint else (0,)
+
     def variant(self, name: str) -> VariantSpec:
         """The variant of that name; KeyError where there is none."""
         for variant in self.variants:

@@ -33,7 +33,7 @@ class Guest:
     @property
     def size(self) -> int:
         """The largest size bucket, 0 without a hint."""
-        return self.model.size_hint.buckets[-1] if self.model.size_hint else 0
+        return self.model.sizes[-1]
 
     def tenant(self, share: Share) -> Tenant:
         """As the file names it."""

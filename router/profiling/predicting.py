@@ -23,7 +23,7 @@ async def predict_rest(
     shares = {each.share.amount: each for each in targets}
     predictions: dict[int, Predicted] = {}
     measured: list[Profile] = []
-    for size in reversed(model.size_hint.buckets if model.size_hint else (0,)):
+    for size in reversed(model.sizes):
         surfaces = _surfaces(references, targets[0].share.kind, size)
         points: list[Known] = []
         while len(points) < few:

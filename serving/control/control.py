@@ -73,8 +73,7 @@ class Control:
             for model, variant in pairs:
                 count += 1
                 profile = known.get((record.spec.name, model.name, variant))
-                hint = model.spec.size_hint
-                sweep = Sweep(model.spec.batch_max, model.slo_us, hint.buckets if hint else (0,), budget_us)
+                sweep = Sweep(model.spec.batch_max, model.slo_us, model.spec.sizes, budget_us)
                 if profile is not None:
                     sweep.resume(profile)
                 kind = kind_of(record.spec)

@@ -55,7 +55,7 @@ class Bench:
         if before:
             link.unload(before)
         self._replicas[slice_name] = before + 1
-        self.size = model.size_hint.buckets[0] if model.size_hint else 0
+        self.size = model.sizes[0]
         answer = self._expect(slice_name)
         link.load(before + 1, model, variant)
         return _only(Loaded, await answer)

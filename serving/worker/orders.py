@@ -40,11 +40,10 @@ class LoadOrder:
     def of(cls, replica: int, model: ModelSpec, variant: str) -> "LoadOrder":
         """The order to load a model's variant; KeyError where it has no such variant."""
         chosen = model.variant(variant)
-        buckets = model.size_hint.buckets if model.size_hint else (0,)
         return cls(
             replica, model.name, model.folder.resolve(), variant,
             chosen.artifact.resolve() if chosen.artifact else None,
-            chosen.options, model.inputs, model.outputs, (buckets[0], buckets[-1]),
+            chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]),
         )  # fmt: skip
 
 
