@@ -156,7 +156,9 @@ class Measurer:
         model, manner = target.model, self._manner
         longest_us = manner.longest_us or 4.0 * model.slo_us
         rows = tuple(each for each in manner.rows if each <= model.batch_max)
-        exploration = Exploration(model.batch_max, model.sizes, longest_us, manner.point_us, rows, manner.full)
+        exploration = Exploration(
+            model.batch_max, model.sizes, longest_us, manner.point_us, rows, manner.full
+        )
         share = str(target.share).replace(":", "-")
         name = f"{model.name}.{target.variant}.{share}.{target.streams}.part"
         path = self._store.folder / LOCAL / self._device.kind / name
