@@ -150,6 +150,7 @@ class ServedModel:
     batching: BatchingSpec = field(default_factory=BatchingSpec)
     default_variant: str = ""  # "" takes the spec's
     cache: bool = False  # the answers of deterministic variants may be kept
+    domains_min: int = 1  # a placement puts its replicas into at least so many failure domains
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
 
     def __post_init__(self) -> None:
@@ -234,6 +235,33 @@ class SliceSpec:
         if self.device == "cpu":
             return Share("cores", float(self.threads))
         return self.part or Share("whole", 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """Devices that a placement may use: `count` of them, alike.
+
+    `kind` as profiles name it ("gpu-nvidia-h200"); `divide`: into what kind of shares, of DIVISIONS; `cores`
+    of a CPU; `memory_bytes` 0: not limited; `price` of one for an hour. Those of one `domain` fail together;
+    "": each of them alone.
+    """
+
+    name: str
+    kind: str
+    divide: str
+    count: int = 1
+    cores: int = 0
+    memory_bytes: int = 0
+    price: float = 0.0
+    domain: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of each device: the name alone for one, `name-1` to `name-N` for several."""
+        return tuple(f"{self.name}-{n}" for n in range(1, self.count + 1)) if self.count > 1 else (self.name,)
+
+
+DIVISIONS = ("cores", "mps", "mig", "whole")
 
 
 @dataclass(frozen=True, slots=True)

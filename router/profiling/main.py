@@ -14,13 +14,13 @@ from router.profiling.measuring import Manner, Measurer, NoisyError, Work
 from router.profiling.options import Options
 from router.profiling.predicting import predict_rest
 from router.profiling.show import Shown, show
+from router.report.output import console, unwritable
 from serving.profile.store import ProfileStore
 from serving.runtime.bench import BenchError
 from serving.runtime.slicing.contract import SlicingError
 from serving.specs import ModelSpec
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-PIPE_WIDTH = 200  # where there is no terminal to ask: wide enough to cut no name
 PROCESSES_MAX = 16
 ROWS_MAX = 1 << 16
 
@@ -45,8 +45,8 @@ def profile(options: Options) -> int:
 
 def _profile(options: Options) -> int:
     for path in (options.png, options.html):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.parent}")
+        if path is not None and (problem := unwritable(path)):
+            raise UsageError(problem)
     store = ProfileStore(options.profiles)
     if options.colocate:
         return _colocate(options, store)
@@ -61,12 +61,9 @@ def _profile(options: Options) -> int:
 
 
 def _show(options: Options, model: ModelSpec, store: ProfileStore, kind: str | None) -> int:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPE_WIDTH)
     slo_us = int(options.slo * 1000) if options.slo else model.slo_us
     variant = options.variant if options.variant and "," not in options.variant else None
-    return show(model, store, Shown(variant, kind, slo_us, options.png, options.html), console)
+    return show(model, store, Shown(variant, kind, slo_us, options.png, options.html), console())
 
 
 def _targets(options: Options, model: ModelSpec, variants: list[str], place: Device) -> list[Target]:

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-_WHAT, _HOW, _OUTPUT = "What is measured", "How", "What comes out"
+from router.report.options import OUTPUT, HtmlFile, PngFile
+
+_WHAT, _HOW = "What is measured", "How"
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,10 @@ class Options:
         ),
     ] = False
     profiles: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where profiles are kept.", rich_help_panel=_OUTPUT)
+        Path, typer.Option(metavar="FOLDER", help="Where profiles are kept.", rich_help_panel=OUTPUT)
     ] = Path("profiles")
     show: Annotated[
-        bool, typer.Option("--show", help="Measure nothing, show what is known.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--show", help="Measure nothing, show what is known.", rich_help_panel=OUTPUT)
     ] = False
     slo: Annotated[
         float | None,
@@ -113,16 +115,8 @@ class Options:
             metavar="MS",
             help="The promise that the table looks at; the model's own, if not given.",
             min=0.01,
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = None
-    png: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A picture of latency and throughput.", rich_help_panel=_OUTPUT),
-    ] = None
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A page in one file: words, table, pictures.", rich_help_panel=_OUTPUT
-        ),
-    ] = None
+    png: PngFile = None
+    html: HtmlFile = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.settings.cache import read_cache, read_model_cache
+from router.settings.devices import check_domains, read_devices
 from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE, load_model, missing_model
@@ -25,6 +26,7 @@ from serving.policy.batching.catalogue import POLICIES
 from serving.specs import (
     BatchingSpec,
     CacheSpec,
+    DeviceSpec,
     Limits,
     ModelSpec,
     RecordingSpec,
@@ -53,6 +55,7 @@ class Settings:
 
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
+    `devices`: what a placement may use, () for this machine.
     """
 
     server: ServerSettings
@@ -65,6 +68,7 @@ class Settings:
     tenants: tuple[TenantSpec, ...] = ()
     recording: RecordingSpec | None = None
     cache: CacheSpec | None = None
+    devices: tuple[DeviceSpec, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
 
@@ -82,6 +86,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     server = _read_server(findings)
     limits = _read_limits(findings)
     slices = read_slices(findings, usable_cores())
+    devices = read_devices(findings)
     tenants = read_tenants(findings)
     recording = read_recording(findings)
     cache = read_cache(findings)
@@ -90,6 +95,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     count = len(entries) if isinstance(entries, list) else 0
     models = [_read_model(findings, index) for index in range(count)]
     _check_models(findings, models, slices)
+    check_domains(findings, models, devices)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
     path = Path(os.path.abspath(path))
@@ -104,6 +110,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         tenants=tenants,
         recording=recording,
         cache=cache,
+        devices=devices,
         warnings=tuple(sorted(findings.warnings)),
     )
     return settings, findings
@@ -169,6 +176,7 @@ def _read_model(findings: Findings, index: int) -> ServedModel | None:
         batching=_read_batching(findings, (*loc, "batching"), section.batching, spec, slo_us),
         default_variant=_read_default(findings, loc, section, spec),
         cache=read_model_cache(findings, loc, section, spec),
+        domains_min=section.domains,
     )
 
 

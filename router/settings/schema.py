@@ -12,11 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from router.settings.problems import fault, shown, unknown_name
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import BatchingSpec, ParameterValue
+from serving.specs import DIVISIONS, BatchingSpec, ParameterValue
 from serving.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64
 """Tenants are a label of metrics: each multiplies their series."""
+
+DEVICE_COUNT_MAX = 100_000
+"""Devices of an entry; more are a mistake."""
 
 FAULT = "fault"
 """The pydantic error type whose message is already a sentence of ours."""
@@ -143,6 +146,7 @@ class GatewayFile(Section):
     limits: dict[str, object] = {}
     slices: Annotated[list[object], Field(min_length=1)] = []
     models: Annotated[list[object], Field(min_length=1)]
+    devices: list[object] = []
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
     recording: dict[str, object] | None = None
@@ -225,6 +229,19 @@ class SliceSection(Section):
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
+class DeviceSection(Section):
+    """An entry of `devices:`; what is left out is this machine's, `divide` what goes with the kind."""
+
+    name: Name
+    kind: Name | None = None
+    count: Annotated[int, Field(ge=1, le=DEVICE_COUNT_MAX)] = 1
+    divide: Annotated[str, AfterValidator(_known("way to divide a device", DIVISIONS))] | None = None
+    cores: Annotated[int, Field(ge=1, le=4096)] | None = None
+    memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
+    price: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
+    domain: Name | None = None
+
+
 class TenantSection(Section):
     """An entry of `tenants:`; the defaults are those of TenantSpec."""
 
@@ -254,6 +271,7 @@ class ServedSection(Section):
     default_variant: str = ""
     batching: BatchingSection = BatchingSection()
     cache: bool | None = None
+    domains: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
 class TensorSection(Section):

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from router.report.output import console, save, unwritable
 from router.simulate import pictures, tables, words
 from router.simulate.cases import Case, Deployment, cases
 from router.simulate.options import Options
@@ -18,8 +19,6 @@ from router.simulate.runs import Conditions, Result, find_capacity, play
 from router.simulate.traffic import Rates, Recorded, Shape, Traffic, UsageError, read_loads, read_mixes
 from serving.simulation.device import Physics
 from serving.simulation.faults import Hazards
-
-PIPE_WIDTH = 200  # where there is no terminal to ask: wide enough to cut no name
 
 DRIFT_PERIOD_S = 60.0
 STALL_S = 0.5
@@ -42,10 +41,8 @@ def simulate(options: Options) -> int:
 
 def _simulate(options: Options) -> int:
     for path in (options.png, options.html):
-        if path is not None and not path.parent.is_dir():
-            raise UsageError(f"{path}: there is no folder {path.parent}")
-        if path is not None and path.is_dir():
-            raise UsageError(f"{path} is a folder; expected the name of a file to write")
+        if path is not None and (problem := unwritable(path)):
+            raise UsageError(problem)
     traffic = _traffic(options)
     policies = [name.strip() for text in options.policy for name in text.split(",")]
     found = cases(options.configs, policies, Deployment(options.slices, options.devices), traffic)
@@ -107,10 +104,10 @@ def _conditions(traffic: Traffic, options: Options) -> Conditions:
 
 def _run(found: Sequence[Case], traffic: Traffic, conditions: Conditions, options: Options) -> list[Result]:
     """All cases, with a progress bar where a person watches."""
-    console = Console(stderr=True)
+    watched = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     results = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=watched, transient=True, disable=not watched.is_terminal) as progress:
         task = progress.add_task("", total=len(found) * len(conditions.seeds) * traffic.seconds)
 
         def advance(what: str, seconds: float) -> None:
@@ -158,27 +155,16 @@ def _write(
         found = tables.as_json(results, required, conditions, premises)
         sys.stdout.write(json.dumps(found, indent=1) + "\n")
     else:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=PIPE_WIDTH)
-        console.print(tables.render(results, conditions, options.attainment))
+        console().print(tables.render(results, conditions, options.attainment))
     footnote = "; ".join(f"{term}: {text}" for term, text in premises)
     if options.png is not None:
-        path = options.png
-        _save(path, lambda: pictures.write_png(results, path, footnote))
+        _save(options.png, lambda path: pictures.write_png(results, path, footnote))
     if options.html is not None:
         text = page(results, conditions, premises, options.attainment)
-        _save(options.html, lambda: _write_text(options.html, text))
+        _save(options.html, lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def _write_text(path: Path | None, text: str) -> None:
-    if path is not None:
-        path.write_text(text, encoding="utf-8")
-
-
-def _save(path: Path, write: Callable[[], None]) -> None:
-    try:
-        write()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+def _save(path: Path, write: Callable[[Path], object]) -> None:
+    if problem := save(path, write):
+        raise UsageError(problem)
     sys.stderr.write(f"wrote {path}\n")

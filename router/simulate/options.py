@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-_TRAFFIC, _SITE, _WRONG, _OUTPUT = "What is asked", "What answers", "What goes wrong", "What comes out"
+from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
+
+_TRAFFIC, _SITE, _WRONG = "What is asked", "What answers", "What goes wrong"
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Options:
             metavar="PRICE",
             help="Of a slice for an hour: adds what an hour and a million answers in time cost.",
             min=0,
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = None
     capacity: Annotated[
@@ -196,7 +198,7 @@ class Options:
         typer.Option(
             "--capacity",
             help="Also the highest rate, all models scaled together, at which each keeps --attainment.",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = False
     attainment: Annotated[
@@ -206,7 +208,7 @@ class Options:
             help="The share to be answered in time, for --capacity.",
             min=0.01,
             max=0.99999,
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = 0.99
     require: Annotated[
@@ -215,21 +217,9 @@ class Options:
             metavar="WHAT,...",
             help="attainment>=0.99 or digits.p99_ms<=25, say: exit 1 where it does not hold. Of attainment, "
             "goodput, p50_ms, p99_ms, busy, capacity.",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = field(default_factory=list)
-    as_json: Annotated[
-        bool, typer.Option("--json", help="The results as JSON, and nothing else.", rich_help_panel=_OUTPUT)
-    ] = False
-    png: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A picture of latency, rates and batches.", rich_help_panel=_OUTPUT
-        ),
-    ] = None
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A page in one file: words, table, pictures.", rich_help_panel=_OUTPUT
-        ),
-    ] = None
+    as_json: AsJson = False
+    png: PngFile = None
+    html: HtmlFile = None

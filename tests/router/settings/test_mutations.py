@@ -15,6 +15,7 @@ from tests.router.settings.samples import DIGITS, GATEWAY, TEXT, write_deploymen
 SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, priority: -1}\n"
 SHARED += "recording: {folder: recordings, file_mb: 0.5, files: 2}\n"
 SHARED += "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\n"
+SHARED += "devices: [{name: a, cores: 2, count: 2}, {name: b, kind: gpu-nvidia-h200, divide: mig}]\n"
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 tokens = st.sampled_from(
