@@ -1,14 +1,16 @@
 """Whether a placement is one: what every plan is held against, whoever made it.
 
-A slice computes its residents' batches in turns, one of each in a cycle. A request that just missed its batch
-waits for a whole cycle, then for its own batch: cycle + own within twice the slack of the SLO, which for a
-resident alone is Nexus's two batches (SOSP 2019, section 6.1). A resident carries its rows once a cycle.
+A slice computes its residents' batches in turns, one of each in a cycle. A request that just missed its
+batch waits for a whole cycle, then for its own batch: cycle + own within twice the slack of the SLO, which
+for a resident alone is Nexus's two batches (SOSP 2019, section 6.1). It carries its rows once a cycle.
+Where several replicas answer alike, a batch may take more (`pooling.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from serving.policy.placement.plan import ROUNDING, Placement, Resident, Slot, domains, short
+from serving.policy.placement.pooling import pooled
 from serving.policy.placement.problem import Instances, Parts, Pool, Problem
 
 
@@ -28,6 +30,7 @@ def cycle_us(slot: Slot, others: Sequence[Slot]) -> tuple[float, tuple[float, ..
 def faults(problem: Problem, placement: Placement) -> list[str]:
     """What is wrong with it, in sentences; nothing where every slice is legal and every replica keeps its
     model's SLO and carries what it says. What is carried of the demands is `shortfalls`' matter."""
+    problem = pooled(problem, placement)
     found: list[str] = []
     for device, slots in placement.items():
         pool = problem.pool_of.get(device)

@@ -7,9 +7,10 @@ mode is the operator's to switch, and so is what shall be lost with a destroyed 
 import subprocess
 from collections.abc import Callable, Collection, Sequence
 
+from serving.policy.placement.geometry import Geometry
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
 from serving.runtime.slicing.mig_plan import Argv, Plan, plan
-from serving.runtime.slicing.mig_text import Geometry, Instance, geometry, instances
+from serving.runtime.slicing.mig_text import Instance, geometry, instances
 from serving.runtime.slicing.timeslice import on_device
 from serving.specs import Share, SliceSpec
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from serving.policy.placement.geometry import Geometry, MigProfile
 from serving.runtime.slicing.contract import SlicingError
 
 _PROFILE = re.compile(
@@ -14,20 +15,6 @@ _INSTANCE = re.compile(r"\|\s*(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)\s+(\d+):(\d+)\
 _NONE = ("No GPU instances found",)
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """A size of GPU instance: `name` ("3g.71gb") and NVML's `id`; `starts`: the memory slices that it may
-    begin at, `size` of them; at most `instances_max` at a time; `memory_gib` usable, `sms` to compute on."""
-
-    id: int
-    name: str
-    starts: tuple[int, ...]
-    size: int
-    instances_max: int
-    memory_gib: float
-    sms: int
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Instance:
     """A GPU instance as it is listed; `id` is the driver's."""
@@ -36,9 +23,6 @@ class Instance:
     size: int
     profile: str
     id: int
-
-
-Geometry = tuple[Profile, ...]
 
 
 def geometry(profiles: str, placements: str, gpu: int) -> Geometry:
@@ -56,7 +40,7 @@ def geometry(profiles: str, placements: str, gpu: int) -> Geometry:
     if missing:
         raise SlicingError(f"GPU {gpu}: nvidia-smi mig -lgipp lists no placement of {', '.join(missing)}")
     return tuple(
-        Profile(
+        MigProfile(
             int(row["id"]), row["name"], *placed[int(row["id"])],
             int(row["total"]), float(row["gib"]), int(row["sms"]),
         )

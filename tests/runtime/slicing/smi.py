@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
+from serving.policy.placement.geometry import Geometry
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.mig_plan import Argv
-from serving.runtime.slicing.mig_text import Geometry, geometry
+from serving.runtime.slicing.mig_text import geometry
 
 CAPTURED = Path(__file__).parent / "captured"
 RULE = "+-------------------------------------------------------+\n"

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.policy.placement.geometry import Geometry
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.mig import MigGpu
 from serving.runtime.slicing.mig_plan import Plan, plan
-from serving.runtime.slicing.mig_text import Geometry, Instance
+from serving.runtime.slicing.mig_text import Instance
 from tests.runtime.slicing.smi import Smi, table
 
 Placed = tuple[tuple[str, int], ...]

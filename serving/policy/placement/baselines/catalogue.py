@@ -1,0 +1,20 @@
+"""Published placement algorithms, each a small file to be read next to its paper, to compare with."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
+from serving.policy.placement.plan import Draft
+from serving.policy.placement.problem import Problem
+
+BASELINES: Mapping[str, Callable[[Problem], Draft]] = MappingProxyType(
+    {
+        "first-fit decreasing": first_fit.solve,
+        "ParvaGPU": parvagpu.solve,
+        "MIG-Serving": mig_serving.solve,
+        "gpulet": gpulet.solve,
+        "Nexus": nexus.solve,
+    }
+)
+"""By name. ParvaGPU and MIG-Serving divide GPUs by MIG, gpulet and Nexus by amounts; first fit does either.
+None knows of failure domains, or of what is in place already."""

@@ -1,0 +1,45 @@
+"""First fit decreasing (Johnson, 1973): each rate as copies of the replica that carries most for its size and
+a smaller one for the rest, all of them the largest first, each on the first device that has room.
+
+On devices divided by amounts, room is also memory, and that all keep their SLOs and carry what they are to
+beside their neighbours.
+"""
+
+from collections.abc import Sequence
+
+from serving.policy.placement.baselines.beside import Part, first_fit
+from serving.policy.placement.baselines.filling import Filling
+from serving.policy.placement.baselines.pools import each_pool, offers
+from serving.policy.placement.baselines.segments import alone, cover
+from serving.policy.placement.baselines.squishy import Session
+from serving.policy.placement.geometry import Multiset
+from serving.policy.placement.plan import Draft, Slot
+from serving.policy.placement.problem import Instances, Pool, Problem
+
+
+def solve(problem: Problem) -> Draft:
+    """Placements on pools of any kind."""
+    return each_pool(problem, "first_fit", _pack)
+
+
+def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+    replicas = [
+        (demand, offer, rate)
+        for demand in problem.demands
+        for offer, rate in cover(demand, offers(pool, demand))
+    ]
+    replicas.sort(key=lambda each: -each[1].option.share.amount)
+    if not isinstance(pool.division, Instances):
+        parts = [
+            Part(offer.option.share, (Session(demand, offer.option, rate),))
+            for demand, offer, rate in replicas
+        ]
+        return first_fit(pool, parts)
+    gpus = Filling(pool.division.geometry, len(pool.devices))
+    for demand, offer, _ in replicas:
+        gpus.place(alone(demand.model, offer), _first)
+    return [tuple(slots) for slots in gpus.devices if slots]
+
+
+def _first(index: int, _: Multiset) -> tuple[float, ...]:
+    return (index,)

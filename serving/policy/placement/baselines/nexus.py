@@ -1,0 +1,72 @@
+"""Nexus (Shen et al., SOSP 2019, section 6.1): whole nodes for what fills them, the rest in turns.
+
+A rate is as many nodes as the largest batch within half the SLO fills. What is left of each model goes into
+nodes that models share in turns, those that take most of a node first, each where it leaves the least idle.
+
+A node is a GPU there; here it is the largest slice that a model was measured on, so a device may hold
+several. Of the SLO, what is left to spare is `Demand.slack`'s matter. The merging is as the paper has it; in
+the public code (uwsampl/nexus) it is commented out.
+"""
+
+from collections.abc import Sequence
+
+from serving.policy.placement.baselines.beside import Part, first_fit, settle
+from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, single
+from serving.policy.placement.baselines.squishy import Session, occupancy
+from serving.policy.placement.plan import Draft, Slot
+from serving.policy.placement.problem import Demand, Parts, Pool, Problem
+
+
+def solve(problem: Problem) -> Draft:
+    """Placements on pools of devices divided by amounts; others are not used."""
+    return each_pool(problem, "nexus", _pack)
+
+
+def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+    if not isinstance(pool.division, Parts):
+        return []
+    full: list[Part] = []
+    residual: list[Session] = []
+    for demand in problem.demands:
+        nodes, rest = _saturate(pool, demand)
+        full += nodes
+        residual += rest
+    return first_fit(pool, [*full, *_merge(pool, residual)])
+
+
+def _saturate(pool: Pool, demand: Demand) -> tuple[list[Part], list[Session]]:
+    """Nodes that the rate fills, and what is left; a rest that cannot share a node has one."""
+    found = offers(pool, demand)
+    if not found or demand.rate <= 0:
+        return [], []
+    best = found[-1]
+    count = int(demand.rate / best.throughput + NEAR)
+    share = best.option.share
+    nodes = [Part(share, (Session(demand, best.option, best.throughput),))] * count
+    rate = demand.rate - count * best.throughput
+    if rate <= NEAR * demand.rate:
+        return nodes, []
+    option = single(pool, demand, share)
+    if option is not None:
+        rest = Session(demand, option, rate)
+        if occupancy([rest]) <= 1 and settle(pool, [Part(share, (rest,))]):
+            return nodes, [rest]
+    return [*nodes, Part(share, (Session(demand, best.option, rate),))], []
+
+
+def _merge(pool: Pool, residual: Sequence[Session]) -> list[Part]:
+    """Nodes for what is left, merged in descending occupancy, each into the node that is fullest then."""
+    nodes: list[Part] = []
+    for session in sorted(residual, key=lambda each: -occupancy([each])):
+        joined = [
+            (-occupancy(both.sessions), place)
+            for place, node in enumerate(nodes)
+            if node.share == session.option.share
+            and settle(pool, [both := Part(node.share, (*node.sessions, session))])
+        ]
+        if joined:
+            place = min(joined)[1]
+            nodes[place] = Part(nodes[place].share, (*nodes[place].sessions, session))
+        else:
+            nodes.append(Part(session.option.share, (session,)))
+    return nodes

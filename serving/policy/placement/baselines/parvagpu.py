@@ -1,0 +1,106 @@
+"""ParvaGPU (Lee et al., SC 2024; MunQ-Lee/ParvaGPU_SC24, MIT): MIG instances by throughput per slice.
+
+The configurator covers each rate with copies of the instance that has the most throughput for its size and a
+smaller one for the rest. The allocator puts them, the largest first, where the fewest slices are left. What
+is on GPUs that are at most half full is then cut into instances of 2 and 1 slices, which fit into gaps.
+
+An instance of 3 slices lies on the upper half only, as two of them waste a slice. Batch and number of
+processes are the best offer's. The public code notes start indices that overlap on 32 of its 46 GPUs; what
+lies on a GPU together is always legal, and that is all that is decided here. Where it drops an instance, as
+its model has no smaller one, that stays whole here. It knows no end of GPUs; here the fullest are taken.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil, floor
+
+from serving.policy.placement.baselines.filling import Filling
+from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, slices
+from serving.policy.placement.baselines.segments import alone, cover
+from serving.policy.placement.geometry import Geometry, Multiset
+from serving.policy.placement.plan import Draft, Slot
+from serving.policy.placement.problem import Instances, Offer, Pool, Problem
+
+SPLIT_MAX = 4
+"""Slices in use on a GPU whose instances are cut (the code's `usage <= 4`)."""
+SMALL = (2, 1)
+"""Slices of the instances that they are cut into."""
+
+Small = Mapping[float, Offer]
+
+
+def solve(problem: Problem) -> Draft:
+    """Placements on pools of MIG devices; others are not used."""
+    return each_pool(problem, "parvagpu", _pack)
+
+
+def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+    if not isinstance(pool.division, Instances):
+        return []
+    found = {each.model: offers(pool, each) for each in problem.demands}
+    gpus = Filling(_upper_only(pool.division.geometry))
+    segments = [
+        alone(each.model, offer) for each in problem.demands for offer, _ in cover(each, found[each.model])
+    ]
+    for segment in sorted(segments, key=lambda slot: -slot.share.amount):
+        gpus.place(segment, _fullest)
+    _split(gpus, {model: _small(each) for model, each in found.items()})
+    used = [tuple(slots) for slots in gpus.devices if slots]
+    return sorted(used, key=lambda slots: -sum(slot.share.amount for slot in slots))[: len(pool.devices)]
+
+
+def _upper_only(geometry: Geometry) -> Geometry:
+    """The geometry, in which an instance of 3 slices lies at its last start only."""
+    return tuple(
+        replace(each, starts=each.starts[-1:]) if slices(each.name) == 3 else each for each in geometry
+    )
+
+
+def _fullest(_: int, names: Multiset) -> tuple[float, ...]:
+    return (-sum(map(slices, names)),)
+
+
+def _small(found: Sequence[Offer]) -> Small:
+    """The best offer of each of the SMALL sizes."""
+    best: dict[float, Offer] = {}
+    for offer in found:
+        size = offer.option.share.amount
+        if size in SMALL and (size not in best or offer.throughput > best[size].throughput):
+            best[size] = offer
+    return best
+
+
+def _split(gpus: Filling, small: Mapping[str, Small]) -> None:
+    """From the last GPU to the first, each instance of those at most half full is cut and its pieces placed,
+    here or elsewhere. What a model's pieces carry too much is taken off what its next have to."""
+    spare: dict[str, float] = defaultdict(float)
+    for index in reversed(range(len(gpus.devices))):
+        if sum(slot.share.amount for slot in gpus.devices[index]) > SPLIT_MAX:
+            continue
+        for slot in tuple(gpus.devices[index]):
+            model = slot.residents[0].model
+            rate = slot.residents[0].capacity - spare[model]
+            pieces = _pieces(model, rate, small[model])
+            if pieces is not None:
+                gpus.remove(index, slot)
+                for piece in pieces:
+                    gpus.place(piece, _fullest)
+                spare[model] = sum(piece.residents[0].capacity for piece in pieces) - rate
+
+
+def _pieces(model: str, rate: float, small: Small) -> list[Slot] | None:
+    """Small instances that carry that rate: of 2 slices as many as are filled where they carry more by the
+    slice, of 1 slice for the rest. None where the model has neither."""
+    if not small:
+        return None
+    two, one = (small.get(size) for size in SMALL)
+    found: list[Slot] = []
+    left = max(rate, 0.0)
+    if two and (not one or two.throughput > 2 * one.throughput):
+        count = floor(left / two.throughput + NEAR) if one else ceil(left / two.throughput - NEAR)
+        found += [alone(model, two)] * count
+        left -= count * two.throughput
+    if one:
+        found += [alone(model, one)] * ceil(left / one.throughput - NEAR)
+    return found

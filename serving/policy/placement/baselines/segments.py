@@ -1,0 +1,31 @@
+"""A rate as whole replicas: copies of the most efficient, and one smaller for the rest. ParvaGPU calls them
+segments (Lee et al., SC 2024: optimal triplet decision and demand matching)."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from serving.policy.placement.baselines.pools import NEAR
+from serving.policy.placement.plan import Resident, Slot
+from serving.policy.placement.problem import Demand, Offer
+
+
+def cover(demand: Demand, offers: Sequence[Offer]) -> list[tuple[Offer, float]]:
+    """Copies of the offer with the most throughput for its amount, of equal ones the smallest, each with what
+    it is to carry; the last copy is the smallest offer that carries the rest. Nothing where nothing is asked
+    or offered."""
+    if not offers or demand.rate <= 0:
+        return []
+    best = max(
+        offers, key=lambda each: (each.throughput / each.option.share.amount, -each.option.share.amount)
+    )
+    near = NEAR * demand.rate
+    copies = max(0, ceil((demand.rate - near) / best.throughput) - 1)
+    rest = demand.rate - copies * best.throughput
+    enough = [each for each in offers if each.throughput >= rest - near or each is best]
+    last = min(enough, key=lambda each: each.option.share)
+    return [(best, best.throughput)] * copies + [(last, min(rest, last.throughput))]
+
+
+def alone(model: str, offer: Offer) -> Slot:
+    """A slice with one replica, that is never idle."""
+    return Slot(offer.option.share, (Resident(model, offer.option, offer.rows, offer.throughput),))

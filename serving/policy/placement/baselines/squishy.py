@@ -1,0 +1,80 @@
+"""Squishy bin packing (Nexus: Shen et al., SOSP 2019, section 6.1): models share a slice in a duty cycle.
+
+Each runs one batch a cycle, of the rows that came in it. A shorter cycle makes smaller batches, so what fits
+into a slice depends on who else is there.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, inf
+
+from serving.policy.placement.baselines.pools import NEAR
+from serving.policy.placement.plan import Resident
+from serving.policy.placement.problem import Demand, Option
+
+
+@dataclass(frozen=True)
+class Session:
+    """A model's `rate` (rows a second, above 0) as `option` runs it, each batch `slowdown` times as long as
+    measured; in turns with others one batch at a time."""
+
+    demand: Demand
+    option: Option
+    rate: float
+    slowdown: float = 1.0
+
+    @property
+    def bound_us(self) -> float:
+        """For a cycle and a batch together."""
+        return 2 * self.demand.slack * self.demand.slo_us
+
+    @cached_property
+    def load(self) -> float:
+        """The least part of its slice's time that its batches take, whatever their size."""
+        row_us = min(us / rows for rows, us in self.option.curve) / self.option.streams
+        return self.rate * row_us * self.slowdown / 1e6
+
+    def batch_us(self, rows: int) -> float:
+        """How long a batch takes."""
+        return self.option.latency_us(rows) * self.slowdown
+
+    @cached_property
+    def duty_us(self) -> float:
+        """The cycle of the largest batch whose first row can wait for the last to come: (b - 1) / rate + l(b)
+        within the bound. 0 where one row is too late, or a batch takes longer than its rows to come."""
+        largest = self.option.curve[-1][0]
+        gather_us = 1e6 / self.rate
+        rows = bisect_right(
+            range(1, largest + 1),
+            self.bound_us,
+            key=lambda count: (count - 1) * gather_us + self.batch_us(count),
+        )
+        if not rows:
+            return 0.0
+        duty_us = min(self.bound_us - self.batch_us(rows), rows * gather_us)
+        return duty_us if duty_us >= self.batch_us(rows) else 0.0
+
+    def rows(self, duty_us: float) -> int:
+        """Of its batch in such a cycle."""
+        return max(1, ceil(duty_us * self.rate / 1e6 - NEAR))
+
+
+def occupancy(sessions: Sequence[Session]) -> float:
+    """What their batches take of the shortest of their duty cycles: over 1 where they cannot share one."""
+    duty_us = min(session.duty_us for session in sessions)
+    if not duty_us:
+        return inf
+    return sum(session.batch_us(session.rows(duty_us)) for session in sessions) / duty_us
+
+
+def in_turns(sessions: Sequence[Session]) -> tuple[Resident, ...]:
+    """Their batches in that cycle; they go on at once when the last has ended."""
+    duty_us = min(session.duty_us for session in sessions)
+    rows = [session.rows(duty_us) for session in sessions]
+    total_us = sum(session.batch_us(count) for session, count in zip(sessions, rows, strict=True))
+    return tuple(
+        Resident(session.demand.model, session.option, count, count * 1e6 / total_us)
+        for session, count in zip(sessions, rows, strict=True)
+    )

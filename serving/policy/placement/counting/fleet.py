@@ -1,0 +1,162 @@
+"""A fleet as an integer program over numbers: of replicas by how they are run, and of devices by how they are
+divided.
+
+Devices that are alike are one variable, so the program does not grow with the fleet: for MIG it has some five
+variables a model and a dozen a kind of device. Where models have to be in several failure domains, devices
+are alike within one. Devices that are divided by amounts are filled as patterns say, which know how slices
+slow each other down.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.policy.placement.counting.bundling import deal
+from serving.policy.placement.counting.choices import Devices, add_devices, add_replicas, choices
+from serving.policy.placement.counting.division import Division
+from serving.policy.placement.plan import Bundle, Slot
+from serving.policy.placement.problem import Instances, Pool, Problem
+from serving.policy.placement.programs import Floats, Program
+
+Patterns = Sequence[tuple[Slot, ...]]
+"""Bundles of one device to choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Devices that are alike: `count` of a pool, in one failure domain or in any (None)."""
+
+    pool: Pool
+    domain: str | None
+    count: int
+
+
+def _sections(problem: Problem, spread: bool) -> Iterator[_Section]:
+    for pool in problem.pools:
+        names = [device.domain for device in pool.devices]
+        for domain in sorted({*names}) if spread else (None,):
+            yield _Section(pool, domain, names.count(domain) if domain is not None else len(names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """MIG devices in the program; `replicas`: columns by choice."""
+
+    section: _Section
+    division: Division
+    devices: Devices
+    replicas: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """Devices that are divided by amounts in the program; `columns`: by pattern."""
+
+    section: _Section
+    patterns: Patterns
+    columns: Sequence[int]
+
+
+class Fleet:
+    """The program, and what its columns mean. Its costs are devices' prices; nothing may be missing, at
+    first."""
+
+    def __init__(self, problem: Problem, patterns: Mapping[str, Patterns]) -> None:
+        self._every = choices(problem)
+        self._demands = {each.model: each for each in problem.demands if each.rate > 0}
+        self.program = program = Program()
+        self._missing = {model: program.column(upper=0.0) for model in self._demands}
+        self._carried = {
+            model: program.row([(column, 1.0)], lower=1.0) for model, column in self._missing.items()
+        }
+        spread = {model: each.domains_min for model, each in self._demands.items() if each.domains_min > 1}
+        sections = [*_sections(problem, bool(spread))]
+        domains = sorted({section.domain for section in sections if section.domain is not None})
+        self._lacking = {model: program.column(upper=0.0) for model in spread}
+        self._present = {(model, domain): program.row(lower=0.0) for model in spread for domain in domains}
+        for model, least in spread.items():
+            there = {domain: program.column(upper=1.0, integer=True) for domain in domains}
+            for domain, column in there.items():
+                program.put(self._present[model, domain], column, -1.0)
+            terms = [(column, 1.0) for column in (*there.values(), self._lacking[model])]
+            program.row(terms, lower=least)
+        self._divided: list[_Divided] = []
+        self._filled: list[_Filled] = []
+        for section in sections:
+            if isinstance(section.pool.division, Instances):
+                self._divide(section)
+            else:
+                self._fill(section, patterns[section.pool.name])
+
+    def _divide(self, section: _Section) -> None:
+        for place, division in enumerate(self._every.divisions):
+            if division.pool is section.pool:
+                devices = add_devices(self.program, division, section.count, integer=True)
+                replicas = {}
+                for at, choice in enumerate(self._every.each):
+                    if choice.division == place:
+                        column = add_replicas(self.program, devices, choice, integer=True)
+                        self._add(column, self._every.slot(choice), section.domain)
+                        replicas[at] = column
+                self._divided.append(_Divided(section, division, devices, replicas))
+
+    def _fill(self, section: _Section, patterns: Patterns) -> None:
+        columns = [self.program.column(section.pool.price, integer=True) for _ in patterns]
+        self.program.row([(column, 1.0) for column in columns], upper=section.count)
+        for column, slots in zip(columns, patterns, strict=True):
+            for slot in slots:
+                self._add(column, slot, section.domain)
+        self._filled.append(_Filled(section, patterns, columns))
+
+    def _add(self, column: int, slot: Slot, domain: str | None) -> None:
+        """That such a slice is there as often as the column says."""
+        for resident in slot.residents:
+            demand = self._demands.get(resident.model)
+            if demand is None:
+                continue
+            part = min(resident.capacity / demand.rate, 1.0)  # or 1e-6 of a large replica would do for a rate
+            self.program.put(self._carried[resident.model], column, part)
+            if domain is not None and (resident.model, domain) in self._present:
+                self.program.put(self._present[resident.model, domain], column, 1.0)
+
+    def fall_short(self) -> list[int]:
+        """Let demands be carried in part, and be in fewer domains; the columns of what is missing."""
+        for column in self._missing.values():
+            self.program.upper[column] = 1.0
+        for model, column in self._lacking.items():
+            self.program.upper[column] = self._demands[model].domains_min
+        return [*self._missing.values(), *self._lacking.values()]
+
+    @property
+    def devices(self) -> list[int]:
+        """Columns of numbers of devices."""
+        divided = [column for each in self._divided for column in each.devices.columns]
+        return divided + [column for each in self._filled for column in each.columns]
+
+    def cost_between(self, lower: float, upper: float) -> None:
+        """That the devices cost so much: of what is known beforehand, the solver makes much."""
+        costs = self.program.costs
+        self.program.row([(column, costs[column]) for column in self.devices], lower, upper)
+
+    def parts(self) -> dict[int, float]:
+        """Columns of numbers of replicas, with how much of a device one takes."""
+        every = self._every
+        return {
+            column: every.each[place].taken.part
+            for divided in self._divided
+            for place, column in divided.replicas.items()
+        }
+
+    def bundles(self, values: Floats) -> Iterator[Bundle]:
+        """What the values of the columns mean."""
+        for divided in self._divided:
+            slots = [
+                slot
+                for place, column in divided.replicas.items()
+                for slot in [self._every.slot(self._every.each[place])] * int(values[column])
+            ]
+            devices = [int(values[column]) for column in divided.devices.columns]
+            yield from deal(divided.division, devices, slots, divided.section.domain)
+        for filled in self._filled:
+            section = filled.section
+            for slots, column in zip(filled.patterns, filled.columns, strict=True):
+                yield from [Bundle(section.pool.name, tuple(slots), section.domain)] * int(values[column])

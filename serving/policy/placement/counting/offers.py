@@ -1,0 +1,112 @@
+"""What replicas of many demands carry on the devices of a pool, looked up rather than tried out.
+
+Thousands of demands have few profiles between them, so what an option carries is kept by budget: its measured
+batches in the order of their latencies, each with the best so far.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import floor
+
+from serving.policy.placement.plan import ROUNDING
+from serving.policy.placement.problem import Demand, Instances, Offer, Option, Parts, Pool
+from serving.specs import Share
+
+Point = tuple[int, float]
+"""Rows of a batch and the microseconds that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """`best`: of the measured batches that take up to `latencies_us`, ascending, that with the most
+    throughput."""
+
+    latencies_us: tuple[float, ...]
+    best: tuple[Point, ...]
+
+    @staticmethod
+    def of(option: Option) -> "_Steps":
+        points = sorted(option.curve, key=lambda point: (point[1], point[0]))
+        best = points[:1]
+        for rows, us in points[1:]:
+            best.append(max(best[-1], (rows, us), key=lambda each: (each[0] / each[1], -each[0])))
+        return _Steps(tuple(us for _, us in points), tuple(best))
+
+    def within(self, budget_us: float) -> Point | None:
+        place = bisect_right(self.latencies_us, budget_us)
+        return self.best[place - 1] if place else None
+
+
+def size(pool: Pool, share: Share) -> Hashable:
+    """What makes two shares of a pool's devices the same: the name of an instance's profile, else the
+    amount."""
+    return share.label if isinstance(pool.division, Instances) else share.amount
+
+
+class Offers:
+    """The best offers of demands on one pool. It knows options by their identity: for as long as the problem
+    lives.
+
+    `between`: replicas may take turns, and then a batch may have any number of rows (`turns.py`). With
+    several streams a replica has its slice for itself, and those run measured ones.
+    """
+
+    def __init__(self, pool: Pool, between: bool = False) -> None:
+        self._pool = pool
+        self._between = between
+        self._lean = isinstance(pool.division, Parts) and pool.memory_bytes > 0
+        self._fits: dict[int, bool] = {}
+        self._steps: dict[int, _Steps] = {}  # of options that are asked for again
+
+    def of(self, demand: Demand) -> list[Offer]:
+        """The best offer of each size within the slack, as in `Demand.offers`, of the options that fit; where
+        memory is shared and limited also those that need less of it than all that are better."""
+        found: dict[Hashable, list[Offer]] = {}
+        for option in demand.options:
+            offer = self._offer(option, demand.slack * demand.slo_us)
+            if offer is None:
+                continue
+            there = found.setdefault(size(self._pool, option.share), [])
+            if not any(self._as_good(other, offer) for other in there):
+                there[:] = [other for other in there if not self._as_good(offer, other)]
+                there.append(offer)
+        return [offer for there in found.values() for offer in there]
+
+    def _offer(self, option: Option, budget_us: float) -> Offer | None:
+        key = id(option)
+        if key not in self._fits:
+            self._fits[key] = self._pool.fits(option)
+            offer = option.offer(budget_us) if self._fits[key] else None
+        else:
+            offer = self._known(option, budget_us) if self._fits[key] else None
+        if offer is None or not self._between or option.streams > 1:
+            return offer
+        rows, us = _largest(option, budget_us * (1 + ROUNDING))
+        return max(offer, Offer(option, rows, us, rows * 1e6 / us), key=lambda each: each.throughput)
+
+    def _known(self, option: Option, budget_us: float) -> Offer | None:
+        steps = self._steps.get(id(option))
+        if steps is None:
+            steps = self._steps[id(option)] = _Steps.of(option)
+        point = steps.within(budget_us)
+        return Offer(option, *point, option.streams * point[0] * 1e6 / point[1]) if point else None
+
+    def _as_good(self, one: Offer, other: Offer) -> bool:
+        if self._lean and one.option.memory_bytes > other.option.memory_bytes:
+            return False
+        if one.throughput == other.throughput:
+            return one.option.memory_bytes <= other.option.memory_bytes
+        return one.throughput > other.throughput
+
+
+def _largest(option: Option, budget_us: float) -> Point:
+    """The largest batch of any number of rows within the budget, in which the smallest measured one is. Of
+    those between two measured ones either the largest carries the most or the smallest does."""
+    place = bisect_right(option.curve, budget_us, key=lambda point: point[1])
+    low, low_us = option.curve[place - 1]
+    if place == len(option.curve):
+        return low, low_us
+    high, high_us = option.curve[place]
+    rows = low + floor((high - low) * (budget_us - low_us) / (high_us - low_us))
+    return rows, option.latency_us(rows)

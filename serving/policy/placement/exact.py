@@ -1,0 +1,93 @@
+"""The cheapest placement, by integer programs (`fleet.py`) one after the other: what is missing comes before
+what is paid, and that before how much of the devices is taken. Weights for the three would have to span more
+than a solver's tolerances do.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+
+from serving.policy.placement.bound import lower_bound
+from serving.policy.placement.counting.bundling import carries, cost, needed
+from serving.policy.placement.counting.fleet import Fleet, Patterns
+from serving.policy.placement.plan import ROUNDING, Draft
+from serving.policy.placement.problem import Instances, Problem
+from serving.policy.placement.programs import InfeasibleError, Solution
+from serving.policy.placement.rounding import round_prices
+
+METHOD = "exact"
+NODES_MAX = 100
+"""For the last program, which only makes the placement smaller."""
+
+
+def solve_exact(problem: Problem, patterns: Mapping[str, Patterns], time_limit_s: float) -> Draft | None:
+    """The cheapest draft of whole replicas on MIG instances and of `patterns`, by the name of each pool that
+    is divided by amounts. Where devices do not suffice, the cheapest of those with the least missing: the sum
+    over all demands of the parts that are not carried and of the failure domains that they are not in.
+
+    `optimal` where that is proved. None where the limit passed before there was any draft; it holds for each
+    of up to four programs. KeyError where such a pool has no patterns.
+    """
+    asked = [each for each in problem.demands if each.rate > 0]
+    if not asked:
+        return Draft((), METHOD, optimal=True)
+    spread = any(each.domains_min > 1 for each in asked)
+    if not spread and all(isinstance(pool.division, Instances) for pool in problem.pools):
+        known, least = round_prices(problem)
+        if carries(problem, known.bundles):
+            return replace(_improve(problem, known, least, time_limit_s), method=METHOD)
+    fleet = Fleet(problem, patterns)
+    bound = lower_bound(problem)
+    found = _solve(fleet, time_limit_s, short=bound == inf)
+    return found and _draft(problem, fleet, _smaller(fleet, found, time_limit_s), bound)
+
+
+def _improve(problem: Problem, known: Draft, least: float, time_limit_s: float) -> Draft:
+    """The cheapest, or `known`, which carries all; nothing costs less than `least`."""
+    if known.optimal:
+        return known
+    fleet = Fleet(problem, {})
+    fleet.cost_between(least * (1 - ROUNDING), cost(problem, known.bundles) * (1 + ROUNDING))
+    try:
+        found = fleet.program.solve(time_limit_s)
+    except InfeasibleError:
+        return known
+    return _draft(problem, fleet, _smaller(fleet, found, time_limit_s), known.bound) if found else known
+
+
+def _draft(problem: Problem, fleet: Fleet, found: Solution, bound: float) -> Draft:
+    return Draft(needed(problem, [*fleet.bundles(found.values)]), METHOD, bound, found.proved)
+
+
+def _solve(fleet: Fleet, time_limit_s: float, short: bool) -> Solution | None:
+    """The cheapest; with as little missing as can be if it is known that devices fall `short`, or found
+    out."""
+    if not short:
+        try:
+            return fleet.program.solve(time_limit_s)
+        except InfeasibleError:
+            pass
+    missing = fleet.fall_short()
+    prices = fleet.program.costs
+    fleet.program.costs = [float(column in missing) for column in range(len(prices))]
+    least = fleet.program.solve(time_limit_s)
+    fleet.program.costs = prices
+    if least is None:
+        return None
+    fleet.program.row([(column, 1.0) for column in missing], upper=least.cost + ROUNDING * len(missing))
+    try:
+        cheapest = fleet.program.solve(time_limit_s)
+    except InfeasibleError:  # by less than what solvers forgive
+        cheapest = None
+    return replace(cheapest or least, proved=cheapest is not None and cheapest.proved and least.proved)
+
+
+def _smaller(fleet: Fleet, found: Solution, time_limit_s: float) -> Solution:
+    """The same devices, with replicas on as little of them as is found."""
+    program = fleet.program
+    for column in fleet.devices:
+        program.lower[column] = program.upper[column] = found.values[column]
+    parts = fleet.parts()
+    program.costs = [parts.get(column, 0.0) for column in range(len(program.costs))]
+    smaller = program.solve(time_limit_s, NODES_MAX)
+    return replace(smaller, proved=found.proved) if smaller else found

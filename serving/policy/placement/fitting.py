@@ -1,0 +1,115 @@
+"""Slices onto devices that are divided by amounts: the largest first, each on the fullest device that has
+room for it (best-fit decreasing; Johnson et al., SIAM Journal on Computing, 1974)."""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from serving.policy.placement.plan import ROUNDING, Bundle, Slot
+from serving.policy.placement.problem import Demand, Parts, Pool, Problem
+
+TRIES = 64
+"""Devices with room by amount that a slice is tried on before it gets another."""
+
+
+def fit(problem: Problem, pool: Pool, parts: Parts, slots: Iterable[Slot]) -> list[Bundle]:
+    """At most as many bundles as the pool has devices; slices that find no room are left out.
+
+    Each slice has one replica. None misses its budget beside the others, and where they slow it down it
+    carries less. Replicas of a model that should be in several failure domains are on as many devices.
+    """
+    fitting = _Fitting(problem, pool, parts)
+    there = sorted(slots, key=lambda slot: -fitting.part(slot))
+    memory_least = min((each.memory_bytes for each in there), default=0)
+    for slot in there:
+        fitting.add(slot, memory_least)
+    return [Bundle(pool.name, each.settled()) for each in fitting.devices]
+
+
+@dataclass(slots=True)
+class _Device:
+    """`left`, `memory_left`: of it. `pressure`: of all slices; `bearable`: with more one of them misses its
+    budget."""
+
+    left: float
+    memory_left: float
+    slots: list[Slot] = field(default_factory=list)
+    pressure: float = 0.0
+    bearable: float = inf
+
+    def suits(self, slot: Slot, bearable: float) -> bool:
+        """Whether it has room for a slice that bears so much pressure, its own included."""
+        pressure = self.pressure + slot.pressure
+        return slot.memory_bytes <= self.memory_left and pressure <= min(self.bearable, bearable)
+
+    def add(self, slot: Slot, bearable: float) -> None:
+        """One more slice."""
+        self.slots.append(slot)
+        self.left -= slot.share.amount
+        self.memory_left -= slot.memory_bytes
+        self.pressure += slot.pressure
+        self.bearable = min(self.bearable, bearable)
+
+    def settled(self) -> tuple[Slot, ...]:
+        """The slices, with what each carries beside the others."""
+        found = []
+        for slot in self.slots:
+            (resident,) = slot.residents
+            slowdown = 1 + resident.option.sensitivity * max(self.pressure - slot.pressure, 0.0)
+            carried = resident.capacity / slowdown
+            found.append(replace(slot, residents=(replace(resident, capacity=carried),)))
+        return tuple(found)
+
+
+class _Fitting:
+    """`devices`: those that have any slices."""
+
+    def __init__(self, problem: Problem, pool: Pool, parts: Parts) -> None:
+        self.devices: list[_Device] = []
+        self._demand_of, self._pool, self._parts = problem.demand_of, pool, parts
+        self._open: list[tuple[float, int]] = []  # (amount left, device), ascending
+        self._there: dict[str, set[int]] = defaultdict(set)  # devices by model
+
+    def part(self, slot: Slot) -> float:
+        """Of a device, by amount or by memory, whichever is more."""
+        memory = slot.memory_bytes / self._pool.memory_bytes if self._pool.memory_bytes else 0.0
+        return max(slot.share.amount / self._parts.total, memory)
+
+    def add(self, slot: Slot, memory_least: int) -> None:
+        """Put it on a device, if there is one for it; slices to come hold at least `memory_least`."""
+        demand = self._demand_of[slot.residents[0].model]
+        bearable = _bearable(demand, slot)
+        place = self._place(demand, slot, bearable)
+        if place is None:
+            if len(self.devices) == len(self._pool.devices):
+                return
+            place = len(self.devices)
+            total = self._parts.total * (1 + ROUNDING / 2)
+            self.devices.append(_Device(total, self._pool.memory_bytes or inf))
+        device = self.devices[place]
+        device.add(slot, bearable)
+        self._there[demand.model].add(place)
+        if len(device.slots) != self._parts.slices_max and device.memory_left >= memory_least:
+            insort(self._open, (device.left, place))
+
+    def _place(self, demand: Demand, slot: Slot, bearable: float) -> int | None:
+        """The fullest device that it can be added to, no longer among the open ones."""
+        there = self._there[demand.model]
+        spread = len(there) < demand.domains_min
+        first = bisect_left(self._open, (slot.share.amount, -1))
+        for at, (_, place) in enumerate(self._open[first : first + TRIES], first):
+            if not (spread and place in there) and self.devices[place].suits(slot, bearable):
+                del self._open[at]
+                return place
+        return None
+
+
+def _bearable(demand: Demand, slot: Slot) -> float:
+    """The pressure of all slices of a device, its own included, with which its batch is just in time."""
+    (resident,) = slot.residents
+    took_us = resident.option.latency_us(resident.rows)
+    slowdown = demand.slack * demand.slo_us * (1 + ROUNDING / 2) / took_us
+    sensitivity = resident.option.sensitivity
+    return slot.pressure + (slowdown - 1) / sensitivity if sensitivity else inf

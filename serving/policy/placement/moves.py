@@ -1,0 +1,205 @@
+"""From one placement to the next: which replicas start, end and stay, what that costs, if it is worth it.
+
+A replica stays where its slice does (device, share, start) and it is the same there (model, variant,
+streams); another batch or capacity moves nothing. Where a device has equal slices, those with the most in
+common are the same slice.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from serving.policy.placement.check import faults, shortfalls
+from serving.policy.placement.plan import ROUNDING, Placement, Resident, Slot, cost, domains, short
+from serving.policy.placement.problem import Option, Parts, Problem
+
+SETTLE_US = 60_000_000
+"""A replica that has been loaded is counted on a minute later: caches warm, its share of the rows found."""
+FACTOR = 2.0
+"""Make before break: while a replica starts, what it takes the place of is held as well."""
+
+Replica = tuple[str, str, int]
+"""What a replica is, wherever: model, variant, streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A replica on a slice of a device."""
+
+    device: str
+    slot: Slot
+    resident: Resident
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What starts and ends, and what stays, as it will be; by device."""
+
+    started: tuple[Place, ...] = ()
+    ended: tuple[Place, ...] = ()
+    kept: tuple[Place, ...] = ()
+
+    @property
+    def by_model(self) -> dict[str, tuple[int, int, int]]:
+        """How many replicas of each model (start, end, stay); by name."""
+        counts = [
+            Counter(each.resident.model for each in part) for part in (self.started, self.ended, self.kept)
+        ]
+        started, ended, kept = counts
+        return {
+            model: (started[model], ended[model], kept[model]) for model in sorted(started | ended | kept)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a new placement is taken, and why. `saving`: within the horizon; `cost`: of its moves."""
+
+    taken: bool
+    reason: str
+    saving: float = 0.0
+    cost: float = 0.0
+
+
+def replica(resident: Resident) -> Replica:
+    """What stays itself in another batch."""
+    return resident.model, resident.option.variant, resident.option.streams
+
+
+def start_us(option: Option) -> int:
+    """Until a replica that is started can be counted on."""
+    return option.load_us + SETTLE_US
+
+
+def slots_us(slots: Iterable[Slot]) -> int:
+    """To start all replicas of these slots, one after the other."""
+    return sum(start_us(each.option) for slot in slots for each in slot.residents)
+
+
+def common(old: Slot, new: Slot) -> Counter[Replica]:
+    """The replicas that both have."""
+    if len(old.residents) == len(new.residents) == 1:
+        first, second = replica(old.residents[0]), replica(new.residents[0])
+        return Counter((first,) if first == second else ())
+    return Counter(map(replica, old.residents)) & Counter(map(replica, new.residents))
+
+
+def same_slices(old: Sequence[Slot], new: Sequence[Slot]) -> list[tuple[int, int]]:
+    """(place in `old`, place in `new`) of the slots of one device that are one slice before and after, chosen
+    so that what stays would take longest to start."""
+    found: list[tuple[int, int]] = []
+    alike: dict[tuple[object, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, slots in enumerate((old, new)):
+        for place, slot in enumerate(slots):
+            alike[slot.share, slot.start][side].append(place)
+    for before, after in alike.values():
+        if len(before) == len(after) == 1:
+            found.append((before[0], after[0]))
+        elif before and after:
+            worth = np.array([[kept_us(old[one], new[other]) for other in after] for one in before])
+            rows, columns = linear_sum_assignment(worth, maximize=True)
+            pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+            found += [(before[row], after[column]) for row, column in pairs]
+    return found
+
+
+def kept_us(old: Slot, new: Slot) -> int:
+    """What need not be started when the one becomes the other."""
+    both = common(old, new)
+    if not both:
+        return 0
+    each_us = {replica(each): start_us(each.option) for each in new.residents}
+    return sum(each_us[name] * count for name, count in both.items())
+
+
+def stays_us(old: Sequence[Slot], new: Sequence[Slot]) -> int:
+    """What need not be started on a device that goes from the one to the other."""
+    return sum(kept_us(old[one], new[other]) for one, other in same_slices(old, new))
+
+
+def moves(old: Placement, new: Placement) -> Moves:
+    """What it takes to come from the one to the other; by the name of the device."""
+    started: list[Place] = []
+    ended: list[Place] = []
+    kept: list[Place] = []
+    for device in sorted({*old, *new}):
+        before, after = old.get(device, ()), new.get(device, ())
+        same = same_slices(before, after)
+        both = [common(before[one], after[other]) for one, other in same]
+        stays = dict(zip((other for _, other in same), both, strict=True))
+        for place, slot in enumerate(after):
+            staying, coming = _split(slot, stays.get(place, Counter()))
+            kept += [Place(device, slot, each) for each in staying]
+            started += [Place(device, slot, each) for each in coming]
+        stays = dict(zip((one for one, _ in same), both, strict=True))
+        for place, slot in enumerate(before):
+            ended += [Place(device, slot, each) for each in _split(slot, stays.get(place, Counter()))[1]]
+    return Moves(tuple(started), tuple(ended), tuple(kept))
+
+
+def _split(slot: Slot, staying: Counter[Replica]) -> tuple[list[Resident], list[Resident]]:
+    """Its residents: (those among `staying`, the others)."""
+    left = staying.copy()
+    parts: tuple[list[Resident], list[Resident]] = ([], [])
+    for resident in slot.residents:
+        stays = left[replica(resident)] > 0
+        left[replica(resident)] -= 1
+        parts[not stays].append(resident)
+    return parts
+
+
+def move_cost(problem: Problem, moved: Moves, factor: float = FACTOR) -> float:
+    """What the started replicas cost: each its slice's part of its device's price until it can be counted on,
+    times `factor`. The devices are the problem's; KeyError otherwise."""
+    each_hour = (
+        problem.pool_of[place.device].price * _part(problem, place) * start_us(place.resident.option) / 3.6e9
+        for place in moved.started
+    )
+    return factor * sum(each_hour)
+
+
+def _part(problem: Problem, place: Place) -> float:
+    """Of its device: of the amount, or of the memory slices."""
+    division = problem.pool_of[place.device].division
+    if isinstance(division, Parts):
+        return place.slot.share.amount / division.total
+    profile = division.profile(place.slot.share)
+    largest = max((each.size for each in division.geometry), default=1)
+    return profile.size / largest if profile else 1.0
+
+
+def accept(problem: Problem, old: Placement, new: Placement, horizon_s: float) -> Verdict:
+    """Whether to go from `old` to `new`: yes where the old one breaks a rule or carries less of the demands,
+    no where the new one does, else where it saves more within the horizon than its moves cost."""
+    if wrong := faults(problem, new):
+        return Verdict(False, f"the new plan is none: {wrong[0]}")
+    if wrong := faults(problem, old):
+        return Verdict(True, f"the old plan does not hold any more: {wrong[0]}")
+    lacked, lacks = lacking(problem, old), lacking(problem, new)
+    if lacks < lacked - ROUNDING:
+        return Verdict(True, f"the old plan falls short: {shortfalls(problem, old)[0]}")
+    if lacks > lacked + ROUNDING:
+        return Verdict(False, f"the new plan falls short: {shortfalls(problem, new)[0]}")
+    moved = moves(old, new)
+    spent = move_cost(problem, moved)
+    saving = (cost(problem, old) - cost(problem, new)) * horizon_s / 3600
+    count = len(moved.started)
+    price = f"starting {count} {'replica' if count == 1 else 'replicas'} costs {spent:.3g}"
+    if saving > spent:
+        return Verdict(True, f"it saves {saving:.3g} in {horizon_s:g} s, {price}", saving, spent)
+    gain = f"it saves only {saving:.3g}" if saving > 0 else "it saves nothing"
+    return Verdict(False, f"{gain} in {horizon_s:g} s, {price}", saving, spent)
+
+
+def lacking(problem: Problem, placement: Placement) -> float:
+    """What the demands ask for and it lacks: the part of each model's rate, and of its failure domains."""
+    rates = sum(rate / problem.demand_of[model].rate for model, rate in short(problem, placement).items())
+    spread = domains(problem, placement)
+    return rates + sum(
+        max(0, each.domains_min - len(spread.get(each.model, ()))) / each.domains_min
+        for each in problem.demands
+        if each.rate > 0 and each.domains_min > 0
+    )

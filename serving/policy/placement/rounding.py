@@ -1,0 +1,63 @@
+"""Price-and-round: a placement of thousands of demands on thousands of devices, in about a second.
+
+The linear relaxation gives prices of slices; by these, every demand has sets of whole replicas that carry it
+and are cheap, and a master program mixes them (`covers.py`, `master.py`). All but a few demands come out of
+it with one such set, and an integer program as small for a fleet of any size finds those few and the devices
+(`settling.py`).
+"""
+
+from serving.policy.placement.bound import market
+from serving.policy.placement.counting.bundling import carries, cost, deal, needed
+from serving.policy.placement.counting.choices import Choices, choices
+from serving.policy.placement.counting.master import mix
+from serving.policy.placement.counting.settling import Numbers, settle
+from serving.policy.placement.counting.whole import next_cost, whole_bound
+from serving.policy.placement.fitting import fit
+from serving.policy.placement.plan import ROUNDING, Bundle, Draft, Slot
+from serving.policy.placement.problem import Parts, Problem
+
+METHOD = "price-and-round"
+TINY = 1e-6
+"""Of a device's price, what all of it costs besides: of what costs the same, less is taken."""
+
+
+def price_and_round(problem: Problem) -> Draft:
+    """A draft near the cheapest; `optimal` where it costs no more than whole replicas, each on a MIG instance
+    of its own, have to.
+
+    Where devices do not suffice, demands are carried in part or not at all. Where slices slow each other down
+    they carry less than is asked: for those there is `packing.py`.
+    """
+    return round_prices(problem)[0]
+
+
+def round_prices(problem: Problem) -> tuple[Draft, float]:
+    """(what `price_and_round` finds, what it costs at least to carry all demands by whole replicas)."""
+    every = choices(problem)
+    relaxed = market(choices(problem, between=True) if every.by_amounts else every)
+    if not every.each:
+        return Draft((), METHOD, relaxed.bound, optimal=not every.hopeless), relaxed.bound
+    tiny = TINY * min((each.pool.price for each in every.divisions if each.pool.price > 0), default=1.0)
+    found = mix(every, relaxed.prices, tiny)
+    least = next_cost(every, whole_bound(every, found.prices))
+    numbers = settle(every, found, tiny, least)
+    bundles = needed(problem, _bundles(problem, every, numbers))
+    certain = not every.by_amounts and all(each.domains_min <= 1 for each in every.demands)
+    cheap = cost(problem, bundles) <= least * (1 + ROUNDING)
+    optimal = certain and cheap and carries(problem, bundles)
+    return Draft(bundles, METHOD, relaxed.bound, optimal), least
+
+
+def _bundles(problem: Problem, every: Choices, numbers: Numbers) -> list[Bundle]:
+    slots: list[list[Slot]] = [[] for _ in every.divisions]
+    for place, count in sorted(numbers.replicas.items()):
+        choice = every.each[place]
+        slots[choice.division] += [every.slot(choice)] * count
+    bundles: list[Bundle] = []
+    for division, here, devices in zip(every.divisions, slots, numbers.devices, strict=True):
+        parts = division.pool.division
+        if isinstance(parts, Parts):
+            bundles += fit(problem, division.pool, parts, here)
+        else:
+            bundles += deal(division, devices, here)
+    return bundles
