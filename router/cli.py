@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from router.commands import command
+from router.place.options import Options as PlaceOptions
 from router.profiling.options import Options as ProfileOptions
 from router.simulate.options import Options
 
@@ -98,6 +99,21 @@ def _profile(asked: ProfileOptions) -> int:
 
 
 app.command("profile")(command(ProfileOptions, _profile))
+
+
+def _place(asked: PlaceOptions) -> int:
+    """Say which devices and shares of them carry what is asked: from profiles to a plan that keeps every SLO.
+
+    penstock place penstock.yaml --rates digits=50,minilm=20
+
+    Exit code 1: a promise cannot be kept; 2: nothing can be placed as asked.
+    """
+    from router.place.main import place  # the solvers: 0.5 s
+
+    return place(asked)
+
+
+app.command("place")(command(PlaceOptions, _place))
 
 
 def _fail(message: str) -> None:

@@ -6,6 +6,15 @@ from typer.testing import CliRunner
 from router.cli import app
 
 
+@pytest.mark.parametrize("verb", ["serve", "check", "status", "simulate", "profile", "place"])
+def test_every_verb_is_listed_and_explains_itself(verb: str) -> None:
+    listed = CliRunner().invoke(app, ["--help"])
+    assert f" {verb} " in listed.output
+    explained = CliRunner().invoke(app, [verb, "--help"])
+    assert explained.exit_code == 0
+    assert f"Usage: penstock {verb} " in explained.output.replace("root ", "penstock ")
+
+
 @pytest.mark.parametrize("option", ["--rest-port", "--grpc-port", "--metrics-port"])
 @pytest.mark.parametrize("port", ["65536", "-1", "http"])
 def test_what_is_no_port_is_refused_and_not_wrapped_to_another(option: str, port: str) -> None:

@@ -158,7 +158,7 @@ def move_cost(problem: Problem, moved: Moves, factor: float = FACTOR) -> float:
         problem.pool_of[place.device].price * _part(problem, place) * start_us(place.resident.option) / 3.6e9
         for place in moved.started
     )
-    return factor * sum(each_hour)
+    return factor * sum(each_hour, 0.0)
 
 
 def _part(problem: Problem, place: Place) -> float:
@@ -196,10 +196,10 @@ def accept(problem: Problem, old: Placement, new: Placement, horizon_s: float) -
 
 def lacking(problem: Problem, placement: Placement) -> float:
     """What the demands ask for and it lacks: the part of each model's rate, and of its failure domains."""
-    rates = sum(rate / problem.demand_of[model].rate for model, rate in short(problem, placement).items())
+    missing = [rate / problem.demand_of[model].rate for model, rate in short(problem, placement).items()]
     spread = domains(problem, placement)
-    return rates + sum(
-        max(0, each.domains_min - len(spread.get(each.model, ()))) / each.domains_min
-        for each in problem.demands
-        if each.rate > 0 and each.domains_min > 0
-    )
+    for each in problem.demands:
+        if each.rate > 0 and each.domains_min > 0:
+            there = len(spread.get(each.model, ()))
+            missing.append(max(0, each.domains_min - there) / each.domains_min)
+    return sum(missing, 0.0)

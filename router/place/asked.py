@@ -1,0 +1,78 @@
+"""What `penstock place` is asked: the settings, who asks for how much, and the devices, as a problem."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+
+from router.place.current import current
+from router.place.demands import demands
+from router.place.fleet import pools, this_machine, visible_gpus
+from router.place.rates import Rate, Rates, given, recorded, watched
+from router.settings import Settings, SettingsError, load_settings
+from router.simulate.traffic import UsageError
+from serving.policy.placement.plan import Placement
+from serving.policy.placement.problem import Problem
+from serving.runtime.slicing.inventory import take_inventory
+from serving.specs import DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`problem`: what is to be decided, its rates with the reserve; `current`: the placement of today;
+    `rates` by model, without the reserve; `notes`: sentences on all that for the operator."""
+
+    settings: Settings
+    problem: Problem
+    current: Placement
+    rates: Mapping[str, Rate]
+    notes: tuple[str, ...] = ()
+
+
+def ask(
+    config: Path, rates: Sequence[str], reserve: float, url: str | None, trace: Path | None, rows: str = ""
+) -> Asked:
+    """All of it. Rates are those of `rates` (MODEL=REQUESTS_A_SECOND,...; with `rows`, MODEL=MIX,...), else
+    of the recording `trace`, else of the gateway at `url`, which is the settings' own if None.
+
+    UsageError, in a sentence, where nothing can be placed as asked.
+    """
+    if not (isfinite(reserve) and reserve >= 0):
+        raise UsageError(f"--reserve: expected a share of the rates such as 0.2, 0 or more; got {reserve:g}")
+    try:
+        settings = load_settings(config)
+    except SettingsError as error:
+        raise UsageError(str(error)) from None
+    asked = _rates(settings, rates, url, trace, rows)
+    devices, notes = _devices(settings)
+    usable = pools(devices)
+    found, premises = demands(settings, asked.by_model, usable, reserve)
+    problem = Problem(found, usable)
+    present, absent = current(settings, problem)
+    return Asked(settings, problem, present, asked.by_model, (*asked.notes, *notes, *premises, *absent))
+
+
+def _rates(settings: Settings, rates: Sequence[str], url: str | None, trace: Path | None, rows: str) -> Rates:
+    if rates:
+        if other := [name for name, value in (("--trace", trace), ("--url", url)) if value]:
+            raise UsageError(f"--rates says what is asked; leave out {' and '.join(other)}")
+        return given(settings, rates, rows)
+    if rows:
+        raise UsageError("--rows says how many rows a request of --rates has; give --rates as well")
+    if trace is not None:
+        if url:
+            raise UsageError("--trace brings its own rates; leave out --url")
+        return recorded(settings, trace)
+    return watched(settings, url, time.sleep)
+
+
+def _devices(settings: Settings) -> tuple[Sequence[DeviceSpec], list[str]]:
+    found: Sequence[DeviceSpec] = settings.devices
+    notes: list[str] = []
+    if not found:
+        found, notes = this_machine(take_inventory(), visible_gpus())
+        notes = [f"the devices are those of this machine: {settings.path.name} has no `devices:`", *notes]
+    if len(found) > 1 and not any(each.price for each in found):
+        notes = [*notes, "no device has a price, so each counts as 1"]
+    return found, notes

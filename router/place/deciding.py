@@ -1,0 +1,163 @@
+"""From what is asked to a decision: solve, simulate, give more room to what misses its SLO, and solve again.
+
+A solver plans with medians and a part of the SLO; only the simulator knows queues. So no constant of the
+solver has to be right for all traffic: what it places is played, and what is missed is asked for anew with
+more room.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isnan
+
+from router.place.asked import Asked
+from router.place.predicting import Advance, Prediction, predict
+from serving.policy.placement.baselines.catalogue import BASELINES
+from serving.policy.placement.check import shortfalls
+from serving.policy.placement.moves import Moves, Verdict, accept, moves
+from serving.policy.placement.plan import Placement, Plan, short
+from serving.policy.placement.pooling import pooled
+from serving.policy.placement.problem import Problem
+from serving.policy.placement.solve import Task, plans
+from serving.policy.transition.planning import transition
+from serving.policy.transition.steps import Refused, Transition
+from serving.runtime.job import run_blocking
+
+ROUNDS = 5
+MORE_RATE, LESS_SLACK = 1.15, 0.85
+"""What a model that misses its SLO is given in the next round: room for more rows, and shorter batches. The
+last round has 1.7 times the rate and half of the slack, beyond which it is no matter of room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is asked of a decision: `attainment` of each model by prediction; a saving counts for `horizon_s`;
+    a solver gets `limit_s`; a prediction plays `seconds` where that is affordable, and starts from `seed`;
+    `in_flight`: devices that are changed at a time, None for a twentieth."""
+
+    attainment: float = 0.99
+    horizon_s: float = 3600.0
+    limit_s: float = 10.0
+    seconds: float = 20.0
+    seed: int = 1
+    in_flight: int | None = None
+    compared: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`plan`: the best that was found, with its `prediction`; `verdict`: whether it takes the place of what
+    is there, and why; `moves` and `transition`: from here to there.
+
+    `before`: the prediction of what is there, None where nothing is. `tightened`: sentences on who was given
+    more room. `refused`: why the plan is not to be carried out, empty where it may be. `baselines`: (devices,
+    cost) of published algorithms, by name, nobody's SLO simulated.
+    """
+
+    plan: Plan
+    prediction: Prediction
+    verdict: Verdict
+    moves: Moves
+    transition: Transition | Refused
+    before: Prediction | None = None
+    tightened: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    baselines: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the plan's placement is the one to have from now on."""
+        return self.verdict.taken and not self.refused
+
+
+def decide(asked: Asked, terms: Terms, advance: Advance | None = None) -> Decision:
+    """The decision. JobError where the solver ends without any plan."""
+    before = predict(asked, asked.current, terms.seconds, terms.seed, advance) if asked.current else None
+    plan, prediction, tightened = _search(asked, terms, advance)
+    found = missed(prediction, terms.attainment)
+    refused = (*shortfalls(asked.problem, plan.placement), *(_sentence(prediction, each) for each in found))
+    verdict = _verdict(asked, plan, before, terms)
+    return Decision(
+        plan,
+        prediction,
+        verdict,
+        moves(asked.current, plan.placement),
+        transition(pooled(asked.problem, plan.placement), asked.current, plan.placement, terms.in_flight),
+        before,
+        tuple(tightened),
+        refused,
+        _baselines(asked.problem) if terms.compared else {},
+    )
+
+
+def _search(asked: Asked, terms: Terms, advance: Advance | None) -> tuple[Plan, Prediction, list[str]]:
+    """The first plan of which the simulator finds that no model misses its SLO, else the last."""
+    problem, tightened = asked.problem, list[str]()
+    plan = _solved(problem, asked.current, terms)
+    prediction = predict(asked, plan.placement, terms.seconds, terms.seed, advance)
+    for _ in range(1, ROUNDS):
+        found = missed(prediction, terms.attainment)
+        if not found or shortfalls(asked.problem, plan.placement):
+            break
+        problem = tighten(problem, found)
+        roomier = _solved(problem, asked.current, terms)
+        told = "; ".join(_sentence(prediction, each) for each in found)
+        if shortfalls(problem, roomier.placement):
+            tightened.append(f"{told}: these devices have no more room")
+            break
+        tightened.append(f"{told}: given more room")
+        plan = replace(roomier, bound=min(plan.bound, roomier.bound), optimal=False)
+        prediction = predict(asked, plan.placement, terms.seconds, terms.seed, advance)
+    return plan, prediction, tightened
+
+
+def _solved(problem: Problem, current: Placement, terms: Terms) -> Plan:
+    """Three solvers' time: the exact one may be asked again with other slack, and a job has to start."""
+    plan: Plan = run_blocking(plans, Task(problem, current, terms.limit_s), 3 * terms.limit_s)
+    return plan
+
+
+def missed(prediction: Prediction, aim: float) -> list[str]:
+    """The models of whose requests fewer than `aim` are foretold to be in time."""
+    return [
+        name
+        for name, each in prediction.models.items()
+        if not isnan(each.attainment) and each.attainment < aim
+    ]
+
+
+def tighten(problem: Problem, models: list[str]) -> Problem:
+    """The problem with more room for these models."""
+    return replace(
+        problem,
+        demands=tuple(
+            replace(each, rate=each.rate * MORE_RATE, slack=each.slack * LESS_SLACK)
+            if each.model in models
+            else each
+            for each in problem.demands
+        ),
+    )
+
+
+def _verdict(asked: Asked, plan: Plan, before: Prediction | None, terms: Terms) -> Verdict:
+    if before is None:
+        return Verdict(True, "nothing is in place yet")
+    if late := missed(before, terms.attainment):
+        return Verdict(True, f"as it is today, {_sentence(before, late[0])}")
+    return accept(asked.problem, asked.current, plan.placement, terms.horizon_s)
+
+
+def _sentence(prediction: Prediction, model: str) -> str:
+    share = prediction.models[model].attainment
+    return f"{model} is predicted to answer {share * 100:.4g} % in time"
+
+
+def _baselines(problem: Problem) -> dict[str, tuple[int, float]]:
+    """Those that carry all that is asked: not every algorithm divides every kind of device."""
+    found = {}
+    for name, solve in BASELINES.items():
+        bundles = solve(problem).bundles
+        each_device = {str(place): bundle.slots for place, bundle in enumerate(bundles)}
+        if not short(problem, each_device):
+            prices = {pool.name: pool.price for pool in problem.pools}
+            found[name] = (len(bundles), sum(prices[bundle.pool] for bundle in bundles))
+    return found

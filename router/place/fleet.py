@@ -1,0 +1,98 @@
+"""The devices that a placement may use, as pools: those of `devices:`, else what this machine has."""
+
+import os
+from collections.abc import Sequence
+
+from router.settings.memory import usable_memory_bytes
+from router.simulate.traffic import UsageError
+from serving.policy.placement.geometry import known_geometry
+from serving.policy.placement.problem import Device, Instances, Parts, Pool, Problem
+from serving.profile.device import device_kind, gpu_kind
+from serving.runtime.slicing.choice import gpu_named
+from serving.runtime.slicing.contract import SlicingError
+from serving.runtime.slicing.inventory import Gpu, Inventory
+from serving.runtime.slicing.mps import CLIENTS_MAX
+from serving.specs import DeviceSpec, SliceSpec
+
+CPU = "cpu"
+HERE = "this-machine"
+"""The failure domain of everything in this machine."""
+
+
+def this_machine(inventory: Inventory, visible: str | None = None) -> tuple[list[DeviceSpec], list[str]]:
+    """(this machine's CPU and GPUs, sentences on what is left out). `visible`: CUDA_VISIBLE_DEVICES."""
+    cpu = DeviceSpec(
+        CPU, device_kind(SliceSpec("", ())), "cores", cores=len(inventory.cores),
+        memory_bytes=usable_memory_bytes(), domain=HERE,
+    )  # fmt: skip
+    found, notes = [cpu], []
+    for number in range(len(inventory.gpus)):
+        name = f"cuda:{number}"
+        try:
+            gpu = gpu_named(name, inventory, visible)
+        except SlicingError:  # not among those that this process may see
+            continue
+        kind = gpu_kind(gpu.name)
+        if gpu.mig and known_geometry(kind) is None:
+            notes.append(f"{name} is left out: it is in MIG mode, and no geometry is known of {kind}")
+            continue
+        found.append(_gpu_spec(name, kind, gpu))
+    return found, notes
+
+
+def _gpu_spec(name: str, kind: str, gpu: Gpu) -> DeviceSpec:
+    if gpu.mig:
+        return DeviceSpec(name, kind, "mig", domain=HERE)
+    return DeviceSpec(name, kind, "mps", memory_bytes=gpu.memory_bytes or 0, domain=HERE)
+
+
+def visible_gpus() -> str | None:
+    """CUDA_VISIBLE_DEVICES, None where it is not set."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
+    """Devices that are alike in kind, division, memory and price as one pool, named after its first entry.
+
+    Where none has a price each counts as 1: the cheapest placement is then that with the fewest devices.
+    UsageError for MIG on a kind whose geometry is not known.
+    """
+    alike: dict[tuple[str, str, int, int, float], list[DeviceSpec]] = {}
+    for each in devices:
+        key = (each.kind, each.divide, each.cores, each.memory_bytes, each.price)
+        alike.setdefault(key, []).append(each)
+    priced = any(each.price for each in devices)
+    return tuple(
+        Pool(
+            entries[0].name,
+            entries[0].kind,
+            _division(entries[0]),
+            tuple(Device(name, each.domain or name) for each in entries for name in each.names),
+            entries[0].price if priced else 1.0,
+            entries[0].memory_bytes,
+        )
+        for entries in alike.values()
+    )
+
+
+def _division(device: DeviceSpec) -> Parts | Instances:
+    if device.divide == "mig":
+        geometry = known_geometry(device.kind)
+        if geometry is None:
+            raise UsageError(f"{device.name}: no MIG geometry is known of {device.kind}")
+        return Instances(geometry)
+    if device.divide == "mps":
+        return Parts("mps", 100.0, CLIENTS_MAX)
+    return Parts(device.divide, float(device.cores) if device.divide == "cores" else 1.0)
+
+
+def own_device(problem: Problem, cores: int) -> str | None:
+    """The device whose slices a settings file of this machine describes: the first of its CPU's kind that is
+    divided into no more cores than it has; None where the fleet is of other machines."""
+    here = device_kind(SliceSpec("", ()))
+    for pool in problem.pools:
+        division = pool.division
+        own = pool.kind == here and isinstance(division, Parts) and division.kind == "cores"
+        if own and isinstance(division, Parts) and division.total <= cores and pool.devices:
+            return pool.devices[0].name
+    return None

@@ -1,0 +1,125 @@
+"""`penstock place`: which devices carry what is asked, how that differs from what is in place, and whether it
+keeps every promise."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from serving.runtime.job import JobError
+
+from router.place import document, pictures, tables
+from router.place.asked import Asked, ask
+from router.place.deciding import Decision, Terms, decide
+from router.place.gathering import gather
+from router.place.options import Options
+from router.place.page import page
+from router.place.shown import Shown
+from router.place.standing import as_settings
+from router.report.output import console, save, unwritable
+from router.simulate.traffic import UsageError
+
+BROKEN, UNUSABLE, INTERRUPTED = 1, 2, 130
+"""Exit codes: a promise is not kept; nothing can be placed, or written, as asked."""
+STDOUT = Path("-")
+
+
+def place(options: Options) -> int:
+    """What `penstock place` does; returns the exit code."""
+    try:
+        return _place(options)
+    except UsageError as error:
+        sys.stderr.write(f"{error}\n")
+        return UNUSABLE
+    except JobError as error:
+        sys.stderr.write(f"no plan was found: {error}\n")
+        return BROKEN
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+
+
+def _place(options: Options) -> int:
+    _check_files(options)
+    asked = ask(options.config, options.rates, options.reserve, options.url, options.trace, options.rows)
+    terms = Terms(
+        attainment=options.attainment,
+        horizon_s=options.horizon_h * 3600,
+        limit_s=options.limit_s,
+        seconds=options.seconds,
+        seed=options.seed,
+        in_flight=options.in_flight,
+        compared=options.compare,
+    )
+    decision = _decided(asked, terms)
+    shown = gather(asked, decision, terms, options.reserve)
+    _show(shown, options)
+    for reason in shown.refused:
+        sys.stderr.write(f"{reason}\n")
+    if options.settings is not None:
+        _write_settings(asked, shown, options.settings)
+    return BROKEN if shown.refused else 0
+
+
+def _check_files(options: Options) -> None:
+    for path in (options.png, options.html, options.settings):
+        if path is not None and path != STDOUT and (problem := unwritable(path)):
+            raise UsageError(problem)
+    if options.settings == STDOUT and options.as_json:
+        raise UsageError("--json and --settings - both want stdout; give --settings a file")
+    if options.settings is not None and options.settings.resolve() == options.config.resolve():
+        raise UsageError(f"--settings would overwrite {options.config}; give it another file")
+
+
+def _decided(asked: Asked, terms: Terms) -> Decision:
+    """With a line that says what goes on, where a person watches."""
+    errors = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("deciding", total=None)
+
+        def advance(what: str, _share: float) -> None:
+            progress.update(task, description=what)
+
+        return decide(asked, terms, advance)
+
+
+def _show(shown: Shown, options: Options) -> None:
+    if options.as_json:
+        sys.stdout.write(json.dumps(document.document(shown), indent=1) + "\n")
+    else:
+        console().print(tables.render(shown))
+    footnote = "; ".join(f"{term}: {text}" for term, text in shown.premises)
+    if options.png is not None:
+        _write(options.png, lambda path: pictures.write_png(shown, path, footnote))
+    if options.html is not None:
+        text = page(shown)
+        _write(options.html, lambda path: _write_text(path, text))
+
+
+def _write_settings(asked: Asked, shown: Shown, path: Path) -> None:
+    if shown.refused:
+        sys.stderr.write("no settings are written, as the plan does not hold\n")
+        return
+    text = as_settings(asked, shown.after)
+    if text is None:
+        raise UsageError(
+            "no settings are written: penstock.yaml has slices of whole cores of this machine's CPU, and the "
+            "placement has others, or none"
+        )
+    if path == STDOUT:
+        sys.stdout.write(text)
+    else:
+        _write(path, lambda file: _write_text(file, text))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _write(path: Path, write: Callable[[Path], None]) -> None:
+    if problem := save(path, write):
+        raise UsageError(problem)
+    sys.stderr.write(f"wrote {path}\n")

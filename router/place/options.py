@@ -1,0 +1,126 @@
+"""The options of `penstock place`: light to import, as the command line reads them for every verb."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
+
+_ASKED, _DECIDED, _FORETOLD = "What is asked", "How it is decided", "How it is foretold"
+
+
+@dataclass(frozen=True)
+class Options:
+    """One field an option; the texts are what --help says."""
+
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The settings file.")] = Path(
+        "penstock.yaml"
+    )
+    rates: Annotated[
+        list[str],
+        typer.Option(
+            metavar="MODEL=REQUESTS_A_SECOND,...",
+            help="What is to be carried: digits=50,minilm=20. If not given: what a running gateway of these "
+            "settings is asked.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = field(default_factory=list)
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL=ROWS,...",
+            help="Of a request of --rates: 4, uniform(1,8), tail(64), or shares 1:0.9+16:0.1. Else 1.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = ""
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What is to be carried, by a recording of a gateway (or a folder of them).",
+            rich_help_panel=_ASKED,
+        ),
+    ] = None
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="What is to be carried, by the gateway that runs there.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = None
+    reserve: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Kept in reserve beyond the rates: 0.2 sizes for 1.2 times as much.",
+            min=0,
+            max=10,
+            rich_help_panel=_ASKED,
+        ),
+    ] = 0.2
+    attainment: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Of each model's requests, what is to be answered within its SLO.",
+            min=0.01,
+            max=0.99999,
+            rich_help_panel=_ASKED,
+        ),
+    ] = 0.99
+    horizon_h: Annotated[
+        float,
+        typer.Option(
+            metavar="H",
+            help="Hours that a saving counts for: a plan is taken only if it saves more by then than the "
+            "move costs.",
+            min=0,
+            max=8760,
+            rich_help_panel=_DECIDED,
+        ),
+    ] = 1.0
+    limit_s: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            help="For the solver; the best plan that it has found by then counts.",
+            min=0.1,
+            max=3600,
+            rich_help_panel=_DECIDED,
+        ),
+    ] = 10.0
+    in_flight: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Devices changed at once: a twentieth of them, at least 1, if not given.",
+            min=1,
+            max=100_000,
+            rich_help_panel=_DECIDED,
+        ),
+    ] = None
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="Simulated time.", min=1, max=3600, rich_help_panel=_FORETOLD)
+    ] = 30.0
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of the simulated requests.", min=0, rich_help_panel=_FORETOLD)
+    ] = 1
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Also what published algorithms would need.", rich_help_panel=OUTPUT),
+    ] = False
+    as_json: AsJson = False
+    png: PngFile = None
+    html: HtmlFile = None
+    settings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The `slices:` and `models:` of a settings file that carry the plan out on this machine's "
+            "CPU; - prints them.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None

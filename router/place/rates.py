@@ -1,0 +1,175 @@
+"""How much is asked of each model: by the command line, by a recording, or of a gateway that runs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from router.settings import ServerSettings, Settings
+from router.settings.problems import unknown_name
+from router.simulate.traffic import UsageError, read_mixes
+from router.status import ModelStatus, UnreachableError, fetch
+from serving.simulation.replay import recorded_files, replay
+from serving.simulation.traffic import Mix, constant
+
+WINDOW_S = 10.0
+"""Of a recording, the time whose mean rate counts, of all such times that with the most rows."""
+
+WATCHED_S = 5.0
+"""A gateway is asked twice, so long apart."""
+
+RATE_MAX = 1e9
+ONE_ROW = constant(1)
+_SHORTEST_S = 1.0  # of a recording that is not even so long: two requests within a millisecond are no rate
+_WHAT = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=20, or --trace FILE"
+_EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What is asked of a model: `requests` a second, each of `rows`."""
+
+    requests: float
+    rows: Mix = ONE_ROW
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows a second."""
+        return self.requests * self.rows.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """By model, in the settings' order; `notes`: sentences on where they come from and what is left out."""
+
+    by_model: Mapping[str, Rate]
+    notes: tuple[str, ...]
+
+
+def given(settings: Settings, texts: Sequence[str], rows: str) -> Rates:
+    """Those of all --rates options, MODEL=REQUESTS_A_SECOND,...; requests have one row where --rows
+    (MODEL=MIX,...) does not say otherwise. UsageError for anything else."""
+    known = [model.name for model in settings.models]
+    found: dict[str, float] = {}
+    for text in (part.strip() for each in texts for part in each.split(",")):
+        name, sign, number = (part.strip() for part in text.partition("="))
+        if not (sign and name and number):
+            raise UsageError(f"--rates: expected MODEL=REQUESTS_A_SECOND, such as digits=50; got {text!r}")
+        if name not in known:
+            raise UsageError(f"--rates: {unknown_name('unknown model', name, known)}")
+        if name in found:
+            raise UsageError(f"--rates: {name} is given more than once")
+        found[name] = _number(text, number)
+    mixes = read_mixes("--rows", rows)
+    for name in mixes:
+        if name not in found:
+            raise UsageError(f"--rows: {unknown_name('a model without a rate', name, list(found))}")
+    rates = {name: Rate(found[name], mixes.get(name, ONE_ROW)) for name in known if name in found}
+    return Rates(rates, _silent(known, rates, "no rate was given"))
+
+
+def _number(text: str, number: str) -> float:
+    try:
+        rate = float(number)
+    except ValueError:
+        rate = -1.0
+    if not (isfinite(rate) and 0 <= rate <= RATE_MAX):
+        raise UsageError(f"--rates: expected requests a second, 0 to {RATE_MAX:g}; got {text!r}")
+    return rate
+
+
+def _silent(known: Sequence[str], rates: Mapping[str, Rate], why: str) -> tuple[str, ...]:
+    """One sentence on all the models that have no rate."""
+    left = [name for name in known if name not in rates]
+    return (f"not placed, as {why}: {', '.join(left)}",) if left else ()
+
+
+def recorded(settings: Settings, path: Path) -> Rates:
+    """Of each model the rate of the WINDOW_S with the most rows in a recording (or a folder of them);
+    UsageError where it cannot be read."""
+    try:
+        found = replay(recorded_files(path), settings.models)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--trace: {error}") from None
+    window_s = min(WINDOW_S, max(found.span_us / 1e6, _SHORTEST_S))
+    owners = np.array([model for model, _, _ in found.flows])[found.columns[1]]
+    rates: dict[str, Rate] = {}
+    for number, model in enumerate(settings.models):
+        ours = owners == number
+        if ours.any():
+            rows = found.columns[2][ours]
+            values, counts = np.unique(rows, return_counts=True)
+            mix = Mix(tuple(values.tolist()), tuple(map(float, counts.tolist())))
+            rows_per_s = _most(found.columns[0][ours], rows, window_s) / window_s
+            rates[model.name] = Rate(rows_per_s / mix.mean, mix)
+    of_each = f"of each model that of the {window_s:g} s with the most rows"
+    silent = _silent([model.name for model in settings.models], rates, f"{path} has no request for it")
+    return Rates(rates, (f"rates are those recorded in {path}, {of_each}", *found.notes, *silent))
+
+
+def _most(at_us: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], window_s: float) -> float:
+    """The most rows within any window; `at_us` ascends. One that begins with a request has the most."""
+    sums = np.concatenate(([0], np.cumsum(rows)))
+    ends = np.searchsorted(at_us, at_us + round(window_s * 1e6), side="left")
+    return float((sums[ends] - sums[:-1]).max())
+
+
+def watched(settings: Settings, url: str | None, pause: Callable[[float], None]) -> Rates:
+    """Of each model the higher of two rates of the gateway at `url` (None: where the settings' would be): the
+    mean since its start, and that of the next WATCHED_S, while which `pause` waits.
+
+    What was computed counts, and what was promised but not answered; answers from the cache cost nothing.
+    UsageError where no gateway answers, or none of these models was asked for.
+    """
+    address = url or _address(settings.server)
+    try:
+        before = fetch(address)
+        pause(WATCHED_S)
+        after = fetch(address)
+    except UnreachableError as error:
+        raise UsageError(f"what is asked? {error} Or {_WHAT}") from None
+    elapsed_s = after["uptime_s"] - before["uptime_s"]
+    earlier = {each["name"]: each for each in before["models"]}
+    rates: dict[str, Rate] = {}
+    for now in after["models"]:
+        was = earlier.get(now["name"])
+        rows = _asked_rows(now) / max(after["uptime_s"], _SHORTEST_S)
+        if was is not None and elapsed_s > 0:
+            rows = max(rows, (_asked_rows(now) - _asked_rows(was)) / elapsed_s)
+        counters = now["counters"]
+        if rows > 0:
+            mix = _about(counters["rows"] / counters["completed"] if counters["completed"] else 1.0)
+            rates[now["name"]] = Rate(rows / mix.mean, mix)
+    known = [model.name for model in settings.models]
+    notes = [f"rates are those of the gateway at {address}: since its start, or now where that is more"]
+    if strangers := [name for name in rates if name not in known]:
+        notes.append(f"left out, as {settings.path.name} does not serve it: {', '.join(strangers)}")
+    ours = {name: rates[name] for name in known if name in rates}
+    if not ours:
+        raise UsageError(f"what is asked? The gateway at {address} was asked for nothing yet; {_WHAT}")
+    return Rates(ours, (*notes, *_silent(known, ours, f"{address} was not asked for it")))
+
+
+def _address(server: ServerSettings) -> str:
+    if not server.rest_port:
+        raise UsageError(f"what is asked? The settings' REST port is any free one: give --url, or {_WHAT}")
+    host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
+    return f"http://{f'[{host}]' if ':' in host else quote(host)}:{server.rest_port}"
+
+
+def _asked_rows(model: ModelStatus) -> float:
+    counters = model["counters"]
+    missed = sum(counters["missed"].values()) - counters["missed"].get("late", 0)  # late ones were computed
+    each = counters["rows"] / counters["completed"] if counters["completed"] else 1.0
+    return counters["batch_rows"] + missed * each
+
+
+def _about(mean: float) -> Mix:
+    """The two whole numbers around a mean, so often that it comes out."""
+    low = max(int(mean), 1)
+    part = max(mean - low, 0.0)
+    return Mix((low, low + 1), (1 - part, part)) if part else constant(low)

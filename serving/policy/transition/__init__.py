@@ -1,0 +1,9 @@
+"""From one placement to another, step by step, with every promise kept in between."""
+
+from serving.policy.transition.invariants import violations
+from serving.policy.transition.planning import transition
+from serving.policy.transition.rollback import rollback
+from serving.policy.transition.state import State
+from serving.policy.transition.steps import Refused, Step, Transition
+
+__all__ = ["Refused", "State", "Step", "Transition", "rollback", "transition", "violations"]

@@ -1,0 +1,242 @@
+"""The rounds of a transition: what is begun, what is let go, what stands in. Pure."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from serving.policy.transition.change import NEW, Change
+from serving.policy.transition.ledger import Delta, Lack, Ledger, Move
+from serving.policy.transition.obstacles import beginnings, can_spare, fills, obstacles, sizings, targets
+from serving.policy.transition.standins import Goal, Search
+from serving.policy.transition.steps import Create, Group, Refused, Transition
+
+
+class Exchange:
+    """From the old placement of the ledger to the new one, `limit` devices at a time.
+
+    Devices that gain come before devices that lose: what the former bring is what the latter can spare.
+    """
+
+    def __init__(self, ledger: Ledger, limit: int) -> None:
+        self._ledger = ledger
+        self._limit = limit
+        self._groups: list[Group] = []
+        self._temporary: list[Change] = []
+        self._fills: dict[str, list[Move]] = {}
+        self._refused: Refused | None = None
+        self._order = {device: (_loss(ledger, device), device) for device in ledger.changes}
+
+    def run(self) -> Transition | Refused:
+        """All of it; Refused where a round finds nothing that it may do."""
+        begin = (
+            self._begin,
+            self._make_room,
+            self._begin_together,
+            self._resize,
+            self._end_temporary,
+            self._stand_in,
+            self._end,
+        )
+        finish = (self._finish, self._resize, self._end, self._finish_together)
+        ledger = self._ledger
+        while ledger.unfinished:
+            self._refused = None
+            rounds: tuple[Callable[[], bool], ...] = begin if ledger.unbegun else finish
+            if not any(each() for each in rounds):
+                return self._refused or _unfinished(ledger)
+        created = (Create(each.device, each.number, each.share, each.start) for each in self._temporary)
+        return Transition(tuple(self._groups), tuple(created))
+
+    def _begin(self) -> bool:
+        """What there is room for."""
+        return self._together_where_spared(
+            self._ways(device) for device in self._sorted(self._ledger.unbegun)
+        )
+
+    def _make_room(self) -> bool:
+        """What is in the way of something new and can be spared goes."""
+        return self._together_where_spared(
+            self._clearings(device)
+            for device in self._sorted(self._ledger.unbegun)
+            if can_spare(self._ledger, device)
+        )
+
+    def _begin_together(self) -> bool:
+        """What costs a model capacity that another device gains by, at one instant: two models change places
+        where each can be loaded beside the other."""
+        ways = [way for device in self._sorted(self._ledger.unbegun) for way in self._ways(device)]
+        gains: dict[str, list[Move]] = defaultdict(list)
+        for way in ways:
+            for model, rate in way.delta.rates.items():
+                if rate > 0:
+                    gains[model].append(way)
+        for first in ways:
+            moves = self._closed(first, gains)
+            if moves:
+                self._carry_out(moves)
+                return True
+        return False
+
+    def _closed(self, first: Move, gains: dict[str, list[Move]]) -> list[Move]:
+        """The move and others by which nothing is missing in the end; none where there are none."""
+        moves, total = {first.device: first}, Delta()
+        total.add(first.delta)
+        while lacks := self._ledger.lacks(total):
+            model = min(lacks)
+            others = [each for each in gains[model] if each.device not in moves]
+            if not others or len(moves) == self._limit:
+                return []
+            best = max(others, key=lambda each: each.delta.rates[model])
+            moves[best.device] = best
+            total.add(best.delta)
+        return list(moves.values())
+
+    def _resize(self) -> bool:
+        """What stays has its new batches, all at one instant where possible."""
+        moves = []
+        for device in self._sorted(self._ledger.unfinished):
+            stages = self._ledger.stages[device]
+            sized = sizings(self._ledger, device, stages)
+            if sized and self._ledger.fits(device, stages, {**stages, **sized}):
+                moves.append(self._ledger.move(device, sized))
+        total = Delta()
+        for move in moves:
+            total.add(move.delta)
+        if moves and not self._ledger.lacks(total):
+            self._carry_out(moves)
+            return True
+        return self._together_where_spared([move] for move in moves)
+
+    def _end_temporary(self) -> bool:
+        """Stand-ins that are not needed any more go."""
+        return self._together_where_spared(
+            [self._ledger.move(each.device, {each.number: NEW})]
+            for each in self._temporary
+            if self._ledger.stages[each.device][each.number] != NEW
+        )
+
+    def _stand_in(self) -> bool:
+        """Something new begins in the place of what stands in elsewhere."""
+        for device in self._sorted(self._ledger.unbegun):
+            for target in targets(self._ledger, device):
+                cleared = obstacles(self._ledger, target)
+                if cleared is None:
+                    continue
+                for begun in beginnings(self._ledger, target, cleared):
+                    fits = self._ledger.fits(device, cleared, begun)
+                    if fits and self._reach(Goal(device, cleared, begun)):
+                        return True
+        return False
+
+    def _reach(self, goal: Goal) -> bool:
+        search = Search(self._ledger, goal)
+        lacks = search.lacks()
+        found = search.run()
+        if found is None:
+            self._refused = self._refused or _refusal(self._ledger, goal.device, lacks)
+            return False
+        self._temporary += found
+        for change in found:
+            self._carry_out([self._ledger.move(change.device, {change.number: change.first})])
+        for stages in (goal.cleared, goal.begun):
+            self._carry_out([self._ledger.move(goal.device, stages)])
+        return True
+
+    def _end(self) -> bool:
+        """What is not needed any more goes, whether its room is needed or not."""
+        return self._together_where_spared(
+            self._endings(device) for device in self._sorted(self._ledger.unfinished)
+        )
+
+    def _finish(self) -> bool:
+        """Devices become what they are to be."""
+        return self._together_where_spared(
+            [move]
+            for device in self._sorted(self._ledger.unfinished)
+            if (move := self._finished(device)) is not None
+        )
+
+    def _finish_together(self) -> bool:
+        moves = [self._finished(device) for device in self._sorted(self._ledger.unfinished)]
+        total = Delta()
+        for move in moves:
+            if move is None:
+                return False
+            total.add(move.delta)
+        if len(moves) > self._limit or self._ledger.lacks(total):
+            return False
+        self._carry_out([move for move in moves if move is not None])
+        return True
+
+    def _finished(self, device: str) -> Move | None:
+        stages = self._ledger.stages[device]
+        new = dict.fromkeys(stages, NEW)
+        return self._ledger.move(device, new) if self._ledger.fits(device, stages, new) else None
+
+    def _sorted(self, devices: Iterable[str]) -> list[str]:
+        return sorted(devices, key=self._order.__getitem__)
+
+    def _ways(self, device: str) -> list[Move]:
+        if device not in self._fills:
+            self._fills[device] = fills(self._ledger, device)
+        return self._fills[device]
+
+    def _clearings(self, device: str) -> Iterator[Move]:
+        for target in targets(self._ledger, device):
+            stages = obstacles(self._ledger, target)
+            if stages and stages != self._ledger.stages[device]:
+                yield self._ledger.move(device, stages)
+                sized = {**stages, **sizings(self._ledger, device, stages)}
+                if self._ledger.fits(device, self._ledger.stages[device], sized):
+                    yield self._ledger.move(device, sized)
+
+    def _endings(self, device: str) -> Iterator[Move]:
+        stages = self._ledger.stages[device]
+        going = [each.number for each in self._ledger.changes[device] if not stages[each.number].ended]
+        for numbers in [going, *([each] for each in going)] if going else []:
+            yield self._ledger.move(device, {each: stages[each]._replace(ended=True) for each in numbers})
+
+    def _together_where_spared(self, choices: Iterable[Iterable[Move]]) -> bool:
+        """Carry out, of each device's moves, the first after which nothing is missing; together, on as many
+        devices as may be changed at a time. Whether there was any."""
+        total, moves, changed = Delta(), list[Move](), set[str]()
+        for ways in choices:
+            for move in ways:
+                if not self._ledger.lacks(move.delta, total):
+                    total.add(move.delta)
+                    moves.append(move)
+                    if not move.is_sizing:
+                        changed.add(move.device)
+                    break
+            if len(changed) == self._limit:
+                break
+        self._carry_out(moves)
+        return bool(moves)
+
+    def _carry_out(self, moves: list[Move]) -> None:
+        self._groups += self._ledger.carry_out(moves)
+        for move in moves:
+            self._fills.pop(move.device, None)
+
+
+def _loss(ledger: Ledger, device: str) -> float:
+    """What the new placement has less of on the device than the old one: the sum of the parts of what is
+    promised of each model."""
+    floor = ledger.floors.capacity
+    rates = ledger.move(device, dict.fromkeys(ledger.stages[device], NEW)).delta.rates
+    return sum(-rate / floor[model] for model, rate in sorted(rates.items()) if rate < 0 and floor.get(model))
+
+
+def _refusal(ledger: Ledger, device: str, lacks: dict[str, Lack]) -> Refused:
+    """Why nothing stands in for what is in the way there."""
+    model, lack = max(lacks.items(), key=lambda each: each[1].rate)
+    if lack.rate:
+        what = f"{lack.rate:.6g} of its {ledger.floors.capacity[model]:.6g} rows/s"
+    else:
+        what = f"one of its {ledger.floors.spread[model]} failure domains"
+    reason = f"while {device} changes, {model} would be without {what}: nothing has room for a stand-in"
+    return Refused(reason, model, device)
+
+
+def _unfinished(ledger: Ledger) -> Refused:
+    device = min(ledger.unbegun or ledger.unfinished)
+    return Refused(f"{device} cannot change alone: more devices have to change at the same time", "", device)

@@ -1,0 +1,217 @@
+"""A transition in the making: how far each slice is, what is carried at the moment, and what would be. Pure.
+
+A move takes slices of one device from stage to stage. Several moves are carried out together: all is loaded,
+then one edit of the routes, then what is routed no longer drains and goes. So promises have to hold before
+and after the edit, and room is needed for both sides of it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from serving.policy.placement.plan import ROUNDING, Placement, Resident, capacities, residents
+from serving.policy.placement.problem import Instances, Pool, Problem
+from serving.policy.transition.change import NEW, Change, Stage, changes
+from serving.policy.transition.invariants import crowding, floors, strain
+from serving.policy.transition.state import Slice, Slices
+from serving.policy.transition.steps import Group
+from serving.policy.transition.waves import groups, together
+
+NEAR = ROUNDING / 2
+"""Relative: half of what the invariants allow, for sums that are kept up step by step."""
+
+Stages = Mapping[int, Stage]
+"""Of the slices of a device, by number."""
+
+
+@dataclass(slots=True)
+class Delta:
+    """What becomes of each model's capacity, and of its replicas by failure domain."""
+
+    rates: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def change(self, resident: Resident, domain: str, sign: int) -> None:
+        """A replica more (1) or less (-1)."""
+        self.rates[resident.model] += sign * resident.capacity
+        self.counts[resident.model][domain] += sign
+
+    def add(self, other: "Delta") -> None:
+        """That too."""
+        for model, rate in other.rates.items():
+            self.rates[model] += rate
+            counts = self.counts[model]
+            for domain, count in other.counts[model].items():
+                counts[domain] += count
+
+
+NOTHING = Delta()
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a model is short of: rows a second, failure domains."""
+
+    rate: float
+    domains: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A device from some stages to others; those of all its slices."""
+
+    device: str
+    before: Stages
+    after: Stages
+    delta: Delta
+
+    @property
+    def is_sizing(self) -> bool:
+        """Whether nothing comes or goes."""
+        return all(
+            self.before[each]._replace(sized=stage.sized) == stage for each, stage in self.after.items()
+        )
+
+
+class Ledger:
+    """`stages`: how far each slice is, by device and number."""
+
+    def __init__(self, problem: Problem, old: Placement, new: Placement) -> None:
+        self.problem = problem
+        self.floors = floors(problem, old, new)
+        self.old = old
+        self.changes: dict[str, list[Change]] = {}
+        self.stages: dict[str, dict[int, Stage]] = {}
+        self.unbegun = set[str]()  # devices on which something new is still to come
+        self.unfinished = set[str]()  # devices that are not yet as they are to be
+        self.free = set[str]()  # devices that have some room for a slice
+        for device in sorted(problem.pool_of):
+            self.changes[device] = list(changes(device, old.get(device, ()), new.get(device, ())))
+            self.stages[device] = {each.number: each.first for each in self.changes[device]}
+            self._look(device)
+        self.capacity = defaultdict[str, float](float, capacities(old))
+        self.presence: dict[str, Counter[str]] = defaultdict(Counter)
+        for device, _, resident in residents(old):
+            self.presence[resident.model][problem.domain_of[device]] += 1
+
+    def pool(self, device: str) -> Pool:
+        """That the device is of."""
+        return self.problem.pool_of[device]
+
+    def layout(self, device: str, stages: Stages) -> Slices:
+        """The slices of the device at those stages."""
+        found = (each.content(stages[each.number]) for each in self.changes[device])
+        return tuple(each for each in found if each is not None)
+
+    def move(self, device: str, after: Stages) -> Move:
+        """From the present stages to those; slices that are not named stay as they are."""
+        before, delta, domain = self.stages[device], Delta(), self.problem.domain_of[device]
+        after = {**before, **after}
+        for change in self.changes[device]:
+            for stage, sign in ((before[change.number], -1), (after[change.number], 1)):
+                content = change.content(stage)
+                for replica in content.replicas if content else ():
+                    delta.change(replica.resident, domain, sign)
+        return Move(device, dict(before), after, delta)
+
+    def fits(self, device: str, before: Stages, after: Stages) -> bool:
+        """Whether there is room for both at once, and in the latter all that computes keeps its SLO. Stages
+        of all slices of the device."""
+        pool, added = self.pool(device), False
+        peak: list[Slice] = []
+        for change in self.changes[device]:
+            one, other = change.content(before[change.number]), change.content(after[change.number])
+            added = added or _adds(one, other)
+            peak += together(one, other)
+        if added and crowding(pool, peak):
+            return False
+        return not strain(self.problem, pool, self.layout(device, after), self.old.get(device, ()))
+
+    def lacks(self, delta: Delta, besides: Delta = NOTHING) -> dict[str, Lack]:
+        """What would be missing after both, of the models that `delta` is about."""
+        found: dict[str, Lack] = {}
+        for model, rate in delta.rates.items():
+            floor, least = self.floors.capacity.get(model, 0.0), self.floors.spread.get(model, 0)
+            missing = floor - self.capacity[model] - rate - besides.rates.get(model, 0.0)
+            missing = missing if floor and missing > NEAR * floor else 0.0
+            apart = 0
+            if least > 1:  # what is carried is in one
+                apart = max(0, least - len(self.domains(model, delta, besides)))
+            if missing or apart:
+                found[model] = Lack(missing, apart)
+        return found
+
+    def domains(self, model: str, delta: Delta, besides: Delta = NOTHING) -> set[str]:
+        """In which failure domains the model would be after both."""
+        there = Counter(self.presence[model])
+        for each in (delta, besides):
+            for domain, count in each.counts.get(model, {}).items():
+                there[domain] += count
+        return {domain for domain, count in there.items() if count > 0}
+
+    def carry_out(self, moves: Sequence[Move]) -> list[Group]:
+        """The steps that do it; from now on it is done."""
+        pairs: list[tuple[str, Slice | None, Slice | None]] = []
+        for move in moves:
+            for change in self.changes[move.device]:
+                before = change.content(move.before[change.number])
+                after = change.content(move.after[change.number])
+                if before != after:
+                    pairs.append((move.device, before, after))
+            self.stages[move.device] = dict(move.after)
+            for model, rate in move.delta.rates.items():
+                self.capacity[model] += rate
+                for domain, count in move.delta.counts[model].items():
+                    self.presence[model][domain] += count
+            self._look(move.device)
+        return groups(pairs)
+
+    def add(self, change: Change) -> None:
+        """A slice that is in neither placement; it is not there yet."""
+        self.changes[change.device].append(change)
+        self.stages[change.device][change.number] = NEW
+
+    def drop(self, change: Change) -> None:
+        """Undo `add`."""
+        self.changes[change.device].remove(change)
+        del self.stages[change.device][change.number]
+
+    def copy(self) -> "Ledger":
+        """The same, to go another way from here."""
+        other = object.__new__(Ledger)
+        other.problem, other.floors, other.old = self.problem, self.floors, self.old
+        other.changes = {device: [*each] for device, each in self.changes.items()}
+        other.stages = {device: {**each} for device, each in self.stages.items()}
+        other.unbegun, other.unfinished, other.free = {*self.unbegun}, {*self.unfinished}, {*self.free}
+        other.capacity = defaultdict(float, self.capacity)
+        other.presence = defaultdict(Counter, {each: count.copy() for each, count in self.presence.items()})
+        return other
+
+    def _look(self, device: str) -> None:
+        stages, pool = self.stages[device], self.pool(device)
+        waits = not all(each.begun for each in stages.values())
+        (self.unbegun.add if waits else self.unbegun.discard)(device)
+        late = any(each != NEW for each in stages.values())
+        (self.unfinished.add if late else self.unfinished.discard)(device)
+        roomy = _has_room(pool, self.layout(device, stages))
+        (self.free.add if roomy else self.free.discard)(device)
+
+
+def _has_room(pool: Pool, slices: Slices) -> bool:
+    if isinstance(pool.division, Instances):
+        geometry, profile = pool.division.geometry, pool.division.profile
+        taken = sum(found.size for each in slices if (found := profile(each.share)))
+        return taken < max((start + each.size for each in geometry for start in each.starts), default=0)
+    amount = sum(each.share.amount for each in slices)
+    left = not pool.division.slices_max or len(slices) < pool.division.slices_max
+    return left and amount < pool.division.total * (1 - ROUNDING)
+
+
+def _adds(before: Slice | None, after: Slice | None) -> bool:
+    """Whether anything is there afterwards that was not before, or holds more."""
+    if after is None:
+        return False
+    if before is None or after.memory_bytes > before.memory_bytes:
+        return True
+    numbers = [each.number for each in before.replicas]
+    return any(each.number not in numbers for each in after.replicas)
