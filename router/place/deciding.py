@@ -11,10 +11,11 @@ from math import isnan
 
 from router.place.asked import Asked
 from router.place.predicting import Advance, Prediction, predict
+from serving.policy.placement.assign import assign
 from serving.policy.placement.baselines.catalogue import BASELINES
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Moves, Verdict, accept, moves
-from serving.policy.placement.plan import Placement, Plan, short
+from serving.policy.placement.plan import Placement, Plan, cost
 from serving.policy.placement.pooling import pooled
 from serving.policy.placement.problem import Problem
 from serving.policy.placement.solve import Task, plans
@@ -152,12 +153,11 @@ def _sentence(prediction: Prediction, model: str) -> str:
 
 
 def _baselines(problem: Problem) -> dict[str, tuple[int, float]]:
-    """Those that carry all that is asked: not every algorithm divides every kind of device."""
+    """Those that carry all that is asked, failure domains included: no algorithm here knows of these, and not
+    every one divides every kind of device."""
     found = {}
     for name, solve in BASELINES.items():
-        bundles = solve(problem).bundles
-        each_device = {str(place): bundle.slots for place, bundle in enumerate(bundles)}
-        if not short(problem, each_device):
-            prices = {pool.name: pool.price for pool in problem.pools}
-            found[name] = (len(bundles), sum(prices[bundle.pool] for bundle in bundles))
+        placement = assign(problem, solve(problem), {})
+        if not shortfalls(problem, placement):
+            found[name] = (len(placement), cost(problem, placement))
     return found

@@ -17,7 +17,15 @@ from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 COMPILED = (
-    "serving/policy",
+    "serving/policy/admission.py",
+    "serving/policy/arbitration.py",
+    "serving/policy/batching",
+    "serving/policy/drift.py",
+    "serving/policy/freshness.py",
+    "serving/policy/isolation.py",
+    "serving/policy/latency.py",
+    "serving/policy/rates.py",
+    "serving/policy/suspicion.py",
     "serving/scheduler",
     "serving/profile/latency.py",
     "serving/simulation/engine.py",
@@ -48,7 +56,8 @@ COMPILED = (
     "router/explanation.py",
     "router/rest.py",
 )
-"""Folders and files: what decides, and what every request passes through."""
+"""Folders and files: what decides while requests wait, and what every request passes through. Placements are
+decided in seconds, by solvers, in a process of their own: they stay interpreted."""
 
 GROUP = "penstock"  # all modules are one library, so that they call each other directly
 LIBRARY = f"{GROUP}__mypyc"

@@ -1,124 +1,221 @@
-"""Long decisions run as jobs: in a process of their own, with a time limit; the best result in time counts.
+"""Decisions that take over a millisecond run as jobs, each in a child process of its own with a time limit.
 
-The child is a fresh interpreter of low priority: nothing of the gateway's loop, threads or sockets is
-inherited. It gets its work and gives its results as pickles over pipes that only it and its parent hold:
-neither side reads what a stranger wrote. Each result is sent as it is found; at the limit it is killed.
+The work is a module-level generator function that yields better and better results, the first as soon as it
+can. Each is kept as it comes; at the limit the child is killed and the last result stands. The child shares
+no lock, thread or memory with the process that asked: a solver neither holds its event loop up nor takes it
+down.
 """
 
 import asyncio
+import ctypes
+import logging
 import os
 import pickle
+import select
+import signal
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final, TypeVar
 
-Argument = TypeVar("Argument")
-Result = TypeVar("Result")
-Work = Callable[[Argument], Iterator[Result]]
-"""A function of a module, by whose name the child finds it. It yields better and better results."""
+from serving.runtime.clock import now_us
+
+A = TypeVar("A")
+R = TypeVar("R")
+Work = Callable[[A], Iterator[R]]
 
 NICENESS: Final = 5
-"""Requests come first: the gateway and its workers run at 0."""
-_LENGTH: Final = struct.Struct("!Q")
-_ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""The gateway and its workers go first: beside one of them on a core a job has a quarter of it (Linux weighs
+niceness 0 with 1024, 5 with 335)."""
+LIMIT_MAX_S: Final = 1e6
+EXIT_WAIT_S: Final = 1.0
+"""For a child that says no more to exit by itself, so that it can be said how."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_HEADER = struct.Struct("=cQ")  # what follows, and how many bytes
+_RESULT, _ERROR, _END = b"r", b"e", b"."
+_READ_BYTES = 1 << 20
+
+logger = logging.getLogger(__name__)
 
 
 class JobError(Exception):
-    """A job ended, or its time was over, before its first result. The text says what became of it."""
+    """A job ended without a result; the text says why."""
 
 
-async def run(work: Work[Argument, Result], argument: Argument, limit_s: float) -> Result:
-    """The last result that `work(argument)` yields within `limit_s`, its process's start included.
+async def run(work: Work[A, R], argument: A, limit_s: float) -> R:
+    """The last result that `work(argument)` yields within the limit, from a child process; its start counts.
 
-    JobError where there is none; an error after the first result ends the job, and that result stands. The
-    process is gone when this returns, raises or is cancelled.
+    JobError where there is none: the work raised or yielded nothing, or the child was killed or did not even
+    start. Where it fails after a result, that is logged and the result stands. Cancelled, it returns when the
+    child is gone. The event loop is never held up: a thread waits, pickles and unpickles.
     """
-    ours, theirs = os.pipe()
+    wake = os.eventfd(0, os.EFD_CLOEXEC)
+    executor = ThreadPoolExecutor(1, "penstock-job")  # not the loop's own, whose threads are few
+    job = asyncio.get_running_loop().run_in_executor(executor, _run, work, argument, limit_s, wake)
     try:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "serving.runtime.job", str(theirs),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            pass_fds=(theirs,), env=_environment(),
-        )  # fmt: skip
-    except BaseException:
-        os.close(ours)
-        raise
+        await asyncio.wait([job])
     finally:
-        os.close(theirs)
-    results: list[Result] = []
-    said = asyncio.create_task(_last_line(child.stderr))
+        while not job.done():  # cancelled: a few milliseconds more, even for one who cancels again
+            os.eventfd_write(wake, 1)
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([job])
+        job.exception()  # seen, also where nobody waits for it any more
+        executor.shutdown()
+        os.close(wake)
+    return job.result()
+
+
+def run_blocking(work: Work[A, R], argument: A, limit_s: float) -> R:
+    """As `run`, where there is no event loop; Ctrl-C ends the child too."""
+    return _run(work, argument, limit_s, None)
+
+
+def _run(work: Work[A, R], argument: A, limit_s: float, wake: int | None) -> R:
+    name = getattr(work, "__qualname__", repr(work))
+    until_us = now_us() + int(min(limit_s, LIMIT_MAX_S) * 1e6)
     try:
-        await asyncio.wait_for(_collect(child, ours, pickle.dumps((work, argument)), results), limit_s)
-        over = ""
-    except TimeoutError:
-        over = f"no result within {limit_s:g} s"
+        # Pickle is safe here: between this process and its own child, through what nobody else can open.
+        asked = pickle.dumps((work, argument), pickle.HIGHEST_PROTOCOL)
+        child = _Child(asked)
+    except Exception as error:
+        raise JobError(f"{name} could not be started: {_described(error)}") from error
+    try:
+        ended = child.listen(until_us, wake) or f"found nothing within {limit_s:g} s"
     finally:
-        if child.returncode is None:
-            child.kill()
-        status = await asyncio.shield(child.wait())
-        text = await asyncio.shield(said)
-    if not results:
-        raise JobError(over or text or f"its process ended with status {status}")
-    return results[-1]
+        child.end()
+    if child.result is None:
+        raise JobError(f"{name} {ended}")
+    if child.failed:
+        logger.warning("%s %s; its last result stands", name, ended)
+    found: R = pickle.loads(child.result)  # noqa: S301  # our own child's
+    return found
 
 
-def run_blocking(work: Work[Argument, Result], argument: Argument, limit_s: float) -> Result:
-    """`run` where there is no event loop."""
-    return asyncio.run(run(work, argument, limit_s))
+class _Child:
+    """The process of one job. `result`: the last that it sent; `failed`: it did not end as it should."""
 
-
-async def _collect(child: asyncio.subprocess.Process, pipe: int, task: bytes, results: list[Any]) -> None:
-    """Gives the child its task, and adds what it yields to `results` until it ends. Closes `pipe`."""
-    reader = asyncio.StreamReader()
-    with os.fdopen(pipe, "rb", 0) as stream:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), stream
-        )
+    def __init__(self, asked: bytes) -> None:
+        self.result: bytes | None = None
+        self.failed = False
+        self._unread = bytearray()
+        self._results, theirs = os.pipe2(os.O_CLOEXEC)
         try:
-            await _give(child.stdin, task)
-            while True:
-                (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-                results.append(pickle.loads(await reader.readexactly(length)))  # noqa: S301  # our own child's
-        except asyncio.IncompleteReadError:
-            await child.wait()  # it ends, and says why
+            with open(os.memfd_create("penstock-job"), "w+b") as request:
+                request.write(asked)
+                request.seek(0)
+                self._popen = _spawn(request.fileno(), theirs)
+        except OSError:
+            os.close(self._results)
+            raise
         finally:
-            transport.close()
+            os.close(theirs)
+
+    def listen(self, until_us: int, wake: int | None) -> str:
+        """Take results until the child has ended, and how it did; "" at that instant, or when `wake` can be
+        read."""
+        pidfd = os.pidfd_open(self._popen.pid)
+        try:
+            poll = select.poll()
+            for fd in (self._results, pidfd, *([] if wake is None else [wake])):
+                poll.register(fd, select.POLLIN)
+            while (left_us := until_us - now_us()) > 0:
+                ready = [fd for fd, _ in poll.poll(left_us / 1000)]
+                if wake in ready:
+                    break
+                if self._results in ready and (said := os.read(self._results, _READ_BYTES)):
+                    self._unread += said
+                    if ended := self._heard():
+                        return ended
+                elif ready:  # it says no more
+                    return self._exited(pidfd)
+            return ""
+        finally:
+            os.close(pidfd)
+
+    def _heard(self) -> str:
+        """Keep the last result of what has been read; how it ended, "" where it has not."""
+        while len(self._unread) >= _HEADER.size:
+            kind, size = _HEADER.unpack_from(self._unread)
+            end = _HEADER.size + size
+            if len(self._unread) < end:
+                break
+            said = bytes(self._unread[_HEADER.size : end])
+            del self._unread[:end]
+            if kind == _ERROR:
+                self.failed = True
+                return f"raised {said.decode()}"
+            if kind == _END:
+                return "yielded nothing"
+            self.result = said
+        return ""
+
+    def _exited(self, pidfd: int) -> str:
+        self.failed = True
+        select.select([pidfd], [], [], EXIT_WAIT_S)
+        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # `end` reaps it
+        if found is None:
+            return "says no more"
+        if found.si_code == os.CLD_EXITED:
+            return f"exited with {found.si_status}"
+        return f"was killed by {signal.Signals(found.si_status).name}"
+
+    def end(self) -> None:
+        """Nothing is left of the process, nor of what it may have started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        self._popen.wait()
+        os.close(self._results)
 
 
-async def _give(stdin: asyncio.StreamWriter | None, task: bytes) -> None:
-    if stdin is None:
-        return
-    try:
-        stdin.write(task)
-        await stdin.drain()
-        stdin.close()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # it has ended already, and will be asked why
+def _spawn(request: int, results: int) -> "subprocess.Popen[bytes]":
+    paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment |= dict.fromkeys(_THREAD_POOLS, "1")
+    return subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
+        [sys.executable, "-P", "-m", "serving.runtime.job", str(results), str(os.getpid())],
+        stdin=request,
+        stdout=subprocess.DEVNULL,  # solvers are talkative
+        pass_fds=(results,),
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the process that asked
+    )
 
 
-async def _last_line(stderr: asyncio.StreamReader | None) -> str:
-    """Of what it said until it ended: the error that ended it."""
-    said = await stderr.read() if stderr else b""
-    lines = said.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else ""
-
-
-def _environment() -> dict[str, str]:
-    """One thread, and the modules of this process: the child unpickles its work by their names."""
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), "PYTHONPATH": paths}
-
-
-def _work(pipe: int) -> None:
+def main(results: int, parent: int) -> int:
+    """The child: what is asked comes on standard input, what is found goes to `results`."""
+    os.set_inheritable(results, False)
+    # It follows the thread that started this process: the one that listens, until this process is gone.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return 1
     os.nice(NICENESS)
-    work, argument = pickle.loads(sys.stdin.buffer.read())  # noqa: S301  # our own parent's
-    with os.fdopen(pipe, "wb") as results:
-        for result in work(argument):
-            content = pickle.dumps(result)
-            results.write(_LENGTH.pack(len(content)) + content)
-            results.flush()
+    with open(results, "wb") as there:
+        try:
+            work, argument = pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own parent
+            for result in work(argument):
+                _say(there, _RESULT, pickle.dumps(result, pickle.HIGHEST_PROTOCOL))
+        except BaseException as error:  # whatever it is, it is said
+            _say(there, _ERROR, _described(error).encode())
+            return 1
+        _say(there, _END, b"")
+    return 0
+
+
+def _say(there: BinaryIO, kind: bytes, said: bytes) -> None:
+    there.write(_HEADER.pack(kind, len(said)) + said)
+    there.flush()
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
 
 
 if __name__ == "__main__":
-    _work(int(sys.argv[1]))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,160 +1,272 @@
-"""A job's last result in time counts, and its process is gone afterwards, however it ended."""
+"""Promises of jobs: the last result in time stands, failures are said, and nothing of a job stays behind."""
 
 import asyncio
+import logging
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import uvloop
 
-from serving.runtime.job import JobError, run, run_blocking
+from serving.runtime.job import NICENESS, JobError, run, run_blocking
 
 pytestmark = pytest.mark.slow
 
-
-def count_to(last: int) -> Iterator[int]:
-    yield from range(1, last + 1)
+LIMIT_S = 30  # far more than any job here takes
 
 
-def never_done(first: str) -> Iterator[str]:
-    yield first
+# what jobs do; a child imports this module for it
+
+
+def squares(count: int) -> Iterator[int]:
+    for each in range(count):
+        yield each * each
+
+
+def endless(found: int) -> Iterator[int]:
+    yield found
     while True:
         pass
 
 
-def nothing_at_all(_: object) -> Iterator[int]:
-    while True:
-        pass
-    yield 1
-
-
-def fails(after: int) -> Iterator[int]:
+def failing(after: int) -> Iterator[int]:
     yield from range(after)
-    raise ValueError("the solver is at its wits' end")
+    raise ValueError(f"nothing after {after}")
 
 
-def kills_itself(_: object) -> Iterator[int]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    yield 1
+def killed(sign: int) -> Iterator[int]:
+    os.kill(os.getpid(), sign)
+    yield 0
 
 
-def talks(_: object) -> Iterator[int]:
-    print("to stdout")  # noqa: T201
+def found_then_killed(sign: int) -> Iterator[int]:
     yield 7
+    os.kill(os.getpid(), sign)
 
 
-def conditions(_: object) -> Iterator[tuple[int, str]]:
-    yield os.nice(0), os.environ["OMP_NUM_THREADS"]
+def leaving(code: int) -> Iterator[int]:
+    os._exit(code)
+    yield 0
 
 
-def large(length: int) -> Iterator[bytes]:
-    yield bytes(length)
+def quitting(code: int) -> Iterator[int]:
+    yield code
+    sys.exit(code)
 
 
-def writes_its_process(path: Path) -> Iterator[int]:
-    path.write_text(str(os.getpid()))
-    while True:
-        pass
-    yield 1
+def echoed(text: str) -> Iterator[str]:
+    yield text
 
 
-def children() -> int:
-    return sum(len(each.read_text().split()) for each in Path("/proc/self/task").glob("*/children"))
+def conditions(_: None) -> Iterator[dict[str, object]]:
+    os.write(1, b"a solver says something")
+    yield {
+        "niceness": os.nice(0),
+        "threads": os.environ["OMP_NUM_THREADS"],
+        "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "session": os.getsid(0) == os.getpid(),
+    }
 
 
-def written(path: Path) -> int:
-    while not (path.exists() and path.read_text()):
-        time.sleep(0.02)
-    return int(path.read_text())
+def unsendable(_: None) -> Iterator[object]:
+    yield lambda: None
 
 
-def is_there(process: int) -> bool:
-    return Path("/proc", str(process)).exists()
+def with_a_child(_: None) -> Iterator[int]:
+    """A process that it leaves, which keeps every descriptor that it could inherit."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    yield pid
+
+
+def telling(file: str) -> Iterator[int]:
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(60)
+    yield 0
+
+
+def children() -> list[str]:
+    tasks = Path("/proc/self/task").iterdir()
+    return [pid for task in tasks for pid in (task / "children").read_text().split()]
 
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_the_last_result_counts() -> None:
-    assert run_blocking(count_to, 3, 20) == 3
+def is_there(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
-def test_it_runs_under_the_gateways_event_loop() -> None:
-    assert uvloop.run(run(count_to, 2, 20)) == 2
+def told_pid(file: Path) -> int:
+    """Of `telling`, once it runs."""
+    while not (file.exists() and file.read_text()):
+        time.sleep(0.01)
+    return int(file.read_text())
 
 
-def test_at_the_limit_the_best_so_far_counts_and_the_process_is_gone() -> None:
+def await_end(pid: int) -> None:
+    until = time.monotonic() + LIMIT_S
+    while is_there(pid):  # until the kernel has got round to it
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def no_child_left() -> Iterator[None]:
+    yield
+    assert children() == []
+
+
+async def test_the_last_result_stands() -> None:
+    assert await run(squares, 4, LIMIT_S) == 9
+
+
+def test_it_does_so_without_an_event_loop() -> None:
+    assert run_blocking(squares, 4, LIMIT_S) == 9
+
+
+async def test_at_the_limit_what_was_found_until_then_stands() -> None:
     began = time.monotonic()
-    assert run_blocking(never_done, "greedy", 3) == "greedy"
-    assert time.monotonic() - began < 15
-    assert children() == 0
+    assert await run(endless, 5, 2) == 5
+    assert 1.9 < time.monotonic() - began < 20
 
 
-def test_without_any_result_in_time_that_is_the_error() -> None:
-    with pytest.raises(JobError, match=r"no result within 1\.5 s"):
-        run_blocking(nothing_at_all, None, 1.5)
+async def test_no_result_within_the_limit_is_an_error() -> None:
+    with pytest.raises(JobError, match=r"telling found nothing within 0\.5 s"):
+        await run(telling, "/dev/null", 0.5)
+    with pytest.raises(JobError, match="squares found nothing within 0 s"):
+        await run(squares, 3, 0)
 
 
-def test_an_error_before_the_first_result_is_told() -> None:
-    with pytest.raises(JobError, match="wits' end"):
-        run_blocking(fails, 0, 20)
+async def test_one_that_raises_after_a_result_is_logged_and_the_result_stands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert await run(failing, 3, LIMIT_S) == 2
+        assert "failing raised ValueError: nothing after 3; its last result stands" in caplog.text
+        assert await run(found_then_killed, signal.SIGKILL, LIMIT_S) == 7
+        assert "found_then_killed was killed by SIGKILL; its last result stands" in caplog.text
+        caplog.clear()
+        assert await run(quitting, 0, LIMIT_S) == 0
+        assert "SystemExit: 0" in caplog.text
 
 
-def test_an_error_after_a_result_leaves_the_result() -> None:
-    assert run_blocking(fails, 2, 20) == 1
+async def test_one_that_ends_without_a_result_says_why() -> None:
+    with pytest.raises(JobError, match="failing raised ValueError: nothing after 0"):
+        await run(failing, 0, LIMIT_S)
+    with pytest.raises(JobError, match="squares yielded nothing"):
+        await run(squares, 0, LIMIT_S)
+    with pytest.raises(JobError, match="killed was killed by SIGKILL"):
+        await run(killed, signal.SIGKILL, LIMIT_S)
+    with pytest.raises(JobError, match="killed was killed by SIGSEGV"):
+        await run(killed, signal.SIGSEGV, LIMIT_S)
+    with pytest.raises(JobError, match="leaving exited with 3"):
+        await run(leaving, 3, LIMIT_S)
+    with pytest.raises(JobError, match=r"unsendable raised .*[Pp]ickle"):
+        await run(unsendable, None, LIMIT_S)
 
 
-def test_a_killed_process_is_an_error_with_its_status() -> None:
-    with pytest.raises(JobError, match="-9"):
-        run_blocking(kills_itself, None, 20)
+async def test_what_cannot_be_sent_or_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(JobError, match=r"could not be started: .*pickle"):
+        await run(lambda _: squares(3), None, LIMIT_S)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(JobError, match="squares could not be started: FileNotFoundError"):
+        await run(squares, 3, LIMIT_S)
 
 
-def test_what_it_prints_is_no_result() -> None:
-    assert run_blocking(talks, None, 20) == 7
+async def test_a_child_that_cannot_import_the_work_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(squares, "__module__", "tests.runtime.nowhere")
+    monkeypatch.setitem(sys.modules, "tests.runtime.nowhere", sys.modules[__name__])
+    with pytest.raises(JobError, match="squares raised ModuleNotFoundError"):
+        await run(squares, 3, LIMIT_S)
 
 
-def test_it_has_one_thread_and_low_priority() -> None:
-    assert run_blocking(conditions, None, 20) == (os.nice(0) + 5, "1")
+async def test_questions_and_answers_may_be_larger_than_any_pipe() -> None:
+    text = "long " * 2_000_000
+    assert await run(echoed, text, LIMIT_S) == text
 
 
-def test_large_arguments_and_results_pass() -> None:
-    assert len(run_blocking(large, 30_000_000, 30)) == 30_000_000
+async def test_the_child_is_nice_computes_on_one_thread_and_inherits_nothing() -> None:
+    found = await run(conditions, None, LIMIT_S)
+    assert found["niceness"] == os.nice(0) + NICENESS
+    assert (found["threads"], found["session"]) == ("1", True)
+    assert len(str(found["descriptors"]).split(",")) == 5  # the usual three, its results, the listing itself
 
 
-async def test_the_loop_goes_on_meanwhile_and_jobs_run_side_by_side() -> None:
-    beats = 0
+async def test_the_event_loop_goes_on_meanwhile() -> None:
+    ticks = 0
 
-    async def beat() -> None:
-        nonlocal beats
+    async def tick() -> None:
+        nonlocal ticks
         while True:
             await asyncio.sleep(0.01)
-            beats += 1
+            ticks += 1
 
-    beating = asyncio.create_task(beat())
-    assert await asyncio.gather(*(run(count_to, number, 30) for number in (1, 2, 3))) == [1, 2, 3]
-    beating.cancel()
-    assert beats > 3
+    ticking = asyncio.create_task(tick())
+    with pytest.raises(JobError):
+        await run(telling, "/dev/null", 1)
+    ticking.cancel()
+    assert ticks > 30
 
 
-async def test_who_waits_no_longer_ends_it(tmp_path: Path) -> None:
-    path = tmp_path / "process"
-    waiting = asyncio.create_task(run(writes_its_process, path, 60))
-    process = await asyncio.to_thread(written, path)
-    waiting.cancel()
+async def test_whoever_cancels_kills_the_child_and_waits_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    job = asyncio.create_task(run(telling, str(file), LIMIT_S))
+    pid = await asyncio.to_thread(told_pid, file)
+    assert is_there(pid)
+    job.cancel()
+    await asyncio.sleep(0)
+    job.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert not is_there(process)
+        await job
+    assert not is_there(pid)
 
 
-async def test_many_jobs_leave_nothing_behind() -> None:
-    await run(count_to, 1, 30)
-    before = descriptors()
-    for _ in range(3):
-        await run(count_to, 1, 30)
+async def test_cancelled_at_once_it_leaves_nothing() -> None:
+    job = asyncio.create_task(run(squares, 3, LIMIT_S))
+    await asyncio.sleep(0)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+
+
+async def test_what_the_work_itself_has_started_ends_with_it() -> None:
+    await asyncio.to_thread(await_end, await run(with_a_child, None, LIMIT_S))
+
+
+async def test_jobs_run_beside_each_other() -> None:
+    assert await asyncio.gather(*(run(squares, count, LIMIT_S) for count in (2, 3, 4))) == [1, 4, 9]
+
+
+async def test_many_jobs_in_a_row_leak_neither_descriptors_nor_threads() -> None:
+    await run(squares, 3, LIMIT_S)
+    before, threads = descriptors(), threading.active_count()
+    for _ in range(5):
+        assert await run(squares, 3, LIMIT_S) == 4
         with pytest.raises(JobError):
-            await run(fails, 0, 30)
-    assert (descriptors(), children()) == (before, 0)
+            await run(leaving, 1, LIMIT_S)
+    assert (descriptors(), threading.active_count()) == (before, threads)
+
+
+def test_the_child_dies_with_the_process_that_asked(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    asking = (
+        "from serving.runtime.job import run_blocking; from tests.runtime.test_job import telling;"
+        f"run_blocking(telling, {str(file)!r}, 30)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", asking], cwd=Path(__file__).parents[2])
+    pid = told_pid(file)
+    parent.kill()
+    parent.wait()
+    await_end(pid)

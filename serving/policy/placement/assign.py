@@ -116,9 +116,10 @@ def _started_us(current: Placement, placement: Placement) -> int:
 def _unavoidable_us(problem: Problem, made: Iterable[Lot], current: Placement) -> int:
     """What no assignment can do without: more of a replica than its pool has now."""
     there: Counter[Hashable] = Counter()
+    pool_of = problem.pool_of
     for device, slot, resident in residents(current):
-        if device in problem.pool_of:
-            there[problem.pool_of[device].name, slot.share, replica(resident)] += 1
+        if device in pool_of:
+            there[pool_of[device].name, slot.share, replica(resident)] += 1
     wanted: Counter[Hashable] = Counter()
     least_us: dict[Hashable, int] = {}
     for lot in made:

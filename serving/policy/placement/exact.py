@@ -1,6 +1,8 @@
-"""The cheapest placement, by integer programs (`fleet.py`) one after the other: what is missing comes before
-what is paid, and that before how much of the devices is taken. Weights for the three would have to span more
-than a solver's tolerances do.
+"""The cheapest placement, by integer programs (`counting/fleet.py`).
+
+They are solved one after the other: what is missing comes before what is paid, and that before how much of
+the devices is taken. Weights of one program for all three would have to differ by more than solvers tell
+apart. Where price-and-round has an answer it is not made worse, and often known to be the cheapest.
 """
 
 from collections.abc import Mapping
@@ -9,7 +11,7 @@ from math import inf
 
 from serving.policy.placement.bound import lower_bound
 from serving.policy.placement.counting.bundling import carries, cost, needed
-from serving.policy.placement.counting.fleet import Fleet, Patterns
+from serving.policy.placement.counting.fleet import Bundles, Fleet
 from serving.policy.placement.plan import ROUNDING, Draft
 from serving.policy.placement.problem import Instances, Problem
 from serving.policy.placement.programs import InfeasibleError, Solution
@@ -20,7 +22,7 @@ NODES_MAX = 100
 """For the last program, which only makes the placement smaller."""
 
 
-def solve_exact(problem: Problem, patterns: Mapping[str, Patterns], time_limit_s: float) -> Draft | None:
+def solve_exact(problem: Problem, patterns: Mapping[str, Bundles], time_limit_s: float) -> Draft | None:
     """The cheapest draft of whole replicas on MIG instances and of `patterns`, by the name of each pool that
     is divided by amounts. Where devices do not suffice, the cheapest of those with the least missing: the sum
     over all demands of the parts that are not carried and of the failure domains that they are not in.
@@ -39,7 +41,7 @@ def solve_exact(problem: Problem, patterns: Mapping[str, Patterns], time_limit_s
     fleet = Fleet(problem, patterns)
     bound = lower_bound(problem)
     found = _solve(fleet, time_limit_s, short=bound == inf)
-    return found and _draft(problem, fleet, _smaller(fleet, found, time_limit_s), bound)
+    return _draft(problem, fleet, _smaller(fleet, found, time_limit_s), bound) if found else None
 
 
 def _improve(problem: Problem, known: Draft, least: float, time_limit_s: float) -> Draft:
@@ -83,11 +85,14 @@ def _solve(fleet: Fleet, time_limit_s: float, short: bool) -> Solution | None:
 
 
 def _smaller(fleet: Fleet, found: Solution, time_limit_s: float) -> Solution:
-    """The same devices, with replicas on as little of them as is found."""
-    program = fleet.program
-    for column in fleet.devices:
-        program.lower[column] = program.upper[column] = found.values[column]
+    """As many devices, with replicas on as little of them as is found."""
+    for columns in fleet.devices:
+        count = sum(found.values[column] for column in columns)
+        fleet.program.row([(column, 1.0) for column in columns], count, count)
     parts = fleet.parts()
-    program.costs = [parts.get(column, 0.0) for column in range(len(program.costs))]
-    smaller = program.solve(time_limit_s, NODES_MAX)
+    fleet.program.costs = [parts.get(column, 0.0) for column in range(len(fleet.program.costs))]
+    try:
+        smaller = fleet.program.solve(time_limit_s, NODES_MAX)
+    except InfeasibleError:  # by less than what solvers forgive
+        smaller = None
     return replace(smaller, proved=found.proved) if smaller else found

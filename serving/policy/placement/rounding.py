@@ -40,7 +40,7 @@ def round_prices(problem: Problem) -> tuple[Draft, float]:
     tiny = TINY * min((each.pool.price for each in every.divisions if each.pool.price > 0), default=1.0)
     found = mix(every, relaxed.prices, tiny)
     least = next_cost(every, whole_bound(every, found.prices))
-    numbers = settle(every, found, tiny, least)
+    numbers = settle(every, found, least)
     bundles = needed(problem, _bundles(problem, every, numbers))
     certain = not every.by_amounts and all(each.domains_min <= 1 for each in every.demands)
     cheap = cost(problem, bundles) <= least * (1 + ROUNDING)

@@ -66,7 +66,8 @@ class Change:
     @property
     def first(self) -> Stage:
         """What it is at when it is as in the old placement; for a stand-in, when it stands."""
-        return Stage(ended=not self.ends, begun=not self.begins, sized=not self.resized)
+        goes = bool(self.ends) or (self.stood and not self.stays)
+        return Stage(ended=not goes, begun=not self.begins, sized=not self.resized)
 
     def _content(self, stage: Stage) -> Slice | None:
         if (not self.stays and stage.ended) or (not self.stood and not self.temporary and not stage.begun):
@@ -98,7 +99,8 @@ def changes(device: str, before: Sequence[Slot], after: Sequence[Slot]) -> Itera
         else:
             ends = replicas(slot.residents)
             yield Change(device, number, slot.share, slot.start, stood=True, stays=False, ends=ends)
-    added = [slot for place, slot in enumerate(after) if place not in set(partner.values())]
+    kept = set(partner.values())
+    added = [slot for place, slot in enumerate(after) if place not in kept]
     for number, slot in enumerate(added, len(before)):
         begins = replicas(slot.residents)
         yield Change(device, number, slot.share, slot.start, stood=False, stays=True, begins=begins)

@@ -1,17 +1,21 @@
-"""The rounds of a transition: what is begun, what is let go, what stands in. Pure."""
+"""The rounds of a transition: what is begun, what is let go, what stands in. Pure.
+
+Each round takes the first thing that it finds of those that cost least. There are no more rounds than slices:
+a stand-in comes only where something new begins in the same round, and what has begun stays.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from serving.policy.transition.change import NEW, Change
 from serving.policy.transition.ledger import Delta, Lack, Ledger, Move
 from serving.policy.transition.obstacles import beginnings, can_spare, fills, obstacles, sizings, targets
-from serving.policy.transition.standins import Goal, Search
+from serving.policy.transition.standins import Goal, StandIns
 from serving.policy.transition.steps import Create, Group, Refused, Transition
 
 
 class Exchange:
-    """From the old placement of the ledger to the new one, `limit` devices at a time.
+    """From the old placement of the ledger to the new one, at most `limit` devices at a time.
 
     Devices that gain come before devices that lose: what the former bring is what the latter can spare.
     """
@@ -34,14 +38,13 @@ class Exchange:
             self._resize,
             self._end_temporary,
             self._stand_in,
-            self._end,
         )
         finish = (self._finish, self._resize, self._end, self._finish_together)
         ledger = self._ledger
         while ledger.unfinished:
-            self._refused = None
-            rounds: tuple[Callable[[], bool], ...] = begin if ledger.unbegun else finish
-            if not any(each() for each in rounds):
+            if any(each() for each in (begin if ledger.unbegun else finish)):
+                self._refused = None
+            elif not ledger.unbegun or not self._end():
                 return self._refused or _unfinished(ledger)
         created = (Create(each.device, each.number, each.share, each.start) for each in self._temporary)
         return Transition(tuple(self._groups), tuple(created))
@@ -128,9 +131,9 @@ class Exchange:
         return False
 
     def _reach(self, goal: Goal) -> bool:
-        search = Search(self._ledger, goal)
-        lacks = search.lacks()
-        found = search.run()
+        stand_ins = StandIns(self._ledger, goal)
+        lacks = stand_ins.lacks()
+        found = stand_ins.find()
         if found is None:
             self._refused = self._refused or _refusal(self._ledger, goal.device, lacks)
             return False

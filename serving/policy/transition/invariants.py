@@ -48,7 +48,7 @@ def violations(
     found: list[str] = []
     for device, slices in sorted(state.devices.items()):
         pool, slots = problem.pool_of[device], old.get(device, ())
-        crowded = "" if _nothing_added(slices, slots) else crowding(pool, slices)
+        crowded = "" if nothing_added(slices, slots) else crowding(pool, slices)
         found += [f"{device}: {fault}" for fault in (crowded, strain(problem, pool, slices, slots)) if fault]
     least, routed = floors(problem, old, new), state.routed
     carried, spread = capacities(routed), domains(problem, routed)
@@ -139,12 +139,11 @@ def _overload(problem: Problem, slot: Slot, others: Sequence[Slot]) -> str:
     return ""
 
 
-def _nothing_added(slices: Slices, before: Sequence[Slot]) -> bool:
-    """Whether there is nothing but what the old placement has."""
+def nothing_added(slices: Sequence[Slice], before: Sequence[Slot]) -> bool:
+    """Whether nothing is loaded that the old placement had not, whatever that is thought to hold now."""
     return all(
         each.number < len(before)
-        and each.share == before[each.number].share
-        and each.memory_bytes <= before[each.number].memory_bytes
+        and (each.share, each.start) == (before[each.number].share, before[each.number].start)
         and all(one.number < len(before[each.number].residents) for one in each.replicas)
         for each in slices
     )

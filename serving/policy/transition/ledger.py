@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from serving.policy.placement.plan import ROUNDING, Placement, Resident, capacities, residents
 from serving.policy.placement.problem import Instances, Pool, Problem
 from serving.policy.transition.change import NEW, Change, Stage, changes
-from serving.policy.transition.invariants import crowding, floors, strain
+from serving.policy.transition.invariants import crowding, floors, nothing_added, strain
 from serving.policy.transition.state import Slice, Slices
 from serving.policy.transition.steps import Group
 from serving.policy.transition.waves import groups, together
@@ -74,7 +74,8 @@ class Move:
 
 
 class Ledger:
-    """`stages`: how far each slice is, by device and number."""
+    """By device: `changes` of its slices, and `stages`, how far each is, by number. By model: the `capacity`
+    at the moment, and how many replicas there are in each failure domain (`presence`)."""
 
     def __init__(self, problem: Problem, old: Placement, new: Placement) -> None:
         self.problem = problem
@@ -117,15 +118,13 @@ class Ledger:
     def fits(self, device: str, before: Stages, after: Stages) -> bool:
         """Whether there is room for both at once, and in the latter all that computes keeps its SLO. Stages
         of all slices of the device."""
-        pool, added = self.pool(device), False
+        pool, slots = self.pool(device), self.old.get(device, ())
         peak: list[Slice] = []
         for change in self.changes[device]:
-            one, other = change.content(before[change.number]), change.content(after[change.number])
-            added = added or _adds(one, other)
-            peak += together(one, other)
-        if added and crowding(pool, peak):
+            peak += together(change.content(before[change.number]), change.content(after[change.number]))
+        if not nothing_added(peak, slots) and crowding(pool, peak):
             return False
-        return not strain(self.problem, pool, self.layout(device, after), self.old.get(device, ()))
+        return not strain(self.problem, pool, self.layout(device, after), slots)
 
     def lacks(self, delta: Delta, besides: Delta = NOTHING) -> dict[str, Lack]:
         """What would be missing after both, of the models that `delta` is about."""
@@ -135,7 +134,7 @@ class Ledger:
             missing = floor - self.capacity[model] - rate - besides.rates.get(model, 0.0)
             missing = missing if floor and missing > NEAR * floor else 0.0
             apart = 0
-            if least > 1:  # what is carried is in one
+            if least > 1 or not floor:  # what is carried is in one
                 apart = max(0, least - len(self.domains(model, delta, besides)))
             if missing or apart:
                 found[model] = Lack(missing, apart)
@@ -205,13 +204,3 @@ def _has_room(pool: Pool, slices: Slices) -> bool:
     amount = sum(each.share.amount for each in slices)
     left = not pool.division.slices_max or len(slices) < pool.division.slices_max
     return left and amount < pool.division.total * (1 - ROUNDING)
-
-
-def _adds(before: Slice | None, after: Slice | None) -> bool:
-    """Whether anything is there afterwards that was not before, or holds more."""
-    if after is None:
-        return False
-    if before is None or after.memory_bytes > before.memory_bytes:
-        return True
-    numbers = [each.number for each in before.replicas]
-    return any(each.number not in numbers for each in after.replicas)

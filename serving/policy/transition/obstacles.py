@@ -65,12 +65,6 @@ def obstacles(ledger: Ledger, target: Change) -> Stages | None:
     return {**stages, **without}
 
 
-def beginning(ledger: Ledger, target: Change, stages: Stages) -> Stages | None:
-    """The first way to begin the target from those stages; None where there is no room."""
-    ways = beginnings(ledger, target, stages)
-    return next((way for way in ways if ledger.fits(target.device, stages, way)), None)
-
-
 def can_spare(ledger: Ledger, device: str) -> bool:
     """Whether there is anything on the device that is to go and could."""
     return any(
@@ -80,14 +74,13 @@ def can_spare(ledger: Ledger, device: str) -> bool:
 
 
 def _can_begin(ledger: Ledger, target: Change, stages: Stages) -> bool:
-    return beginning(ledger, target, stages) is not None
+    return any(ledger.fits(target.device, stages, way) for way in beginnings(ledger, target, stages))
 
 
 def _price(ledger: Ledger, change: Change) -> tuple[float, float, int]:
     """(of what is promised, the part that would be missing without it; what it carries; its number)."""
     ended = ledger.stages[change.device][change.number]._replace(ended=True)
     lacks = ledger.lacks(ledger.move(change.device, {change.number: ended}).delta)
-    missing = sum(
-        lack.rate / ledger.floors.capacity[model] if lack.rate else 1 for model, lack in lacks.items()
-    )
+    floor = ledger.floors.capacity
+    missing = sum(lack.rate / floor[model] if lack.rate else 1 for model, lack in lacks.items())
     return missing, sum(each.resident.capacity for each in change.ends), change.number

@@ -1,11 +1,11 @@
 """From one placement to another, make before break: which slices change in which order. Pure.
 
-As in MIG-Serving (arXiv 2109.11067, section 6): exchange, so that what is new is there before what it
-replaces goes, then compact. What stands in the way of something new is taken away first where the others
-carry its load; where they do not, a copy of it stands in meanwhile where there is room.
+As in MIG-Serving (arXiv 2109.11067): exchange, so that what is new is there before what it replaces goes,
+then compact. What stands in the way of something new is taken away first where the rest carries its load;
+where it does not, a copy of it stands in meanwhile, wherever there is room (GSLICE's standby, SoCC 2020).
 
-The order is a heuristic: each round begins at least one slice of the new placement for good, so there are no
-more rounds than slices, but a way that takes another order may be missed. Two ways to be greedy are tried.
+In which order slices change decides whether there is a way, and there may be many orders: rounds that never
+take anything back find one in nearly all cases, and where they do not, small fleets are searched.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from serving.policy.placement.check import faults
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.problem import Device, Problem
 from serving.policy.transition.exchange import Exchange
-from serving.policy.transition.exploration import explore
+from serving.policy.transition.exploration import TRIALS_MAX, explore
 from serving.policy.transition.ledger import Ledger
 from serving.policy.transition.steps import Refused, Transition
 
@@ -23,30 +23,36 @@ IN_FLIGHT = 0.05
 
 
 def transition(
-    problem: Problem, old: Placement, new: Placement, devices_in_flight: int | None = None
+    problem: Problem,
+    old: Placement,
+    new: Placement,
+    devices_in_flight: int | None = None,
+    trials: int = TRIALS_MAX,
 ) -> Transition | Refused:
-    """The steps from `old`, which is there, to `new`, with at most so many devices changed at a time (None: a
-    twentieth of all, at least one). What holds in between is in `invariants.py`."""
+    """The steps from `old`, which is there, to `new`; what holds in between is in `invariants.py`. At most
+    `devices_in_flight` devices are changed at a time, None for a twentieth of all, at least one; ValueError
+    where that is below one. `trials`: how many ways are looked at in a small fleet before it is refused."""
+    if devices_in_flight is not None and devices_in_flight < 1:
+        raise ValueError(f"at least one device has to change at a time, not {devices_in_flight}")
     unknown = sorted({*old, *new} - {*problem.pool_of})
     if unknown:
         return Refused(f"there is no device {unknown[0]}", device=unknown[0])
     wrong = faults(problem, new)
     if wrong:
-        return Refused(f"the new placement is none: {wrong[0]}")
-    limit = max(1, int(IN_FLIGHT * len(problem.pool_of))) if devices_in_flight is None else devices_in_flight
-    found = _found(problem, old, new, limit)
+        return Refused(f"the new placement cannot be: {wrong[0]}")
+    limit = devices_in_flight or max(1, int(IN_FLIGHT * len(problem.pool_of)))
+    found = _found(Ledger(problem, old, new), limit, trials)
     if isinstance(found, Transition):
         return found
     pool = problem.pool_of[found.device].name
-    would = _found(_with_spare(problem, found.device), old, new, limit)
-    more = "one more device" if isinstance(would, Transition) else "more than one more device"
-    return replace(found, reason=f"{found.reason}; it takes {more} in the pool {pool}")
+    would = _found(Ledger(_with_spare(problem, found.device), old, new), limit, trials)
+    verb = "would" if isinstance(would, Transition) else "would not"
+    return replace(found, reason=f"{found.reason}; one more device in the pool {pool} {verb} do")
 
 
-def _found(problem: Problem, old: Placement, new: Placement, limit: int) -> Transition | Refused:
-    ledger = Ledger(problem, old, new)
+def _found(ledger: Ledger, limit: int, trials: int) -> Transition | Refused:
     found = Exchange(ledger.copy(), limit).run()
-    return found if isinstance(found, Transition) else explore(ledger, limit) or found
+    return found if isinstance(found, Transition) else explore(ledger, limit, trials) or found
 
 
 def _with_spare(problem: Problem, device: str) -> Problem:

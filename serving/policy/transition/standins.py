@@ -27,8 +27,8 @@ class Goal:
     begun: Stages
 
 
-class Search:
-    """For stand-ins that make a goal possible; in the ledger they are added, but not there yet."""
+class StandIns:
+    """Those that make a goal possible; in the ledger they are added, but not there yet."""
 
     def __init__(self, ledger: Ledger, goal: Goal) -> None:
         self._ledger = ledger
@@ -36,8 +36,8 @@ class Search:
         self._sides = [ledger.move(goal.device, each).delta for each in (goal.cleared, goal.begun)]
         self.found: list[Change] = []
 
-    def run(self) -> list[Change] | None:
-        """The stand-ins, () where none are needed; None, and none added, where there is no room for them."""
+    def find(self) -> list[Change] | None:
+        """All that are needed; None, and none added, where there is no room for them."""
         before = self._ledger.stages[self._goal.device]
         for change in [*self._ledger.changes[self._goal.device]]:
             if before[change.number].ended != self._goal.cleared[change.number].ended:
@@ -86,19 +86,13 @@ class Search:
         demand = self._ledger.problem.demand_of[model]
         for device in self._hosts([model] if lack.domains else []):
             pool = self._ledger.pool(device)
+            budget_us = demand.slack * demand.slo_us
             offers = [
                 Resident(model, option, offer.rows, offer.throughput)
                 for option in demand.options
-                if pool.fits(option)
-                and (offer := option.offer(demand.slack * demand.slo_us, self._slowdown(device, option)))
+                if pool.fits(option) and (offer := option.offer(budget_us, self._slowdown(device, option)))
             ]
-            offers.sort(
-                key=lambda each: (
-                    (0, each.option.share.amount, -each.capacity)
-                    if each.capacity >= lack.rate
-                    else (1, -each.capacity, each.option.share.amount)
-                )
-            )
+            offers.sort(key=lambda each: _worse(each, lack))
             if any(self._put(device, each.option.share, [each]) for each in offers):
                 return True
         return False
@@ -150,3 +144,11 @@ class Search:
     def _standing(self, device: str, stages: Stages) -> Stages:
         """Those stages with the stand-ins found so far there."""
         return {**stages, **{each.number: each.first for each in self.found if each.device == device}}
+
+
+def _worse(resident: Resident, lack: Lack) -> tuple[bool, float, float]:
+    """The less, the sooner it is tried."""
+    amount = resident.option.share.amount
+    if resident.capacity >= lack.rate:
+        return False, amount, -resident.capacity
+    return True, -resident.capacity, amount

@@ -9,7 +9,7 @@ from serving.specs import Share
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
     """A replica in its place. Slices are numbered by device, replicas by slice: those of the old placement in
-    its order from 0, what is added after them. No number is used twice."""
+    its order from 0, what is added after them; no two that are there at a time have the same number."""
 
     device: str
     slice: int

@@ -215,6 +215,18 @@ def test_a_model_that_must_be_in_two_domains_is_moved_there() -> None:
         assert domains(problem, assign(problem, draft, current))["a"] == {"x", "y"}
 
 
+def test_devices_are_divided_anew_where_a_model_needs_another_domain() -> None:
+    """Both slices of its size are in one rack: no change of two slices helps, one of two devices does."""
+    pool = pool_of(Instances(SMALL), "x", "x", "y")
+    slots = (mig("2g", "a", start=2), mig("2g", "a", start=2), mig("4g", "b", start=0))
+    current = {f"p{n}": (each,) for n, each in enumerate(slots)}
+    draft = drafted(*(Bundle("p", (mig(each.share.label, each.residents[0].model),)) for each in slots))
+    problem = problem_of(pool, spread={"a": 2})
+    placement = assign(problem, draft, current)
+    assert domains(problem, placement)["a"] == {"x", "y"}
+    assert len(moves(current, placement).started) == 2
+
+
 def test_instances_that_stay_keep_their_starts() -> None:
     """2g at 0 is not where a first placement would put it."""
     pool = pool_of(Instances(SMALL), "x")

@@ -57,14 +57,12 @@ def demand(random: Random, model: str) -> Demand:
             curve = tuple((rows, (fixed_us + rows * row_us) / part**0.6) for rows in ROWS)
             kind = "A100" if share.kind == "mig" else "B"
             felt = (0.0, 0.0) if share.kind == "mig" else (pressure, sensitivity)
-            options.append(
-                Option(kind, share, variant, curve, memory, pressure=felt[0], sensitivity=felt[1])
-            )
+            options.append(Option(kind, share, variant, curve, memory, pressure=felt[0], sensitivity=felt[1]))
     return Demand(model, 1.0, slo_us, tuple(options), random.choice((1, 1, 2)))
 
 
 def filled(random: Random, problem: Problem, fullness: float) -> Placement:
-    """A placement at random: each device is filled until a few attempts in a row fail; some are left empty."""
+    """A placement at random: on each device some slices that fit, on some devices none."""
     found: dict[str, tuple[Slot, ...]] = {}
     for device, pool in problem.pool_of.items():
         slots: tuple[Slot, ...] = ()
@@ -103,7 +101,9 @@ def carrying(problem: Problem, pool: Pool, slots: tuple[Slot, ...]) -> tuple[Slo
         others = [*slots[:place], *slots[place + 1 :]] if isinstance(pool.division, Parts) else []
         whole_us, _ = cycle_us(slot, others)
         found.append(
-            replace(slot, residents=tuple(replace(r, capacity=r.rows * 1e6 / whole_us) for r in slot.residents))
+            replace(
+                slot, residents=tuple(replace(r, capacity=r.rows * 1e6 / whole_us) for r in slot.residents)
+            )
         )
     return None if [*device_faults(problem, pool, found)] else tuple(found)
 
@@ -137,4 +137,64 @@ def altered(random: Random, problem: Problem, old: Placement, share: float) -> P
                 slots = carrying(problem, pool, (*slots[:place], slot, *slots[place + 1 :])) or slots
         if slots:
             found[device] = slots
+    return found
+
+
+def pair(random: Random, devices_max: int = 6, models_max: int = 4) -> tuple[Problem, Placement, Placement]:
+    """A fleet and two placements on it, alike or not."""
+    problem = fleet(random, devices_max, models_max)
+    old = filled(random, problem, random.choice((0.5, 0.8, 1.0)))
+    if random.random() < 0.5:
+        return problem, old, filled(random, problem, random.choice((0.5, 0.8, 1.0)))
+    return problem, old, altered(random, problem, old, random.choice((0.3, 0.6, 1.0)))
+
+
+def aged(random: Random, problem: Problem) -> Problem:
+    """What is known later: models hold more or less, SLOs are tighter, memory is scarcer, some models gone."""
+    demands = []
+    for each in problem.demands:
+        held = [int(one.memory_bytes * random.choice((0.5, 1, 1.5))) for one in each.options]
+        options = (replace(one, memory_bytes=gib) for one, gib in zip(each.options, held, strict=True))
+        slo_us = each.slo_us * random.choice((0.3, 0.6, 1))
+        demands.append(replace(each, slo_us=slo_us, options=tuple(options)))
+    pools = (replace(each, memory_bytes=int(each.memory_bytes * 0.8)) for each in problem.pools)
+    return Problem(tuple(demands[: random.randint(1, len(demands))]), tuple(pools))
+
+
+def few(random: Random) -> tuple[Problem, Placement, Placement]:
+    """Up to three devices of one kind with some large slices, one replica on each, and two placements."""
+    kind, count, domains = random.choice(("mig", "mps")), random.randint(1, 3), random.randint(1, 2)
+    devices = tuple(Device(f"{kind}-{place}", f"host-{place % domains}") for place in range(count))
+    if kind == "mig":
+        pool, shares = Pool("a", "A100", Instances(MIG), devices), MIG_SHARES[1:4]
+    else:
+        pool = Pool("b", "B", Parts("mps", 100), devices, memory_bytes=random.randint(10, 30) * GIB)
+        shares = tuple(random.sample([each for each in MPS_SHARES if each.amount >= 30], 2))
+    demands = []
+    for place in range(random.randint(1, 3)):
+        one = demand(random, f"m{place}")
+        variant = one.options[0].variant
+        options = tuple(each for each in one.options if each.variant == variant and each.share in shares)
+        demands.append(replace(one, options=options))
+    problem = Problem(tuple(demands), (pool,))
+    return problem, _offered(random, problem, pool), _offered(random, problem, pool)
+
+
+def _offered(random: Random, problem: Problem, pool: Pool) -> Placement:
+    """Devices with what the models' best offers are."""
+    found: dict[str, tuple[Slot, ...]] = {}
+    offers = [(each.model, offer) for each in problem.demands for offer in each.offers]
+    for device in pool.devices:
+        slots: tuple[Slot, ...] = ()
+        for _ in range(random.choice((0, 2, 8, 8)) if offers else 0):
+            model, offer = random.choice(offers)
+            starts: tuple[int, ...] = (-1,)
+            if isinstance(pool.division, Instances):
+                profile = pool.division.profile(offer.option.share)
+                starts = profile.starts if profile else ()
+            resident = Resident(model, offer.option, offer.rows, 0.0)
+            slot = Slot(offer.option.share, (resident,), random.choice(starts))
+            slots = carrying(problem, pool, (*slots, slot)) or slots
+        if slots:
+            found[device.name] = slots
     return found

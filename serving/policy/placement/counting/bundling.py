@@ -59,8 +59,9 @@ class _Place:
 
 
 def needed(problem: Problem, bundles: Sequence[Bundle]) -> tuple[Bundle, ...]:
-    """The bundles less the replicas without which their models carry their rates too, in as many failure
-    domains as they should be: large slices go first. A bundle without a domain counts as one of its own."""
+    """The bundles less the replicas without which their models carry their rates too, with as many replicas
+    and in as many failure domains as they should be: large slices go first. A bundle without a domain counts
+    as one of its own."""
     there: dict[str, list[_Place]] = defaultdict(list)
     for place, bundle in enumerate(bundles):
         domain = place if bundle.domain is None else bundle.domain
@@ -81,10 +82,13 @@ def _needless(demand: Demand, places: Sequence[_Place]) -> Iterator[_Place]:
     if all(each.resident.capacity > spare for each in places):
         return
     domains = Counter(each.domain for each in places)
+    left = len(places)
     for each in sorted(places, key=lambda each: -each.part):
         last = domains[each.domain] == 1
-        if each.resident.capacity <= spare and not (last and len(domains) <= demand.domains_min):
+        spread = left <= demand.domains_min or (last and len(domains) <= demand.domains_min)
+        if each.resident.capacity <= spare and not spread:
             spare -= each.resident.capacity
+            left -= 1
             domains[each.domain] -= 1
             if last:
                 del domains[each.domain]

@@ -12,6 +12,9 @@ from serving.policy.placement.programs import Program
 PENALTY_MAX = 1e7
 """Devices; solvers lose their precision with numbers that differ by more."""
 
+REPLICA = 1e-3
+"""Of a device: a replica more weighs so much, where what is taken of devices is to be little."""
+
 Prices = tuple[tuple[float, ...], ...]
 """Of each resource of each division: what one more of it would save."""
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.policy.placement.counting.bundling import deal
-from serving.policy.placement.counting.choices import Devices, add_devices, add_replicas, choices
+from serving.policy.placement.counting.choices import REPLICA, Devices, add_devices, add_replicas, choices
 from serving.policy.placement.counting.division import Division
 from serving.policy.placement.plan import Bundle, Slot
 from serving.policy.placement.problem import Instances, Pool, Problem
 from serving.policy.placement.programs import Floats, Program
 
-Patterns = Sequence[tuple[Slot, ...]]
-"""Bundles of one device to choose from."""
+Bundles = Sequence[tuple[Slot, ...]]
+"""Of one device, to choose from: its patterns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,11 @@ class _Divided:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """Devices that are divided by amounts in the program; `columns`: by pattern."""
+    """Devices that are divided by amounts, of `total`, in the program; `columns`: by pattern."""
 
     section: _Section
-    patterns: Patterns
+    total: float
+    patterns: Bundles
     columns: Sequence[int]
 
 
@@ -60,7 +61,7 @@ class Fleet:
     """The program, and what its columns mean. Its costs are devices' prices; nothing may be missing, at
     first."""
 
-    def __init__(self, problem: Problem, patterns: Mapping[str, Patterns]) -> None:
+    def __init__(self, problem: Problem, patterns: Mapping[str, Bundles]) -> None:
         self._every = choices(problem)
         self._demands = {each.model: each for each in problem.demands if each.rate > 0}
         self.program = program = Program()
@@ -85,7 +86,7 @@ class Fleet:
             if isinstance(section.pool.division, Instances):
                 self._divide(section)
             else:
-                self._fill(section, patterns[section.pool.name])
+                self._fill(section, section.pool.division.total, patterns[section.pool.name])
 
     def _divide(self, section: _Section) -> None:
         for place, division in enumerate(self._every.divisions):
@@ -99,13 +100,13 @@ class Fleet:
                         replicas[at] = column
                 self._divided.append(_Divided(section, division, devices, replicas))
 
-    def _fill(self, section: _Section, patterns: Patterns) -> None:
+    def _fill(self, section: _Section, total: float, patterns: Bundles) -> None:
         columns = [self.program.column(section.pool.price, integer=True) for _ in patterns]
         self.program.row([(column, 1.0) for column in columns], upper=section.count)
         for column, slots in zip(columns, patterns, strict=True):
             for slot in slots:
                 self._add(column, slot, section.domain)
-        self._filled.append(_Filled(section, patterns, columns))
+        self._filled.append(_Filled(section, total, patterns, columns))
 
     def _add(self, column: int, slot: Slot, domain: str | None) -> None:
         """That such a slice is there as often as the column says."""
@@ -113,7 +114,7 @@ class Fleet:
             demand = self._demands.get(resident.model)
             if demand is None:
                 continue
-            part = min(resident.capacity / demand.rate, 1.0)  # or 1e-6 of a large replica would do for a rate
+            part = min(resident.capacity / demand.rate, 1.0)  # else a millionth of a replica might do
             self.program.put(self._carried[resident.model], column, part)
             if domain is not None and (resident.model, domain) in self._present:
                 self.program.put(self._present[resident.model, domain], column, 1.0)
@@ -127,36 +128,40 @@ class Fleet:
         return [*self._missing.values(), *self._lacking.values()]
 
     @property
-    def devices(self) -> list[int]:
-        """Columns of numbers of devices."""
-        divided = [column for each in self._divided for column in each.devices.columns]
-        return divided + [column for each in self._filled for column in each.columns]
+    def devices(self) -> list[Sequence[int]]:
+        """Columns of numbers of devices, of those that are alike together."""
+        return [each.devices.columns for each in self._divided] + [each.columns for each in self._filled]
 
     def cost_between(self, lower: float, upper: float) -> None:
-        """That the devices cost so much: of what is known beforehand, the solver makes much."""
+        """That devices cost so much: what is known of the cost, the solver need not search for."""
         costs = self.program.costs
-        self.program.row([(column, costs[column]) for column in self.devices], lower, upper)
+        terms = [(column, costs[column]) for columns in self.devices for column in columns]
+        self.program.row(terms, lower, upper)
 
     def parts(self) -> dict[int, float]:
-        """Columns of numbers of replicas, with how much of a device one takes."""
-        every = self._every
-        return {
-            column: every.each[place].taken.part
+        """Columns of numbers of replicas and patterns, with how much of a device one takes, and a little for
+        each replica."""
+        found = {
+            column: self._every.each[place].taken.part + REPLICA
             for divided in self._divided
             for place, column in divided.replicas.items()
         }
+        for filled in self._filled:
+            for slots, column in zip(filled.patterns, filled.columns, strict=True):
+                found[column] = sum(slot.share.amount / filled.total + REPLICA for slot in slots)
+        return found
 
     def bundles(self, values: Floats) -> Iterator[Bundle]:
         """What the values of the columns mean."""
         for divided in self._divided:
-            slots = [
+            there = [
                 slot
                 for place, column in divided.replicas.items()
                 for slot in [self._every.slot(self._every.each[place])] * int(values[column])
             ]
             devices = [int(values[column]) for column in divided.devices.columns]
-            yield from deal(divided.division, devices, slots, divided.section.domain)
+            yield from deal(divided.division, devices, there, divided.section.domain)
         for filled in self._filled:
             section = filled.section
             for slots, column in zip(filled.patterns, filled.columns, strict=True):
-                yield from [Bundle(section.pool.name, tuple(slots), section.domain)] * int(values[column])
+                yield from [Bundle(section.pool.name, slots, section.domain)] * int(values[column])

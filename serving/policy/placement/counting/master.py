@@ -14,7 +14,7 @@ from serving.policy.placement.counting.covers import Cover, Item, Search, cover,
 from serving.policy.placement.programs import Program
 
 COVERS_MAX = 2
-"""Of a demand, to add in a round: with 6 it takes longer, and no round less (measured)."""
+"""Of a demand, to add in a round: 6 make the answer no better, and take twice the time (measured)."""
 ROUNDS_MAX = 20
 WORTH = 1e-6
 """By how much, relatively, a cover has to be cheaper to be added."""
@@ -56,6 +56,8 @@ def _cheapest(every: Choices, known: Sequence[Sequence[Item]], paid: Sequence[fl
 
 
 class _Master:
+    """The program; `add` at least one cover before `solve`, and that before `mix`."""
+
     def __init__(self, every: Choices, tiny: float) -> None:
         self._every, self._tiny = every, tiny
         self._program = program = Program()

@@ -4,12 +4,18 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from serving.policy.placement.counting.choices import Choices, add_devices, add_replicas, missing_price
+from serving.policy.placement.counting.choices import (
+    REPLICA,
+    Choices,
+    add_devices,
+    add_replicas,
+    missing_price,
+)
 from serving.policy.placement.counting.covers import Cover
 from serving.policy.placement.counting.master import Mix
 from serving.policy.placement.plan import ROUNDING
 from serving.policy.placement.problem import Instances
-from serving.policy.placement.programs import InfeasibleError, Program
+from serving.policy.placement.programs import InfeasibleError, Program, Solution
 
 NEAR = 1e-9
 LOOSE = 10
@@ -17,8 +23,8 @@ LOOSE = 10
 More make the program harder and its answer no better (measured from 0 to 100)."""
 LOOSE_MAX = 200
 """With so many, of the largest, something may be missing, if whole devices still do not suffice."""
-NODES_MAX = 500
-"""A limit that, unlike one of time, gives the same problem the same answer."""
+NODES_MAX, NODES_SMALLER = 500, 20
+"""Limits that, unlike those of time, give the same problem the same answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +36,16 @@ class Numbers:
     missing: float
 
 
-def settle(every: Choices, mix: Mix, tiny: float, least: float) -> Numbers:
-    """Whole numbers near the mix: what that carries they carry too, if whole devices suffice for it. `tiny`
-    as in `items`; `least`: what devices cost at least where nothing is missing."""
+def settle(every: Choices, mix: Mix, least: float) -> Numbers:
+    """Whole numbers near the mix: what that carries they carry too, if whole devices suffice for it. `least`:
+    what devices cost at least where nothing is missing."""
     excess = {place: _excess(every, cover) for place, cover in mix.settled.items()}
     size = {place: _size(every, cover) for place, cover in mix.settled.items()}
     loose = {*mix.divided, *sorted(excess, key=lambda place: (-excess[place], place))[:LOOSE]}
     larger = sorted(size, key=lambda place: (-size[place], place))
     short = mix.missing > ROUNDING
     while True:
-        found = _Settling(every, mix, loose, None if short else least).solve(tiny)
+        found = _Settling(every, mix, loose, None if short else least).solve()
         if found:
             return found
         more = [place for place in larger if place not in loose][: 3 * len(loose)]
@@ -121,17 +127,15 @@ class _Settling:
             if choice.demand in spread:
                 program.put(spread[choice.demand], column, 1.0)
 
-    def solve(self, tiny: float) -> Numbers | None:
+    def solve(self) -> Numbers | None:
         """None where there are no such numbers, or none are found."""
-        every = self._every
-        for place, column in self._replicas.items():
-            self._program.costs[column] = tiny * every.each[place].taken.part
         try:
             found = self._program.solve(nodes_max=NODES_MAX)
         except InfeasibleError:
             return None
         if found is None:
             return None
+        found = self._smaller(found)
         loose = {place: int(found.values[column]) for place, column in self._replicas.items()}
         missing = sum(found.values[column] for column in self._missing.values())
         left_out = sum(
@@ -142,3 +146,19 @@ class _Settling:
             [[int(found.values[column]) for column in each.columns] for each in self._devices],
             float(missing) + left_out,
         )
+
+    def _smaller(self, found: Solution) -> Solution:
+        """With as many devices and no more missing, replicas on as little of them as is found."""
+        program = self._program
+        for each in self._devices:
+            terms = [(column, 1.0) for column in each.columns]
+            program.row(terms, upper=sum(found.values[column] for column in each.columns) + NEAR)
+        missing = [*self._missing.values()]
+        program.row([(column, 1.0) for column in missing], upper=sum(found.values[missing]) + NEAR)
+        each_of = self._every.each
+        parts = {column: each_of[place].taken.part + REPLICA for place, column in self._replicas.items()}
+        program.costs = [parts.get(column, 0.0) for column in range(len(program.costs))]
+        try:
+            return program.solve(nodes_max=NODES_SMALLER) or found
+        except InfeasibleError:  # by less than what solvers forgive
+            return found

@@ -3,7 +3,7 @@ relaxation's.
 
 At any prices of slices, devices cost at least what the cheapest cover of each demand costs at these prices,
 less what devices are worth above their own prices (Lagrangian relaxation; Geoffrion 1974). At the prices of
-the relaxation that is nearly the truth, and devices are whole: often it is the cost of what was found.
+the master program that is nearly the truth, and devices are whole: often it is the cost of what was found.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ def _cheapest(rate: float, known: Sequence[Item], near: float) -> float:
 
 def _excess(division: Division, prices: Sequence[float]) -> float:
     """What all devices of a pool are worth more than they cost."""
-    worth = max(sum(map(float.__mul__, gives, prices)) for gives in division.gives)
+    ways = [zip(gives, prices, strict=True) for gives in division.gives]
+    worth = max(sum(given * price for given, price in way) for way in ways)
     return len(division.pool.devices) * max(worth - division.pool.price, 0.0)
 
 

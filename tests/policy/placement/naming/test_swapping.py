@@ -69,6 +69,16 @@ def test_of_the_changes_that_help_that_is_made_which_starts_least() -> None:
     assert there[3].slots == (part(1.0, "b"),)
 
 
+def test_no_change_takes_a_domain_from_a_model_that_needs_it() -> None:
+    """The first slice of the other domain is of a model that would be in one domain only."""
+    there = made([("x", {"b"}), ("x", {"b"}), ("y", {"a"}), ("y", {"c"}), ("x", {"a"})])
+    repair(there, spread_of(there), {"a": 2, "b": 2}, nothing_stays)
+    assert set(spread_of(there)["a"]) == set(spread_of(there)["b"]) == {"x", "y"}
+    alone = made([("x", {"b"}), ("x", {"b"}), ("y", {"a"}), ("x", {"a"})])
+    repair(alone, spread_of(alone), {"a": 2, "b": 2}, nothing_stays)
+    assert set(spread_of(alone)["a"]) == {"x", "y"}
+
+
 def test_slices_of_other_kinds_do_not_change_places() -> None:
     there = made([("x", {"b"}), ("x", {"b"}), ("y", {"c"})])
     there[2].kind = "other"

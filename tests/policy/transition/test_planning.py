@@ -1,0 +1,338 @@
+"""What transitions promise: the new placement in the end, every promise kept on the way, and the way back."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.policy.placement.plan import Placement, Resident, Slot
+from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.transition import Refused, Step, Transition, rollback, transition, violations
+from serving.policy.transition.state import State
+from serving.policy.transition.steps import Create, Destroy, Drain, Load, Route, Unload
+from serving.specs import Share
+from tests.policy.transition.fleets import GIB, MIG, aged, filled, pair
+from tests.policy.transition.walk import broken, distinct, is_at_rest, states
+
+SEEDS = 1000
+HALF, WHOLE = Share("mps", 50.0), Share("mps", 100.0)
+THIRD = Share("mig", 3.0, "3g.40gb")
+
+
+def checked(problem: Problem, old: Placement, new: Placement, in_flight: int, trials: int = 100) -> str:
+    """Whether it is "refused", "stood in" or "direct"; all states of the way and ways back are checked."""
+    found = transition(problem, old, new, in_flight, trials)
+    if isinstance(found, Refused):
+        assert found.model in found.reason
+        assert found.device in found.reason
+        return "refused"
+    way = states(State.of(old), found)
+    for state in way:
+        assert violations(problem, state, old, new, in_flight) == []
+        assert [*broken(problem, state, old, new)] == []
+    assert is_at_rest(way[-1], new)
+    for group in found.groups:
+        assert group
+        assert len({device for step in group for device in step.devices}) <= in_flight
+    for failed_at in range(len(found.steps)):
+        back = states(way[failed_at], rollback(found, failed_at))
+        assert distinct(back) == distinct(way[failed_at::-1])  # so all is kept that was on the way
+    return "stood in" if found.temporary else "direct"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_state_of_a_thousand_transitions_and_of_their_rollbacks_keeps_all_promises() -> None:
+    ways = Counter(checked(*pair(Random(seed)), in_flight=1 + seed % 2) for seed in range(SEEDS))
+    assert ways["refused"] < 0.15 * SEEDS  # fleets of one to six devices, often full
+    assert ways["stood in"] > 0.1 * SEEDS
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_every_state_of_a_transition_and_of_its_rollbacks_keeps_all_promises(
+    seed: int, in_flight: int
+) -> None:
+    checked(*pair(Random(seed), devices_max=3, models_max=3), in_flight=in_flight, trials=20)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 2))
+def test_there_is_a_way_from_what_is_found_wanting_today_and_it_makes_nothing_worse(
+    seed: int, in_flight: int
+) -> None:
+    random = Random(seed)
+    before, old, _ = pair(random, devices_max=4)
+    problem = aged(random, before)
+    new = filled(random, problem, 0.9)
+    found = transition(problem, old, new, in_flight, trials=20)
+    if isinstance(found, Transition):
+        way = states(State.of(old), found)
+        assert not [each for state in way for each in violations(problem, state, old, new, in_flight)]
+        assert is_at_rest(way[-1], new)
+    else:
+        assert "nothing has room for a stand-in" in found.reason
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.randoms(use_true_random=False))
+def test_the_steps_of_a_group_may_be_carried_out_in_any_order(seed: int, random: Random) -> None:
+    problem, old, new = pair(Random(seed), devices_max=3, models_max=3)
+    found = transition(problem, old, new, 3, trials=0)
+    state = State.of(old)
+    for group in found.groups if isinstance(found, Transition) else ():
+        for step in random.sample(group, len(group)):
+            state = state.apply(step)
+            assert violations(problem, state, old, new, 3) == []
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6))
+def test_a_placement_needs_no_steps_to_itself_in_whatever_order_its_slices_are(seed: int) -> None:
+    problem, old, _ = pair(Random(seed))
+    turned = {
+        device: tuple(replace(each, residents=each.residents[::-1]) for each in reversed(slots))
+        for device, slots in reversed([*old.items()])
+    }
+    assert transition(problem, old, turned) == Transition()
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6))
+def test_from_nothing_and_to_nothing_there_is_always_a_way(seed: int) -> None:
+    problem, old, _ = pair(Random(seed))
+    assert checked(problem, {}, old, 2) == "direct"
+    assert checked(problem, old, {}, 2) == "direct"
+
+
+def option(share: Share, rate: float, gib: float = 1, **others: float) -> Option:
+    """One row a batch; `rate` batches a second."""
+    kind = "A100" if share.kind == "mig" else "B"
+    return Option(kind, share, "fp16", ((1, 1e6 / rate),), int(gib * GIB), **others)  # type: ignore[arg-type]
+
+
+def slot(model: str, share: Share, rate: float, gib: float = 1, start: int = -1, **others: float) -> Slot:
+    one = option(share, rate, gib, **others)
+    return Slot(share, (Resident(model, one, 1, rate),), start)
+
+
+def problem_of(pool: Pool, *placements: Placement, domains_min: int = 1) -> Problem:
+    """With a demand for each model that is there, for which the options are those that are there."""
+    options: dict[str, dict[Option, None]] = {}
+    for placement in placements:
+        for slots in placement.values():
+            for each in slots:
+                for one in each.residents:
+                    options.setdefault(one.model, {})[one.option] = None
+    demands = [Demand(model, 1.0, 1e6, tuple(each), domains_min) for model, each in options.items()]
+    return Problem(tuple(demands), (pool,))
+
+
+def devices(count: int, domains: int = 1) -> tuple[Device, ...]:
+    return tuple(Device(f"gpu-{number}", f"host-{number % domains}") for number in range(count))
+
+
+def mps(count: int, memory_gib: int = 0, domains: int = 1) -> Pool:
+    return Pool("b", "B", Parts("mps", 100.0), devices(count, domains), memory_bytes=memory_gib * GIB)
+
+
+def mig(count: int) -> Pool:
+    return Pool("a", "A100", Instances(MIG), devices(count))
+
+
+def done(problem: Problem, old: Placement, new: Placement, in_flight: int = 1) -> tuple[Step, ...]:
+    """The steps, where all promises are kept."""
+    assert checked(problem, old, new, in_flight) != "refused"
+    found = transition(problem, old, new, in_flight)
+    assert isinstance(found, Transition)
+    return found.steps
+
+
+A, B = slot("a", WHOLE, 100), slot("b", WHOLE, 100)
+APART, SWAPPED = {"gpu-0": (A,), "gpu-1": (B,)}, {"gpu-0": (B,), "gpu-1": (A,)}
+
+
+def test_two_models_cannot_change_places_on_two_full_devices_and_it_is_said_why() -> None:
+    found = transition(problem_of(mps(2, memory_gib=1), APART), APART, SWAPPED)
+    assert found == Refused(
+        "while gpu-0 changes, a would be without 100 of its 100 rows/s: nothing has room for a stand-in; "
+        "one more device in the pool b would do",
+        "a",
+        "gpu-0",
+    )
+
+
+def test_with_a_spare_device_they_do_and_it_is_free_again_afterwards() -> None:
+    problem = problem_of(mps(3, memory_gib=1), APART)
+    steps = done(problem, APART, SWAPPED)
+    found = transition(problem, APART, SWAPPED)
+    assert isinstance(found, Transition)
+    assert [each.device for each in found.temporary] == ["gpu-2"]
+    assert Counter(type(each) for each in steps)[Load] == 3
+
+
+def test_where_both_can_be_loaded_they_change_places_at_one_instant() -> None:
+    steps = done(problem_of(mps(2, memory_gib=2), APART), APART, SWAPPED, in_flight=2)
+    assert Counter(type(each) for each in steps) == {Load: 2, Route: 1, Drain: 2, Unload: 2}
+
+
+def test_a_slice_of_the_same_share_and_place_is_kept_for_another_model() -> None:
+    old = {"gpu-0": (slot("a", THIRD, 10, start=0), slot("b", THIRD, 10, start=4))}
+    new = {"gpu-0": (slot("a", THIRD, 10, start=4), slot("b", THIRD, 10, start=0))}
+    steps = done(problem_of(mig(1), old), old, new)
+    assert not [each for each in steps if isinstance(each, Create | Destroy)]
+
+
+def test_a_slice_too_full_for_both_models_is_cleared_first_and_still_not_destroyed() -> None:
+    old = {"gpu-0": (slot("a", THIRD, 10, gib=30, start=0),)}
+    new = {"gpu-0": (slot("b", THIRD, 10, gib=30, start=0),)}
+    steps = done(problem_of(mig(1), old, new), old, new)
+    assert [type(each) for each in steps] == [Route, Drain, Unload, Load, Route]
+
+
+def test_an_instance_in_the_way_of_a_larger_one_stands_in_elsewhere_on_its_device() -> None:
+    small, large = Share("mig", 1.0, "1g.10gb"), Share("mig", 4.0, "4g.40gb")
+    old, new = {"gpu-0": (slot("a", small, 10, start=0),)}, {"gpu-0": (slot("a", large, 40, start=0),)}
+    steps = done(problem_of(mig(1), old, new), old, new)
+    assert [each.start for each in steps if isinstance(each, Create)] == [6, 0]
+
+
+def test_a_replica_with_other_batches_is_not_moved() -> None:
+    old = {"gpu-0": (slot("a", HALF, 100),)}
+    (before,) = old["gpu-0"][0].residents
+    after = replace(before, capacity=80.0)
+    new = {"gpu-0": (replace(old["gpu-0"][0], residents=(after,)),)}
+    (step,) = done(problem_of(mps(1), old), old, new)
+    assert isinstance(step, Route)
+    assert [(each.before, each.after) for each in step.sized] == [(before, after)]
+    assert step.devices == ()
+
+
+def test_batches_of_several_devices_change_at_one_instant_where_each_alone_would_cost_a_model() -> None:
+    def at(first: float, second: float) -> tuple[Slot, ...]:
+        both = [replace(slot(each, HALF, 100), residents=()) for each in "ab"]
+        rates = zip("ab", (first, second), strict=True)
+        residents = [Resident(model, option(HALF, 100), 1, rate) for model, rate in rates]
+        return tuple(replace(each, residents=(one,)) for each, one in zip(both, residents, strict=True))
+
+    old, new = {"gpu-0": at(90, 10), "gpu-1": at(10, 90)}, {"gpu-0": at(10, 90), "gpu-1": at(90, 10)}
+    (step,) = done(problem_of(mps(2), old), old, new)
+    assert isinstance(step, Route)
+    assert len(step.sized) == 4
+
+
+def test_what_stays_has_larger_batches_at_the_instant_at_which_its_neighbour_goes() -> None:
+    """Neither can the new neighbour be loaded before, nor may the load that stays be missing after."""
+    one = slot("a", HALF, 150, gib=7, pressure=0.5, sensitivity=1.0)
+    beside = replace(one, residents=(replace(one.residents[0], capacity=100.0),))
+    old = {"gpu-0": (beside, beside)}
+    new = {"gpu-0": (one, slot("b", HALF, 10, gib=8))}
+    steps = done(problem_of(mps(1, memory_gib=15), old, new), old, new)
+    assert [type(each) for each in steps] == [Route, Drain, Unload, Load, Route]
+    assert isinstance(steps[0], Route)
+    assert (len(steps[0].down), len(steps[0].sized)) == (1, 1)
+
+
+def test_a_model_is_in_as_many_failure_domains_as_it_asks_for_at_any_moment() -> None:
+    one = slot("a", WHOLE, 100)
+    old, new = {"gpu-0": (one,), "gpu-1": (one,)}, {"gpu-2": (one,), "gpu-3": (one,)}
+    problem = problem_of(mps(4, domains=2), old, domains_min=2)
+    steps = done(problem, old, new)
+    assert Counter(type(each) for each in steps)[Load] == 2
+
+
+def test_where_only_a_failure_domain_would_be_missing_that_is_the_reason() -> None:
+    half, fast = slot("a", HALF, 50), slot("a", HALF, 100)
+    old: Placement = {"gpu-0": (A,), "gpu-1": (fast, fast)}
+    new: Placement = {"gpu-0": (half, slot("b", HALF, 50)), "gpu-1": (fast,)}
+    assert checked(problem_of(mps(2, domains=2), old, new), old, new, 1) == "direct"
+    found = transition(problem_of(mps(2, domains=2), old, new, domains_min=2), old, new)
+    assert isinstance(found, Refused)
+    assert found.reason == (
+        "while gpu-0 changes, a would be without one of its 2 failure domains: nothing has room for a "
+        "stand-in; one more device in the pool b would do"
+    )
+
+
+def test_what_nobody_asks_for_any_more_just_goes() -> None:
+    old, new = {"gpu-0": (A,)}, {"gpu-0": (B,)}
+    problem = problem_of(mps(1, memory_gib=1), new)
+    found = transition(problem, old, new)
+    assert isinstance(found, Transition)
+    assert [type(each) for each in found.steps] == [Route, Drain, Unload, Load, Route]
+    assert not [
+        each for state in states(State.of(old), found) for each in violations(problem, state, old, new)
+    ]
+
+
+def test_a_device_that_holds_more_than_was_thought_can_be_relieved() -> None:
+    old = {"gpu-0": (slot("a", HALF, 50, gib=9), slot("b", HALF, 50, gib=9))}
+    new = {"gpu-0": (slot("a", HALF, 50, gib=9),)}
+    found = transition(problem_of(mps(1, memory_gib=16), old), old, new)
+    assert isinstance(found, Transition)
+    assert [type(each) for each in found.steps] == [Route, Drain, Unload, Destroy]
+
+
+def test_one_device_at_a_time_changes_in_a_small_fleet_and_a_twentieth_in_a_large_one() -> None:
+    for count, most in ((4, 1), (60, 3)):
+        everywhere = {each.name: (slot("a", HALF, 50),) for each in devices(count)}
+        found = transition(problem_of(mps(count), everywhere), {}, everywhere)
+        assert isinstance(found, Transition)
+        assert max(len({d for step in group for d in step.devices}) for group in found.groups) == most
+
+
+def test_it_cannot_be_asked_for_less_than_one_device_at_a_time() -> None:
+    with pytest.raises(ValueError, match="at least one device has to change at a time, not 0"):
+        transition(problem_of(mps(1), {}), {}, {}, 0)
+
+
+def test_what_is_no_placement_is_refused() -> None:
+    problem = problem_of(mps(1), {"gpu-0": (A, B)})
+    assert transition(problem, {"gpu-9": (A,)}, {}) == Refused("there is no device gpu-9", device="gpu-9")
+    found = transition(problem, {}, {"gpu-0": (A, B)})
+    assert isinstance(found, Refused)
+    assert found.reason == "the new placement cannot be: gpu-0: mps come to 200 of 100"
+
+
+@pytest.mark.slow
+def test_where_a_refusal_says_that_one_more_device_would_do_it_does() -> None:
+    said = 0
+    for seed in range(150):
+        problem, old, new = pair(Random(seed))
+        found = transition(problem, old, new, 1, trials=0)
+        if isinstance(found, Refused):
+            (pool,) = (each for each in problem.pools if found.reason.endswith(f"pool {each.name} would do"))
+            more = Device("spare", problem.domain_of[found.device])
+            larger = replace(pool, devices=(*pool.devices, more))
+            pools = tuple(larger if each is pool else each for each in problem.pools)
+            assert checked(replace(problem, pools=pools), old, new, 1) == "stood in"
+            said += 1
+    assert said > 5
+
+
+@pytest.mark.slow
+def test_the_same_placements_give_the_same_steps_whatever_the_hash_seed() -> None:
+    asked = (
+        "from random import Random; from serving.policy.transition import transition;"
+        "from tests.policy.transition.fleets import pair;"
+        "print([str(transition(*pair(Random(seed)), 2, 200)) for seed in range(60)])"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", asked],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+    assert len(said.pop()) > 10_000
