@@ -150,7 +150,7 @@ def pair(random: Random, devices_max: int = 6, models_max: int = 4) -> tuple[Pro
 
 
 def aged(random: Random, problem: Problem) -> Problem:
-    """What is known later: models hold more or less, SLOs are tighter, memory is scarcer, some models gone."""
+    """What is known later: models hold more or less, SLOs are tighter, memory is scarcer, models are gone."""
     demands = []
     for each in problem.demands:
         held = [int(one.memory_bytes * random.choice((0.5, 1, 1.5))) for one in each.options]
