@@ -22,8 +22,8 @@ from serving.policy.placement.problem import Instances, Parts, Pool, Problem
 from serving.policy.placement.rounding import price_and_round
 
 DEMANDS_MAX = 300
-"""Above this the integer program takes up to 9 s where price-and-round takes one, and that is within 0.01 % of
-what whole replicas need at least (`python -m loadtests.placement`)."""
+"""Above this the integer program takes up to 9 s where price-and-round takes one, and that is within 0.01 %
+of what whole replicas need at least (`python -m loadtests.placement`)."""
 PATTERNS_MAX = 4_000
 """Bundles of one device that the integer program may choose from, for each pool."""
 POOLINGS = 3
