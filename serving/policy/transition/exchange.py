@@ -5,7 +5,7 @@ a stand-in comes only where something new begins in the same round, and what has
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from serving.policy.transition.change import NEW, Change
 from serving.policy.transition.ledger import Delta, Lack, Ledger, Move
@@ -64,9 +64,17 @@ class Exchange:
         )
 
     def _begin_together(self) -> bool:
-        """What costs a model capacity that another device gains by, at one instant: two models change places
-        where each can be loaded beside the other."""
-        ways = [way for device in self._sorted(self._ledger.unbegun) for way in self._ways(device)]
+        """What costs a model capacity that another device gains by: two models change places where each can be
+        loaded beside the other."""
+        devices = self._sorted(self._ledger.unbegun)
+        return self._at_one_instant([way for device in devices for way in self._ways(device)])
+
+    def _finish_together(self) -> bool:
+        """Devices become what they are to be, of which each alone would cost a model capacity."""
+        return self._at_one_instant([*self._finishing()])
+
+    def _at_one_instant(self, ways: Sequence[Move]) -> bool:
+        """Carry out some of them together after which nothing is missing. Whether there were any."""
         gains: dict[str, list[Move]] = defaultdict(list)
         for way in ways:
             for model, rate in way.delta.rates.items():
@@ -152,28 +160,14 @@ class Exchange:
 
     def _finish(self) -> bool:
         """Devices become what they are to be."""
-        return self._together_where_spared(
-            [move]
-            for device in self._sorted(self._ledger.unfinished)
-            if (move := self._finished(device)) is not None
-        )
+        return self._together_where_spared([move] for move in self._finishing())
 
-    def _finish_together(self) -> bool:
-        moves = [self._finished(device) for device in self._sorted(self._ledger.unfinished)]
-        total = Delta()
-        for move in moves:
-            if move is None:
-                return False
-            total.add(move.delta)
-        if len(moves) > self._limit or self._ledger.lacks(total):
-            return False
-        self._carry_out([move for move in moves if move is not None])
-        return True
-
-    def _finished(self, device: str) -> Move | None:
-        stages = self._ledger.stages[device]
-        new = dict.fromkeys(stages, NEW)
-        return self._ledger.move(device, new) if self._ledger.fits(device, stages, new) else None
+    def _finishing(self) -> Iterator[Move]:
+        for device in self._sorted(self._ledger.unfinished):
+            stages = self._ledger.stages[device]
+            new = dict.fromkeys(stages, NEW)
+            if self._ledger.fits(device, stages, new):
+                yield self._ledger.move(device, new)
 
     def _sorted(self, devices: Iterable[str]) -> list[str]:
         return sorted(devices, key=self._order.__getitem__)

@@ -228,16 +228,39 @@ def test_batches_of_several_devices_change_at_one_instant_where_each_alone_would
     assert len(step.sized) == 4
 
 
+def beside(model: str, rate: float, *, alone: float = 150, gib: float = 1) -> Slot:
+    """A replica that carries 150 rows a second alone and 100 beside another."""
+    one = slot(model, HALF, alone, gib, pressure=0.5, sensitivity=1.0)
+    return replace(one, residents=(replace(one.residents[0], capacity=rate),))
+
+
 def test_what_stays_has_larger_batches_at_the_instant_at_which_its_neighbour_goes() -> None:
     """Neither can the new neighbour be loaded before, nor may the load that stays be missing after."""
-    one = slot("a", HALF, 150, gib=7, pressure=0.5, sensitivity=1.0)
-    beside = replace(one, residents=(replace(one.residents[0], capacity=100.0),))
-    old = {"gpu-0": (beside, beside)}
-    new = {"gpu-0": (one, slot("b", HALF, 10, gib=8))}
+    old = {"gpu-0": (beside("a", 100, gib=7), beside("a", 100, gib=7))}
+    new = {"gpu-0": (beside("a", 150, gib=7), slot("b", HALF, 10, gib=8))}
     steps = done(problem_of(mps(1, memory_gib=15), old, new), old, new)
     assert [type(each) for each in steps] == [Route, Drain, Unload, Load, Route]
     assert isinstance(steps[0], Route)
     assert (len(steps[0].down), len(steps[0].sized)) == (1, 1)
+
+
+def test_neighbours_go_together_where_what_they_leave_behind_makes_up_for_the_others() -> None:
+    old = {"gpu-0": (beside("a", 100), beside("b", 50)), "gpu-1": (beside("a", 50), beside("b", 100))}
+    new = {"gpu-0": (beside("a", 150),), "gpu-1": (beside("b", 150),)}
+    steps = done(problem_of(mps(2), old), old, new, in_flight=2)
+    assert [type(each) for each in steps] == [Route, Drain, Drain, Unload, Unload, Destroy, Destroy]
+    found = transition(problem_of(mps(2), old), old, new, 1)
+    assert isinstance(found, Refused)
+    assert found.reason.startswith("gpu-0 cannot change alone: more devices have to change at the same time;")
+
+
+def test_what_stays_and_is_to_hold_less_is_sized_before_what_takes_its_room_is_loaded() -> None:
+    old, new = (
+        {"gpu-0": (slot("a", HALF, 100, gib=9),)},
+        {"gpu-0": (slot("a", HALF, 80, gib=4), slot("b", HALF, 1, gib=8))},
+    )
+    steps = done(problem_of(mps(1, memory_gib=12), old, new), old, new)
+    assert [type(each) for each in steps] == [Route, Create, Load, Route]
 
 
 def test_a_model_is_in_as_many_failure_domains_as_it_asks_for_at_any_moment() -> None:
