@@ -9,6 +9,7 @@ from router.place import deciding
 from router.place.deciding import Terms, decide, missed, tighten
 from router.place.predicting import Foretold, Prediction, predict
 from serving.policy.placement.check import faults
+from serving.policy.placement.problem import Parts
 from serving.policy.transition.steps import Transition
 from tests.router.place.worlds import on_one, option, question, resident, slot
 
@@ -80,7 +81,7 @@ def test_without_more_room_the_best_plan_is_kept_and_refused(monkeypatch: pytest
     monkeypatch.setattr(deciding, "predict", lambda *_: late)
     asked = question({"m": 900.0})
     (pool,) = asked.problem.pools
-    one_core = replace(pool, division=replace(pool.division, total=1.0))
+    one_core = replace(pool, division=Parts("cores", 1.0))
     found = decide(replace(asked, problem=replace(asked.problem, pools=(one_core,))), TERMS)
     assert "no more room" in found.tightened[-1]
     assert found.plan.placement
