@@ -43,7 +43,7 @@ def measured(folder: Path) -> Models:
     """What was measured, by size of instance and processes on it.
 
     Throughput there is one process's, 0 where memory ran out; latency is rounded to milliseconds, so it is
-    rows / throughput here. Where a larger batch was faster, a smaller one takes as long: it could be padded.
+    rows / throughput here.
     """
     found: dict[str, list[Option]] = {}
     for file in sorted((folder / "prof_data").glob("*.csv")):
@@ -51,7 +51,7 @@ def measured(folder: Path) -> Models:
         for size, rows, processes, rate, _ in _rows(file)[1:]:
             if float(rate):
                 curves[float(size), int(processes)].append((int(rows), int(rows) * 1e6 / float(rate)))
-        found[file.stem] = [_option(*key, points) for key, points in sorted(curves.items())]
+        found[file.stem] = [make_option(*key, points) for key, points in sorted(curves.items())]
     return found
 
 
@@ -61,7 +61,7 @@ def scenario(folder: Path, number: int, streams_max: int) -> tuple[Demand, ...]:
         _rows(folder / "SLO" / name)[number - 1] for name in ("SLO_req_rate.csv", "SLO_latency.csv")
     )
     return tuple(
-        Demand(model, float(rate), 1e3 * float(slo), _within(options, streams_max))
+        Demand(model, float(rate), 1e3 * float(slo), within(options, streams_max))
         for (model, options), rate, slo in zip(measured(folder).items(), rates, slos, strict=True)
         if rate != "N/A"
     )
@@ -80,7 +80,7 @@ def drawn(seed: int, count: int) -> Models:
             each_us = row_us / (min(size, wide) ** bend * (1 + 0.05 * max(0.0, size - wide)))
             for streams in (1, 2, 3):
                 points = [(rows, max(fixed_us + each_us * rows, each_us * rows * streams)) for rows in ROWS]
-                options.append(_option(size, streams, points))
+                options.append(make_option(size, streams, points))
         found[f"drawn{place}"] = options
     return found
 
@@ -100,7 +100,8 @@ def large(seed: int, count: int, devices: float, models: Models) -> tuple[Demand
     return tuple(replace(each, rate=each.rate * factor) for each in found)
 
 
-def _within(options: Iterable[Option], streams_max: int) -> tuple[Option, ...]:
+def within(options: Iterable[Option], streams_max: int) -> tuple[Option, ...]:
+    """Those with at most so many batches at once."""
     return tuple(each for each in options if each.streams <= streams_max)
 
 
@@ -108,7 +109,9 @@ def _rows(file: Path) -> list[list[str]]:
     return list(csv.reader(file.read_text().splitlines()))
 
 
-def _option(size: float, streams: int, points: Sequence[tuple[int, float]]) -> Option:
+def make_option(size: float, streams: int, points: Sequence[tuple[int, float]]) -> Option:
+    """On an instance of so many slices; `points`: (rows, us). Where a larger batch was faster, a smaller one
+    takes as long: it could be padded."""
     least_us = float("inf")
     curve = []
     for rows, latency_us in sorted(points, reverse=True):
