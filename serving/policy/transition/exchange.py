@@ -46,26 +46,22 @@ class Exchange:
                 self._refused = None
             elif not ledger.unbegun or not self._end():
                 return self._refused or _unfinished(ledger)
-        created = (Create(each.device, each.number, each.share, each.start) for each in self._temporary)
+        created = [Create(each.device, each.number, each.share, each.start) for each in self._temporary]
         return Transition(tuple(self._groups), tuple(created))
 
     def _begin(self) -> bool:
         """What there is room for."""
-        return self._together_where_spared(
-            self._ways(device) for device in self._sorted(self._ledger.unbegun)
-        )
+        devices = self._sorted(self._ledger.unbegun)
+        return self._together_where_spared([self._ways(device) for device in devices])
 
     def _make_room(self) -> bool:
         """What is in the way of something new and can be spared goes."""
-        return self._together_where_spared(
-            self._clearings(device)
-            for device in self._sorted(self._ledger.unbegun)
-            if can_spare(self._ledger, device)
-        )
+        devices = self._sorted(self._ledger.unbegun)
+        return self._together_where_spared([self._clearings(device) for device in devices])
 
     def _begin_together(self) -> bool:
-        """What costs a model capacity that another device gains by: two models change places where each can be
-        loaded beside the other."""
+        """What costs a model capacity that another device gains by: two models change places where each can
+        be loaded beside the other."""
         devices = self._sorted(self._ledger.unbegun)
         return self._at_one_instant([way for device in devices for way in self._ways(device)])
 
@@ -115,14 +111,13 @@ class Exchange:
         if moves and not self._ledger.lacks(total):
             self._carry_out(moves)
             return True
-        return self._together_where_spared([move] for move in moves)
+        return self._together_where_spared([[move] for move in moves])
 
     def _end_temporary(self) -> bool:
         """Stand-ins that are not needed any more go."""
+        standing = [each for each in self._temporary if self._ledger.stages[each.device][each.number] != NEW]
         return self._together_where_spared(
-            [self._ledger.move(each.device, {each.number: NEW})]
-            for each in self._temporary
-            if self._ledger.stages[each.device][each.number] != NEW
+            [[self._ledger.move(each.device, {each.number: NEW})] for each in standing]
         )
 
     def _stand_in(self) -> bool:
@@ -154,13 +149,12 @@ class Exchange:
 
     def _end(self) -> bool:
         """What is not needed any more goes, whether its room is needed or not."""
-        return self._together_where_spared(
-            self._endings(device) for device in self._sorted(self._ledger.unfinished)
-        )
+        devices = self._sorted(self._ledger.unfinished)
+        return self._together_where_spared([self._endings(device) for device in devices])
 
     def _finish(self) -> bool:
         """Devices become what they are to be."""
-        return self._together_where_spared([move] for move in self._finishing())
+        return self._together_where_spared([[move] for move in self._finishing()])
 
     def _finishing(self) -> Iterator[Move]:
         for device in self._sorted(self._ledger.unfinished):
@@ -178,6 +172,8 @@ class Exchange:
         return self._fills[device]
 
     def _clearings(self, device: str) -> Iterator[Move]:
+        if not can_spare(self._ledger, device):
+            return
         for target in targets(self._ledger, device):
             stages = obstacles(self._ledger, target)
             if stages and stages != self._ledger.stages[device]:
@@ -189,7 +185,7 @@ class Exchange:
     def _endings(self, device: str) -> Iterator[Move]:
         stages = self._ledger.stages[device]
         going = [each.number for each in self._ledger.changes[device] if not stages[each.number].ended]
-        for numbers in [going, *([each] for each in going)] if going else []:
+        for numbers in [going, *[[each] for each in going]] if going else []:
             yield self._ledger.move(device, {each: stages[each]._replace(ended=True) for each in numbers})
 
     def _together_where_spared(self, choices: Iterable[Iterable[Move]]) -> bool:

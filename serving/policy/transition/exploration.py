@@ -7,8 +7,9 @@ they would have too many ways to be looked at.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count, product
+from itertools import product
 
 from serving.policy.placement.plan import Resident
 from serving.policy.placement.problem import Instances
@@ -28,8 +29,15 @@ STAND_INS_MAX = 3
 Arrival = tuple[Change, Move]
 Content = tuple[Share, tuple[Resident, ...]]
 Position = tuple[object, ...]
-Trail = tuple["Trail", list[Group], Change | None] | None
-"""How a ledger came about: from which one, by what steps, with what stand-in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trail:
+    """How a ledger came about: from which one, by what steps, with what stand-in."""
+
+    before: "_Trail | None"
+    groups: tuple[Group, ...]
+    stand_in: Change | None
 
 
 def explore(start: Ledger, limit: int, trials: int = TRIALS_MAX) -> Transition | None:
@@ -44,7 +52,7 @@ def explore(start: Ledger, limit: int, trials: int = TRIALS_MAX) -> Transition |
 
 
 def _explore(start: Ledger, search: "_Exploration", trials: int) -> Transition | None:
-    heap: list[tuple[int, int, Ledger, Trail]] = [(0, 0, start, None)]
+    heap: list[tuple[int, int, Ledger, _Trail | None]] = [(0, 0, start, None)]
     seen = {tuple(_positions(start).values())}
     while heap and search.trials < trials:
         _, _, ledger, trail = heappop(heap)
@@ -61,10 +69,10 @@ def _explore(start: Ledger, search: "_Exploration", trials: int) -> Transition |
             other = ledger.copy()
             if stand_in is not None:
                 other.add(stand_in)
-            groups = other.carry_out(moves)
+            trail_there = _Trail(trail, tuple(other.carry_out(moves)), stand_in)
             for gone in [each for move in moves for each in _gone(other, move.device)]:
                 other.drop(gone)
-            heappush(heap, (_distance(other), len(seen), other, (trail, groups, stand_in)))
+            heappush(heap, (_distance(other), len(seen), other, trail_there))
     return None
 
 
@@ -122,8 +130,9 @@ class _Exploration:
         return self._arrivals[position]
 
     def _stand_ins(self, ledger: Ledger, device: str) -> Iterator[Change]:
-        pool = ledger.pool(device)
-        number = next(each for each in count() if each not in ledger.stages[device])
+        pool, number = ledger.pool(device), 0
+        while number in ledger.stages[device]:
+            number += 1
         for share, residents in self._contents:
             if all(pool.fits(each.option) for each in residents):
                 profile = pool.division.profile(share) if isinstance(pool.division, Instances) else None
@@ -226,12 +235,12 @@ def _distance(ledger: Ledger) -> int:
     )
 
 
-def _transition(trail: Trail) -> Transition:
-    parts: list[list[Group]] = []
-    stand_ins: list[Change] = []
+def _transition(trail: _Trail | None) -> Transition:
+    parts: list[_Trail] = []
     while trail is not None:
-        trail, groups, stand_in = trail
-        parts.append(groups)
-        stand_ins += [stand_in] if stand_in else []
-    created = tuple(Create(each.device, each.number, each.share, each.start) for each in reversed(stand_ins))
-    return Transition(tuple(group for groups in reversed(parts) for group in groups), created)
+        parts.append(trail)
+        trail = trail.before
+    parts.reverse()
+    stand_ins = [each.stand_in for each in parts if each.stand_in]
+    created = tuple(Create(each.device, each.number, each.share, each.start) for each in stand_ins)
+    return Transition(tuple(group for each in parts for group in each.groups), created)

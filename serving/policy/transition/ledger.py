@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from serving.policy.placement.plan import ROUNDING, Placement, Resident, capacities, residents
 from serving.policy.placement.problem import Instances, Pool, Problem
 from serving.policy.transition.change import NEW, Change, Stage, changes
-from serving.policy.transition.invariants import crowding, floors, nothing_added, strain
+from serving.policy.transition.invariants import Floors, crowding, floors, nothing_added, strain
 from serving.policy.transition.state import Slice, Slices
 from serving.policy.transition.steps import Group
 from serving.policy.transition.waves import groups, together
@@ -73,27 +73,39 @@ class Move:
         )
 
 
+@dataclass(slots=True)
 class Ledger:
     """By device: `changes` of its slices, and `stages`, how far each is, by number. By model: the `capacity`
-    at the moment, and how many replicas there are in each failure domain (`presence`)."""
+    at the moment, and how many replicas there are in each failure domain (`presence`).
 
-    def __init__(self, problem: Problem, old: Placement, new: Placement) -> None:
-        self.problem = problem
-        self.floors = floors(problem, old, new)
-        self.old = old
-        self.changes: dict[str, list[Change]] = {}
-        self.stages: dict[str, dict[int, Stage]] = {}
-        self.unbegun = set[str]()  # devices on which something new is still to come
-        self.unfinished = set[str]()  # devices that are not yet as they are to be
-        self.free = set[str]()  # devices that have some room for a slice
-        for device in sorted(problem.pool_of):
-            self.changes[device] = list(changes(device, old.get(device, ()), new.get(device, ())))
-            self.stages[device] = {each.number: each.first for each in self.changes[device]}
-            self._look(device)
-        self.capacity = defaultdict[str, float](float, capacities(old))
-        self.presence: dict[str, Counter[str]] = defaultdict(Counter)
+    `unbegun`: devices on which something new is still to come; `unfinished`: those that are not yet as they
+    are to be; `free`: those with some room for a slice.
+    """
+
+    problem: Problem
+    floors: Floors
+    old: Placement
+    capacity: dict[str, float]
+    presence: dict[str, Counter[str]]
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    stages: dict[str, dict[int, Stage]] = field(default_factory=dict)
+    unbegun: set[str] = field(default_factory=set)
+    unfinished: set[str] = field(default_factory=set)
+    free: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, problem: Problem, old: Placement, new: Placement) -> "Ledger":
+        """As the old placement is, on the way to the new one."""
+        presence: dict[str, Counter[str]] = defaultdict(Counter)
         for device, _, resident in residents(old):
-            self.presence[resident.model][problem.domain_of[device]] += 1
+            presence[resident.model][problem.domain_of[device]] += 1
+        capacity = defaultdict[str, float](float, capacities(old))
+        ledger = cls(problem, floors(problem, old, new), old, capacity, presence)
+        for device in sorted(problem.pool_of):
+            ledger.changes[device] = [*changes(device, old.get(device, ()), new.get(device, ()))]
+            ledger.stages[device] = {each.number: each.first for each in ledger.changes[device]}
+            ledger.look(device)
+        return ledger
 
     def pool(self, device: str) -> Pool:
         """That the device is of."""
@@ -162,7 +174,7 @@ class Ledger:
                 self.capacity[model] += rate
                 for domain, count in move.delta.counts[model].items():
                     self.presence[model][domain] += count
-            self._look(move.device)
+            self.look(move.device)
         return groups(pairs)
 
     def add(self, change: Change) -> None:
@@ -177,16 +189,21 @@ class Ledger:
 
     def copy(self) -> "Ledger":
         """The same, to go another way from here."""
-        other = object.__new__(Ledger)
-        other.problem, other.floors, other.old = self.problem, self.floors, self.old
-        other.changes = {device: [*each] for device, each in self.changes.items()}
-        other.stages = {device: {**each} for device, each in self.stages.items()}
-        other.unbegun, other.unfinished, other.free = {*self.unbegun}, {*self.unfinished}, {*self.free}
-        other.capacity = defaultdict(float, self.capacity)
-        other.presence = defaultdict(Counter, {each: count.copy() for each, count in self.presence.items()})
-        return other
+        return Ledger(
+            self.problem,
+            self.floors,
+            self.old,
+            defaultdict(float, self.capacity),
+            defaultdict(Counter, {each: count.copy() for each, count in self.presence.items()}),
+            {device: each.copy() for device, each in self.changes.items()},
+            {device: each.copy() for device, each in self.stages.items()},
+            self.unbegun.copy(),
+            self.unfinished.copy(),
+            self.free.copy(),
+        )
 
-    def _look(self, device: str) -> None:
+    def look(self, device: str) -> None:
+        """Whether it is among the unbegun, the unfinished and the free."""
         stages, pool = self.stages[device], self.pool(device)
         waits = not all(each.begun for each in stages.values())
         (self.unbegun.add if waits else self.unbegun.discard)(device)

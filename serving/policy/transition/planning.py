@@ -41,11 +41,11 @@ def transition(
     if wrong:
         return Refused(f"the new placement cannot be: {wrong[0]}")
     limit = devices_in_flight or max(1, int(IN_FLIGHT * len(problem.pool_of)))
-    found = _found(Ledger(problem, old, new), limit, trials)
+    found = _found(Ledger.of(problem, old, new), limit, trials)
     if isinstance(found, Transition):
         return found
     pool = problem.pool_of[found.device].name
-    would = _found(Ledger(_with_spare(problem, found.device), old, new), limit, trials)
+    would = _found(Ledger.of(_with_spare(problem, found.device), old, new), limit, trials)
     verb = "would" if isinstance(would, Transition) else "would not"
     return replace(found, reason=f"{found.reason}; one more device in the pool {pool} {verb} do")
 

@@ -32,13 +32,13 @@ def test_the_search_finds_what_the_rounds_find() -> None:
     for seed in range(40):
         problem, old, new = few(Random(seed))
         if isinstance(transition(problem, old, new, 2, trials=0), Transition):
-            assert explore(Ledger(problem, old, new), 2) is not None
+            assert explore(Ledger.of(problem, old, new), 2) is not None
 
 
 def test_a_fleet_too_large_is_not_searched() -> None:
     problem, old, new = few(Random(3))
-    assert explore(Ledger(problem, old, new), 1) is not None
+    assert explore(Ledger.of(problem, old, new), 1) is not None
     (pool,) = problem.pools
     more = tuple(Device(f"more-{number}") for number in range(DEVICES_MAX))
     larger = replace(problem, pools=(replace(pool, devices=(*pool.devices, *more)),))
-    assert explore(Ledger(larger, old, new), 1) is None
+    assert explore(Ledger.of(larger, old, new), 1) is None
