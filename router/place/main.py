@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from serving.runtime.job import JobError
 
 from router.place import document, pictures, tables
 from router.place.asked import Asked, ask
@@ -20,6 +19,7 @@ from router.place.shown import Shown
 from router.place.standing import as_settings
 from router.report.output import console, save, unwritable
 from router.simulate.traffic import UsageError
+from serving.runtime.job import JobError
 
 BROKEN, UNUSABLE, INTERRUPTED = 1, 2, 130
 """Exit codes: a promise is not kept; nothing can be placed, or written, as asked."""

@@ -187,7 +187,7 @@ def _contents(start: Ledger) -> list[Content]:
                 residents = tuple(each.resident for each in side if promised.get(each.resident.model))
                 if residents:
                     found[change.share, residents] = None
-    for demand in start.problem.demands:
+    for demand in start.fleet.demand_of.values():
         for offer in demand.offers if promised.get(demand.model) else ():
             alone = Resident(demand.model, offer.option, offer.rows, offer.throughput)
             found[offer.option.share, (alone,)] = None

@@ -14,7 +14,7 @@ from itertools import combinations
 
 from serving.policy.placement.check import cycle_us
 from serving.policy.placement.plan import ROUNDING, Placement, Slot, capacities, domains
-from serving.policy.placement.problem import Instances, Pool, Problem
+from serving.policy.placement.problem import Demand, Instances, Pool, Problem
 from serving.policy.transition.state import Slice, Slices, State
 
 
@@ -28,14 +28,14 @@ class Floors:
 
 def floors(problem: Problem, old: Placement, new: Placement) -> Floors:
     """What both placements have."""
-    before, after = capacities(old), capacities(new)
+    before, after, demand_of = capacities(old), capacities(new), problem.demand_of
     here, there = domains(problem, old), domains(problem, new)
     return Floors(
         {model: min(rate, after[model]) for model, rate in sorted(before.items()) if model in after},
         {
-            model: min(len(here[model]), len(there[model]), problem.demand_of[model].domains_min)
+            model: min(len(here[model]), len(there[model]), demand_of[model].domains_min)
             for model in sorted(here)
-            if model in there and model in problem.demand_of
+            if model in there and model in demand_of
         },
     )
 
@@ -46,10 +46,12 @@ def violations(
     """What does not hold in the state, in sentences. `devices_in_flight`: how many may be changed at a time,
     0 for any number. What was wrong with the old placement already is not held against the transition."""
     found: list[str] = []
+    pool_of, demand_of = problem.pool_of, problem.demand_of
     for device, slices in sorted(state.devices.items()):
-        pool, slots = problem.pool_of[device], old.get(device, ())
+        pool, slots = pool_of[device], old.get(device, ())
         crowded = "" if nothing_added(slices, slots) else crowding(pool, slices)
-        found += [f"{device}: {fault}" for fault in (crowded, strain(problem, pool, slices, slots)) if fault]
+        strained = strain(demand_of, pool, slices, slots)
+        found += [f"{device}: {fault}" for fault in (crowded, strained) if fault]
     least, routed = floors(problem, old, new), state.routed
     carried, spread = capacities(routed), domains(problem, routed)
     for model, rate in least.capacity.items():
@@ -98,7 +100,7 @@ def _overlap(division: Instances, slices: Sequence[Slice]) -> str:
     return ""
 
 
-def strain(problem: Problem, pool: Pool, slices: Slices, before: Sequence[Slot]) -> str:
+def strain(demand_of: Mapping[str, Demand], pool: Pool, slices: Slices, before: Sequence[Slot]) -> str:
     """Which of what is routed on a device is too slow or carries too little; "" where none. `before`: the
     device's slices in the old placement, which the first numbers name."""
     isolated = isinstance(pool.division, Instances)
@@ -107,7 +109,7 @@ def strain(problem: Problem, pool: Pool, slices: Slices, before: Sequence[Slot])
         others = [] if isolated else [other for place, other in routed if place != number]
         if number < len(before) and _eased(before, number, slot, others, isolated):
             continue
-        fault = _overload(problem, slot, others)
+        fault = _overload(demand_of, slot, others)
         if fault:
             return fault
     return ""
@@ -122,10 +124,10 @@ def _eased(before: Sequence[Slot], number: int, slot: Slot, others: Sequence[Slo
     return sum(each.pressure for each in others) <= beside * (1 + ROUNDING)
 
 
-def _overload(problem: Problem, slot: Slot, others: Sequence[Slot]) -> str:
+def _overload(demand_of: Mapping[str, Demand], slot: Slot, others: Sequence[Slot]) -> str:
     whole_us, each_us = cycle_us(slot, others)
     for resident, own_us in zip(slot.residents, each_us, strict=True):
-        demand = problem.demand_of.get(resident.model)
+        demand = demand_of.get(resident.model)
         if demand is None:
             continue  # nothing is promised of it any more
         bound_us = 2 * demand.slack * demand.slo_us

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.policy.placement.plan import ROUNDING, Placement, Resident, capacities, residents
-from serving.policy.placement.problem import Instances, Pool, Problem
+from serving.policy.placement.problem import Demand, Instances, Pool, Problem
 from serving.policy.transition.change import NEW, Change, Stage, changes
 from serving.policy.transition.invariants import Floors, crowding, floors, nothing_added, strain
 from serving.policy.transition.state import Slice, Slices
@@ -73,6 +73,15 @@ class Move:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What a problem says, by the name of a device or a model."""
+
+    pool_of: Mapping[str, Pool]
+    domain_of: Mapping[str, str]
+    demand_of: Mapping[str, Demand]
+
+
 @dataclass(slots=True)
 class Ledger:
     """By device: `changes` of its slices, and `stages`, how far each is, by number. By model: the `capacity`
@@ -82,7 +91,7 @@ class Ledger:
     are to be; `free`: those with some room for a slice.
     """
 
-    problem: Problem
+    fleet: Fleet
     floors: Floors
     old: Placement
     capacity: dict[str, float]
@@ -96,12 +105,13 @@ class Ledger:
     @classmethod
     def of(cls, problem: Problem, old: Placement, new: Placement) -> "Ledger":
         """As the old placement is, on the way to the new one."""
+        fleet = Fleet(problem.pool_of, problem.domain_of, problem.demand_of)
         presence: dict[str, Counter[str]] = defaultdict(Counter)
         for device, _, resident in residents(old):
-            presence[resident.model][problem.domain_of[device]] += 1
+            presence[resident.model][fleet.domain_of[device]] += 1
         capacity = defaultdict[str, float](float, capacities(old))
-        ledger = cls(problem, floors(problem, old, new), old, capacity, presence)
-        for device in sorted(problem.pool_of):
+        ledger = cls(fleet, floors(problem, old, new), old, capacity, presence)
+        for device in sorted(fleet.pool_of):
             ledger.changes[device] = [*changes(device, old.get(device, ()), new.get(device, ()))]
             ledger.stages[device] = {each.number: each.first for each in ledger.changes[device]}
             ledger.look(device)
@@ -109,7 +119,7 @@ class Ledger:
 
     def pool(self, device: str) -> Pool:
         """That the device is of."""
-        return self.problem.pool_of[device]
+        return self.fleet.pool_of[device]
 
     def layout(self, device: str, stages: Stages) -> Slices:
         """The slices of the device at those stages."""
@@ -118,7 +128,7 @@ class Ledger:
 
     def move(self, device: str, after: Stages) -> Move:
         """From the present stages to those; slices that are not named stay as they are."""
-        before, delta, domain = self.stages[device], Delta(), self.problem.domain_of[device]
+        before, delta, domain = self.stages[device], Delta(), self.fleet.domain_of[device]
         after = {**before, **after}
         for change in self.changes[device]:
             for stage, sign in ((before[change.number], -1), (after[change.number], 1)):
@@ -136,7 +146,7 @@ class Ledger:
             peak += together(change.content(before[change.number]), change.content(after[change.number]))
         if not nothing_added(peak, slots) and crowding(pool, peak):
             return False
-        return not strain(self.problem, pool, self.layout(device, after), slots)
+        return not strain(self.fleet.demand_of, pool, self.layout(device, after), slots)
 
     def lacks(self, delta: Delta, besides: Delta = NOTHING) -> dict[str, Lack]:
         """What would be missing after both, of the models that `delta` is about."""
@@ -190,7 +200,7 @@ class Ledger:
     def copy(self) -> "Ledger":
         """The same, to go another way from here."""
         return Ledger(
-            self.problem,
+            self.fleet,
             self.floors,
             self.old,
             defaultdict(float, self.capacity),

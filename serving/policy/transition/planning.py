@@ -58,6 +58,6 @@ def _found(ledger: Ledger, limit: int, trials: int) -> Transition | Refused:
 def _with_spare(problem: Problem, device: str) -> Problem:
     """The same fleet with one more device like that one, beside it."""
     pool = problem.pool_of[device]
-    name = max(problem.pool_of, key=len) + "'"
+    name = max(problem.domain_of, key=len) + "'"
     larger = replace(pool, devices=(*pool.devices, Device(name, problem.domain_of[device])))
     return Problem(problem.demands, tuple(larger if each is pool else each for each in problem.pools))

@@ -67,7 +67,7 @@ class StandIns:
             total.add(side)
             for change in self.found:
                 for replica in change.ends:
-                    total.change(replica.resident, self._ledger.problem.domain_of[change.device], 1)
+                    total.change(replica.resident, self._ledger.fleet.domain_of[change.device], 1)
             yield total
 
     def _copy(self, change: Change) -> None:
@@ -83,7 +83,7 @@ class StandIns:
 
     def _single(self, model: str, lack: Lack) -> bool:
         """A replica of the model by itself: the smallest that is enough, else the one that carries most."""
-        demand = self._ledger.problem.demand_of[model]
+        demand = self._ledger.fleet.demand_of[model]
         for device in self._hosts([model] if lack.domains else []):
             pool = self._ledger.pool(device)
             budget_us = demand.slack * demand.slo_us
@@ -108,7 +108,7 @@ class StandIns:
         """The devices with some room, first those on which nothing is still to come; for models that lack
         failure domains, only in others than they are in."""
         ledger = self._ledger
-        domain_of, taken = ledger.problem.domain_of, set[str]()
+        domain_of, taken = ledger.fleet.domain_of, set[str]()
         for delta in self._deltas():
             lacks = ledger.lacks(delta)
             for model in apart:

@@ -126,6 +126,8 @@ def test_a_model_carries_what_both_placements_carry() -> None:
     ]
     assert violations(problem(), State.of(one), two, one) == []
     assert violations(problem(), State({}), two, {}) == []
+    less: Placement = {"mps-1": (Slot(HALF, (resident("a", capacity=99.9),)),)}
+    assert violations(problem(), State.of(less), two, one) == ["a: 99.9 rows/s are carried, not 100"]
     idle = State({"mps-0": (loaded(A, routed=False),)})
     assert violations(problem(), idle, two, one)[0] == "a: 0 rows/s are carried, not 100"
 

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Device, Problem
 from serving.policy.transition import Refused, Step, Transition, rollback, transition, violations
 from serving.policy.transition.state import State
 from serving.policy.transition.steps import Create, Destroy, Drain, Load, Route, Unload
 from serving.specs import Share
-from tests.policy.transition.fleets import GIB, MIG, aged, filled, pair
+from tests.policy.transition.fleets import aged, filled, pair
+from tests.policy.transition.small import HALF, WHOLE, devices, mig, mps, option, problem_of, slot
 from tests.policy.transition.walk import broken, distinct, is_at_rest, states
 
 SEEDS = 1000
-HALF, WHOLE = Share("mps", 50.0), Share("mps", 100.0)
 THIRD = Share("mig", 3.0, "3g.40gb")
 
 
@@ -111,41 +111,6 @@ def test_from_nothing_and_to_nothing_there_is_always_a_way(seed: int) -> None:
     problem, old, _ = pair(Random(seed))
     assert checked(problem, {}, old, 2) == "direct"
     assert checked(problem, old, {}, 2) == "direct"
-
-
-def option(share: Share, rate: float, gib: float = 1, **others: float) -> Option:
-    """One row a batch; `rate` batches a second."""
-    kind = "A100" if share.kind == "mig" else "B"
-    return Option(kind, share, "fp16", ((1, 1e6 / rate),), int(gib * GIB), **others)  # type: ignore[arg-type]
-
-
-def slot(model: str, share: Share, rate: float, gib: float = 1, start: int = -1, **others: float) -> Slot:
-    one = option(share, rate, gib, **others)
-    return Slot(share, (Resident(model, one, 1, rate),), start)
-
-
-def problem_of(pool: Pool, *placements: Placement, domains_min: int = 1) -> Problem:
-    """With a demand for each model that is there, for which the options are those that are there."""
-    options: dict[str, dict[Option, None]] = {}
-    for placement in placements:
-        for slots in placement.values():
-            for each in slots:
-                for one in each.residents:
-                    options.setdefault(one.model, {})[one.option] = None
-    demands = [Demand(model, 1.0, 1e6, tuple(each), domains_min) for model, each in options.items()]
-    return Problem(tuple(demands), (pool,))
-
-
-def devices(count: int, domains: int = 1) -> tuple[Device, ...]:
-    return tuple(Device(f"gpu-{number}", f"host-{number % domains}") for number in range(count))
-
-
-def mps(count: int, memory_gib: int = 0, domains: int = 1) -> Pool:
-    return Pool("b", "B", Parts("mps", 100.0), devices(count, domains), memory_bytes=memory_gib * GIB)
-
-
-def mig(count: int) -> Pool:
-    return Pool("a", "A100", Instances(MIG), devices(count))
 
 
 def done(problem: Problem, old: Placement, new: Placement, in_flight: int = 1) -> tuple[Step, ...]:
@@ -321,6 +286,21 @@ def test_what_is_no_placement_is_refused() -> None:
     found = transition(problem, {}, {"gpu-0": (A, B)})
     assert isinstance(found, Refused)
     assert found.reason == "the new placement cannot be: gpu-0: mps come to 200 of 100"
+
+
+def test_what_is_thought_to_hold_more_than_there_is_may_have_other_batches_where_it_is() -> None:
+    old, new = {"gpu-0": (slot("a", HALF, 100, gib=20),)}, {"gpu-0": (slot("a", HALF, 80, gib=10),)}
+    found = transition(problem_of(mps(1, memory_gib=16), new), old, new)
+    assert isinstance(found, Transition)
+    assert [type(each) for each in found.steps] == [Route]
+
+
+def test_a_slice_that_is_kept_makes_way_for_a_stand_in_where_nothing_is_on_it() -> None:
+    """On gpu-1 one model is followed by another, both of which are not in the other placement."""
+    old = {"gpu-0": (slot("a", Share("mps", 70.0), 100),), "gpu-1": (slot("b", WHOLE, 100),)}
+    new = {"gpu-0": (slot("a", WHOLE, 100),), "gpu-1": (slot("c", WHOLE, 100, gib=2),)}
+    problem = problem_of(mps(2, memory_gib=2), old, new)
+    assert checked(problem, old, new, 1) == "stood in"
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.runtime.job import JobError
 from typer.testing import CliRunner, Result
 
 from router.cli import app as cli
@@ -20,6 +19,7 @@ from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import Placement, Plan, Resident, Slot, cost
 from serving.policy.transition.steps import Refused, Transition
+from serving.runtime.job import JobError
 from serving.specs import Share
 from tests.router.place.deployments import deployment, four_cores
 
