@@ -27,8 +27,9 @@ FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --create-home penstock
 COPY --from=build /app /app
 WORKDIR /app
-# Profiles are measured where the gateway runs; a new volume that is mounted here takes over the owner.
-RUN mkdir -p profiles/local && chown penstock profiles/local
+# Profiles are measured where the gateway runs, and placements applied to it; a new volume that is mounted here
+# takes over the owner.
+RUN mkdir -p profiles/local .penstock && chown penstock profiles/local .penstock
 ENV PATH=/app/.venv/bin:$PATH
 USER penstock
 EXPOSE 8000 8001 8002

@@ -21,6 +21,7 @@ import yaml
 from loadtests.gateway import ROOT
 from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.backends.python import PythonBackend
+from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, MeasureOrder
 from serving.worker.replicas import load_replica
@@ -144,7 +145,8 @@ def main() -> int:
     os.sched_setaffinity(0, {asked.core})
     spec = read_spec(ROOT / "models" / asked.model)
     memory, yardstick = Memory(), Yardstick()
-    replica, _ = load_replica(PythonBackend(threads=1), LoadOrder.of(0, spec, spec.default_variant), memory)
+    order = LoadOrder.of(0, spec, spec.default_variant)
+    replica, _ = load_replica(PythonBackend(threads=1), order, memory, Garbage())
     print(_READY, flush=True)
     for line in sys.stdin:
         rows, repeats = map(int, line.split())

@@ -87,6 +87,8 @@ class Traffic:
     def replica_failed(self, _link: Link, _replica: int, message: str) -> None:
         self.loaded.set_exception(RuntimeError(message))
 
+    def replica_unloaded(self, link: Link, replica: int) -> None: ...
+
     def batch_failed(self, _link: Link, _batch_id: int, message: str) -> None:
         raise RuntimeError(message)
 

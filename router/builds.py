@@ -4,6 +4,7 @@ restart, must not take those of another.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -14,23 +15,57 @@ from serving.specs import ServedModel, VariantSpec
 
 
 def identified(settings: Settings) -> Settings:
-    """The settings with the build of every variant of which answers are kept.
+    """The settings with the revision of every model, the size of its variants' artifacts, and the build of
+    those of which answers are kept.
 
-    It reads the files, and so takes what the disk does, and up to 1 s a gigabyte: once, before the loop runs.
+    For a build it reads the files, and so takes what the disk does, and up to 1 s a gigabyte: not in an event
+    loop.
     """
-    if settings.cache is None:
-        return settings
-    models = tuple(_identified(model) if model.cache else model for model in settings.models)
-    return replace(settings, models=models)
+    kept = settings.cache is not None
+    return replace(settings, models=tuple(identify(model, kept and model.cache) for model in settings.models))
 
 
-def _identified(model: ServedModel) -> ServedModel:
+def identify(model: ServedModel, kept: bool) -> ServedModel:
+    """One model of them. `kept`: its answers are."""
     spec = model.spec
     variants = tuple(
-        replace(variant, build=build_of(spec.folder, variant)) if variant.name in model.variants else variant
+        replace(
+            variant,
+            build=build_of(spec.folder, variant) if kept else variant.build,
+            artifact_bytes=_artifact_bytes(variant),
+        )
+        if variant.name in model.variants
+        else variant
         for variant in spec.variants
     )
-    return replace(model, spec=replace(spec, variants=variants))
+    return replace(model, spec=replace(spec, variants=variants), revision=revision_of(model))
+
+
+def _artifact_bytes(variant: VariantSpec) -> int:
+    total = 0
+    for _, path in _below(variant.artifact) if variant.artifact is not None else ():
+        with suppress(OSError):
+            total += path.stat().st_size
+    return total
+
+
+def revision_of(model: ServedModel) -> str:
+    """A digest of the names, sizes and times of change of what `build_of` reads, of all served variants: it
+    costs next to nothing, and another one says that the model should be loaded anew."""
+    files = [
+        file
+        for variant in model.spec.variants
+        if variant.name in model.variants
+        for file in _files(model.spec.folder, variant)
+    ]
+    whole = sha256()
+    for name, path in dict.fromkeys(files):
+        try:
+            about = path.stat()
+        except OSError:
+            continue
+        whole.update(f"{name}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
+    return whole.hexdigest()[:16]
 
 
 def build_of(folder: Path, variant: VariantSpec) -> str:
@@ -39,11 +74,8 @@ def build_of(folder: Path, variant: VariantSpec) -> str:
 
     What cannot be read counts as not there: no worker loads it either.
     """
-    files = [(path.name, path) for path in (folder / MODEL_FILE, *sorted(folder.glob("*.py")))]
-    if variant.artifact is not None:
-        files += _below(variant.artifact)
     whole = sha256()
-    for name, path in files:
+    for name, path in _files(folder, variant):
         try:
             with path.open("rb") as file:
                 content = file_digest(file, "sha256").digest()
@@ -51,6 +83,14 @@ def build_of(folder: Path, variant: VariantSpec) -> str:
             continue
         whole.update(len(name.encode()).to_bytes(8, "little") + name.encode() + content)
     return whole.hexdigest()
+
+
+def _files(folder: Path, variant: VariantSpec) -> list[tuple[str, Path]]:
+    """What decides a variant's answers: relative names and paths."""
+    files = [(path.name, path) for path in (folder / MODEL_FILE, *sorted(folder.glob("*.py")))]
+    if variant.artifact is not None:
+        files += _below(variant.artifact)
+    return files
 
 
 def _below(artifact: Path) -> Iterator[tuple[str, Path]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from router.operations.standing import standing
 from router.settings import Problem, Settings, SettingsError, read_settings
 from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
@@ -42,7 +43,8 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
         settings, findings = read_settings(path)
     except SettingsError as error:
         return Report(error.problems, error.warnings)
-    notes: list[str] = []
+    applied = standing(settings)[1]
+    notes = [applied] if applied else []
     measured = measured_in(settings.profiles)
     slices = {each.name: each for each in settings.slices}
     for index, model in enumerate(settings.models):

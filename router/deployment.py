@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 
 from router.app import create_app
 from router.fastpath import create_server
+from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.settings import Settings
@@ -32,15 +33,15 @@ from serving.specs import CacheSpec
 class Deployment:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, filed: Settings, say: Say) -> None:
+        """`settings`: in force; `filed`: what penstock.yaml says; `say`: tells who looks on."""
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
         self._telemetry = Telemetry(models, tenants, [each.name for each in settings.slices])
         self._recorder = Recorder(settings.recording, time.time_ns() // 1000) if settings.recording else None
         record = self._recorder.record if self._recorder else None
-        devices = {each.name: each.device for each in settings.slices}
-        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record, devices)
+        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
         self._started_us = self.gateway.now_us()
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
         self._cache: CachedServing | None = None
@@ -62,11 +63,25 @@ class Deployment:
         release = version("penstock")
         statistics = self._telemetry.statistics
         app = create_app(self.serving, statistics, name=server.name, version=release, limits=limits)
+        self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._add_status(app)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
+        self.operations.offer(app, self._rpc)
+        self._known = set(self.gateway.models)
+        self.gateway.on_models = self._take_models
         self._metrics = MetricsServer(self._telemetry)
         self.rest_url = self.grpc_address = self.metrics_url = ""
+
+    def _take_models(self) -> None:
+        """The models are others than before."""
+        models = self.gateway.models
+        for name in self._known - models.keys():
+            self._telemetry.retire(name)
+        for model in models.values():
+            self._telemetry.serve(model)
+        self._known = set(models)
+        self._rest.serve(models)
 
     async def bind(self) -> None:
         """Open all ports; OSError names the one that cannot be had."""
@@ -98,9 +113,14 @@ class Deployment:
 
     @property
     def settled(self) -> bool:
-        """Every model is ready, and no variant of any is still being loaded or measured."""
-        states = {replica["state"] for replica in self._replicas()}
-        return self.gateway.ready and states <= {ReplicaStatus.READY, ReplicaStatus.FAILED}
+        """Every model is ready, and no variant of any is still being loaded or measured, but for those that
+        wait to be asked for."""
+        done = {ReplicaStatus.READY, ReplicaStatus.FAILED}
+        return self.gateway.ready and all(
+            each.status in done or (each.status is ReplicaStatus.ABSENT and record.spec.memory_bytes > 0)
+            for record in self.fleet.control.slices.values()
+            for each in record.replicas.values()
+        )
 
     def troubles(self) -> dict[str, str]:
         """What keeps workers and replicas from being ready, a sentence each, by where."""
@@ -134,8 +154,19 @@ class Deployment:
         for name, counted in self._telemetry.snapshot(self.gateway.now_us()):
             counters[name] = counted
             await asyncio.sleep(0)  # requests first
-        queue_rows = {name: self.gateway.queue_rows(name) for name in self.gateway.models}
-        return describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
+        known = [name for name in self.gateway.models if name in counters]  # others came in between
+        queue_rows = {name: self.gateway.queue_rows(name) for name in known}
+        status = describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
+        progress = self.fleet.progress
+        status["move"] = {
+            "state": progress.state.value,
+            "step": progress.step,
+            "steps": progress.steps,
+            "reasons": [*progress.reasons],
+            "waiting": [*progress.waiting],
+            "refused": [*self.operations.watch.refused],
+        }
+        return status
 
     def _replicas(self) -> list[Replica]:
         judged = {(each.slice, each.model, each.variant): each for each in self.gateway.judgements()}

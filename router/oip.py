@@ -20,7 +20,13 @@ from serving.vocabulary import UNKNOWN_MODEL
 
 PLATFORM = "penstock_torch"
 
-EXTENSIONS = ("binary_tensor_data", "parameters", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "parameters",
+    "statistics",
+)
 """Of the protocol's extensions, those that are served whole."""
 
 ReadStatistics = Callable[[str], Mapping[str, object]]

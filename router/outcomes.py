@@ -20,6 +20,7 @@ from serving.vocabulary import (
     MEMORY_FULL,
     MODEL_ERROR,
     NO_REPLICA,
+    NOT_LOADED,
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
@@ -77,6 +78,10 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
             retry=True,
         ),
         NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready", retry=True),
+        # UNAVAILABLE: it is being loaded, and a client that tries again by itself finds it there.
+        NOT_LOADED: Answer(
+            503, _Code.UNAVAILABLE, "the model could not be loaded by the request's deadline", retry=True
+        ),
         DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
         DEADLINE_QUEUED: Answer(504, _Code.DEADLINE_EXCEEDED, "Request timeout expired in the queue"),
         DEADLINE_RUNNING: Answer(

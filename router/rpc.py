@@ -42,6 +42,9 @@ from serving.vocabulary import COMPLETED, DRAINING
 
 logger = logging.getLogger(__name__)
 
+RpcMethod = Callable[[Any, Any], Awaitable[Any]]
+"""Answers a message, in a call's context, with a message."""
+
 SERVICE: Final = "inference.GRPCInferenceService"
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
@@ -84,6 +87,11 @@ class RpcServer:
         self._answered = asyncio.Event()  # set while no call is open
         self._answered.set()
         self._server: Any = None
+        self._more: dict[str, RpcMethod] = {}
+
+    def offer(self, methods: Mapping[str, RpcMethod]) -> None:
+        """Serve these methods of the service too; before `start`."""
+        self._more.update(methods)
 
     async def start(self, port: int) -> int:
         """Listen; returns the bound port (`port` 0: any). OSError where it cannot be had."""
@@ -270,6 +278,7 @@ class RpcServer:
             "ServerMetadata": self._server_metadata,
             "ModelMetadata": self._model_metadata,
             "ModelStatistics": self._model_statistics,
+            **self._more,
         }
         handlers = {"ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer)}
         for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
@@ -305,7 +314,7 @@ def _options(limits: Limits) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _unary(answer: Callable[[Any, Any], Awaitable[Any]], request: Any) -> Any:
+def _unary(answer: RpcMethod, request: Any) -> Any:
     def serialise(message: Any) -> bytes:
         wire: bytes = message.SerializeToString()
         return wire

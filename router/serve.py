@@ -18,22 +18,26 @@ import uvloop
 from router.builds import identified
 from router.deployment import Deployment
 from router.example import example_curl
+from router.operations.standing import settings_in_force
 from router.settings import Settings
 from serving.compiled import is_compiled
 
 INTERPRETED = "warning: decisions are interpreted, at twice the cost: `make setup` compiles them"
 
 
-def serve_settings(settings: Settings) -> int:
-    """Serve until a signal; returns the exit code."""
+def serve_settings(filed: Settings) -> int:
+    """Serve what the file says, and what was applied to it, until a signal; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    settings, said = settings_in_force(filed)
+    if said:
+        _say(said)
     settings = identified(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, filed))
 
 
-async def _serve(settings: Settings) -> int:
-    deployment = Deployment(settings)
+async def _serve(settings: Settings, filed: Settings) -> int:
+    deployment = Deployment(settings, filed, _say)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -47,9 +51,13 @@ async def _serve(settings: Settings) -> int:
     _announce(deployment, settings)
     async with asyncio.TaskGroup() as tasks:
         fleet = tasks.create_task(deployment.fleet.run())
-        watch = tasks.create_task(_announce_changes(deployment))
+        watches = [
+            tasks.create_task(_announce_changes(deployment)),
+            tasks.create_task(deployment.operations.run()),
+        ]
         await stop.wait()
-        watch.cancel()
+        for watch in watches:
+            watch.cancel()
         unanswered = await _drain(deployment, settings)
         deployment.fleet.stop()
         await fleet
@@ -76,16 +84,22 @@ async def _drain(deployment: Deployment, settings: Settings) -> int:
 
 async def _announce_changes(deployment: Deployment) -> None:
     """Say, as it happens, which models became ready and what befalls workers and replicas."""
-    gateway, waiting = deployment.gateway, set(deployment.gateway.models)
-    started_us = gateway.now_us()
+    gateway = deployment.gateway
+    since = dict.fromkeys(gateway.models, gateway.now_us())  # models that are not ready yet
+    seen = set(since)
     said: dict[str, str] = {}
     settled = False
     changed = asyncio.Event()
     deployment.fleet.on_change = changed.set
     while True:
-        for name in sorted(name for name in waiting if gateway.model_ready(name)):
-            waiting.discard(name)
-            _say(f"  {name} is ready ({(gateway.now_us() - started_us) / 1e6:.1f} s)")
+        there = set(gateway.models)
+        since |= dict.fromkeys(there - seen, gateway.now_us())
+        for name in sorted(seen - there):
+            since.pop(name, None)
+            _say(f"  {name} is not served any more")
+        seen = there
+        for name in sorted(name for name in since if gateway.model_ready(name)):
+            _say(f"  {name} is ready ({(gateway.now_us() - since.pop(name)) / 1e6:.1f} s)")
         troubles = deployment.troubles()
         for where, trouble in troubles.items():
             if said.get(where) != trouble:

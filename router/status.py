@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -30,6 +30,8 @@ ENDINGS_MAX: Final = 8
 DOUBTFUL: Final = " profiles that batches do not bear out, and what those take over them:"
 PROFILES_MAX: Final = 8
 """Replicas of which it is shown that their profile is wrong."""
+WAITING_MAX: Final = 4
+"""Of what a move waits for, as many are shown."""
 PIPE_WIDTH: Final = 160  # where there is no terminal to ask: wide enough to cut no name
 
 
@@ -69,6 +71,18 @@ class ModelStatus(TypedDict):
     counters: "Counters"
 
 
+class MoveStatus(TypedDict):
+    """What is wanted, and how far it is so (`serving.control.course.Progress`). `refused`: why the latest
+    edit of penstock.yaml is not in force."""
+
+    state: str
+    step: int
+    steps: int
+    reasons: list[str]
+    waiting: list[str]
+    refused: list[str]
+
+
 class Status(TypedDict):
     """The body of `GET /v2/status`."""
 
@@ -77,6 +91,7 @@ class Status(TypedDict):
     open_requests: int  # accepted, not yet answered
     models: list[ModelStatus]
     slices: list[SliceStatus]
+    move: NotRequired[MoveStatus]
 
 
 class UnreachableError(Exception):
@@ -91,7 +106,8 @@ def describe(
     slices: Sequence[SliceStatus],
     uptime_s: float,
 ) -> Status:
-    """The status of this moment. `counters` is all of `Telemetry.snapshot`; each model has an entry in it."""
+    """The status of this moment. `counters` is all of `Telemetry.snapshot`; a model without an entry there
+    has come since."""
     models: list[ModelStatus] = [
         {
             "name": name,
@@ -104,6 +120,7 @@ def describe(
             "counters": counters[name],
         }
         for name, model in serving.models.items()
+        if name in counters
     ]
     return {
         "ready": serving.ready,
@@ -162,7 +179,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         slices.add_column(title, justify="right")
     for one in current["slices"]:
         slices.add_row(one["name"], one["state"], str(one["pid"] or "-"), str(one["restarts"]))
-    return Group(head, models, *lines, slices)
+    moves = [Text(line, no_wrap=True, overflow="ellipsis") for line in _move(current.get("move"))]
+    return Group(head, *moves, models, *lines, slices)
 
 
 def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) -> list[str]:
@@ -223,6 +241,22 @@ def _doubtful_profiles(models: Sequence[ModelStatus]) -> list[str]:
         again = ", is measured anew" if each["renewing"] else ""
         lines.append(f" {name:{width}}   {each['profile']} (x{each['profile_ratio']:.2f}){again}")
     return ["", DOUBTFUL, *lines] if lines else []
+
+
+def _move(move: MoveStatus | None) -> Iterator[str]:
+    """What is not as it is wanted, and what is not wanted any more."""
+    if move is None:
+        return
+    if move["state"] != "steady":
+        yield f" {move['state']}: step {move['step']} of {move['steps']}"
+    for sentence in move["waiting"][:WAITING_MAX]:
+        yield f"   waiting: {sentence}"
+    if len(move["waiting"]) > WAITING_MAX:
+        yield f"   and {len(move['waiting']) - WAITING_MAX} more"
+    for sentence in move["reasons"]:
+        yield f" not as wanted: {sentence}"
+    for sentence in move["refused"]:
+        yield f" the edit of the settings is refused: {sentence}"
 
 
 def _endings(counters: "Counters") -> dict[str, int]:

@@ -31,7 +31,8 @@ class VariantSpec:
     """One way to compute a model. `artifact` is what its code loads; accuracy is measured or None.
 
     `deterministic`: the same question has the same answer, but for rounding in the datatype that it computes
-    in. `build`: a digest of what decides its answers, "" where none are kept.
+    in. `build`: a digest of what decides its answers, "" where none are kept. `artifact_bytes`: of all files
+    of the artifact, 0 where that is not known.
     """
 
     name: str
@@ -40,6 +41,7 @@ class VariantSpec:
     accuracy: float | None = None
     deterministic: bool = True
     build: str = ""
+    artifact_bytes: int = 0
 
 
 SIZE_BITS = 5
@@ -151,6 +153,7 @@ class ServedModel:
     default_variant: str = ""  # "" takes the spec's
     cache: bool = False  # the answers of deterministic variants may be kept
     domains_min: int = 1  # a placement puts its replicas into at least so many failure domains
+    revision: str = ""  # what its files are now: those of another are loaded anew
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
 
     def __post_init__(self) -> None:

@@ -94,6 +94,11 @@ def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
     """
     if artifact is None or not artifact.is_file():
         raise FileNotFoundError(f"digits: {artifact} is not there; `python models/digits/build.py` trains it")
-    members = networks(str(options["architecture"]))
-    members.load_state_dict(load_file(artifact))
+    with torch.device("meta"):  # spares torch to draw weights that are not used
+        members = networks(str(options["architecture"]))
+    # Assigned, not copied: on a CPU convolutions stay the mapped file's pages, one copy for all processes. A
+    # matrix times a single row is summed in an order that depends on where the matrix lies: those, which are
+    # small, lie where torch puts them.
+    weights = {name: each if each.dim() > 2 else each.clone() for name, each in load_file(artifact).items()}
+    members.load_state_dict(weights, assign=True)
     return Model(members, str(options.get("device", "cpu")))

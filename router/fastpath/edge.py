@@ -1,6 +1,7 @@
 """What all connections of one REST server share: the core, limits, paths, answer heads, the sweep."""
 
 import asyncio
+from collections.abc import Mapping
 from email.utils import formatdate
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -10,7 +11,7 @@ from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
 from router.fastpath.sweep import Sweep
 from serving.ports import Serving
-from serving.specs import Limits
+from serving.specs import Limits, ServedModel
 
 
 class Edge:
@@ -21,13 +22,19 @@ class Edge:
         self.serving = serving
         self.limits = limits
         self.state = state
-        self.paths = InferPaths(serving.models if direct else {})
+        self._direct = direct
+        self.paths = InferPaths({})
+        self.serve(serving.models)
         self.draining = False  # connections still in the kernel's queue are closed as they come
         self.closed = asyncio.Event()
         self.closed.set()
         self.hangups = HangupWatch()
         self.sweep = Sweep(state.connections, limits, self.refresh_heads)
         self.refresh_heads()
+
+    def serve(self, models: Mapping[str, ServedModel]) -> None:
+        """These models are called by the fast path from now on, and no others."""
+        self.paths.serve(models if self._direct else {})
 
     def refresh_heads(self) -> None:
         """Render the constant part of the answers again: RFC 9110 wants a Date, good to the second."""

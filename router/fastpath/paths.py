@@ -12,16 +12,22 @@ from serving.specs import ServedModel
 
 
 class InferPaths:
-    """Request target, as bytes on the wire, to the model that it calls."""
+    """Request target, as bytes on the wire, to the model that it calls; `serve` says which there are."""
 
     __slots__ = ("_by_path",)
 
     def __init__(self, models: Mapping[str, ServedModel]) -> None:
         self._by_path: dict[bytes, ServedModel] = {}
+        self.serve(models)
+
+    def serve(self, models: Mapping[str, ServedModel]) -> None:
+        """These models are called from now on, and no others."""
+        by_path: dict[bytes, ServedModel] = {}
         for name, model in models.items():
             path = f"/v2/models/{name}".encode()
-            self._by_path[path + b"/infer"] = model
-            self._by_path[path + f"/versions/{MODEL_VERSION}/infer".encode()] = model
+            by_path[path + b"/infer"] = model
+            by_path[path + f"/versions/{MODEL_VERSION}/infer".encode()] = model
+        self._by_path = by_path
 
     def find(self, target: bytes) -> ServedModel | None:
         """The model of an infer target, query string and percent-encoding allowed; else None."""

@@ -5,7 +5,7 @@ uvicorn's own Server is not used: it captures signals and raises them again afte
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from uvicorn.config import Config
@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 from router.fastpath.edge import Edge
 from router.fastpath.protocol import FastProtocol
 from serving.ports import Serving
-from serving.specs import Limits
+from serving.specs import Limits, ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,10 @@ class RestServer:
             raise OSError(f"cannot serve REST on {host}:{port}: {reason}") from error
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
+
+    def serve(self, models: Mapping[str, ServedModel]) -> None:
+        """These models are called by the fast path from now on, and no others."""
+        self._edge.serve(models)
 
     def stop_listening(self) -> None:
         """Refuse new connections; the open ones are still served."""

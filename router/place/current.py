@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from router.operations.standing import in_force, standing
 from router.place.fleet import own_device
 from router.settings import Settings
 from router.settings.slices import usable_cores
@@ -12,6 +13,13 @@ from serving.specs import SliceSpec
 
 
 def current(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]:
+    """What a gateway with these settings has in place: as `placed`, with what was applied to them."""
+    found, said = standing(settings)
+    placement, notes = placed(settings if found is None else in_force(settings, found), problem)
+    return placement, [*notes, *([said] if said else [])]
+
+
+def placed(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]:
     """(the placement that `slices:` and `models:` describe, sentences on what of it is not in it).
 
     It is of this machine's CPU, and empty where the problem's devices are others. A slice has the share of
@@ -21,11 +29,37 @@ def current(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]
     device = own_device(problem, len(usable_cores()))
     if device is None:
         return {}, ["what is placed today is not known: the devices are not this machine's CPU"]
+    found, unknown = _found(settings, problem, device)
+    slots = [_slot(each, here) for each, here in found]
+    filled = tuple(
+        _filled(slot, here, [*slots[:place], *slots[place + 1 :]])
+        for place, (slot, (_, here)) in enumerate(zip(slots, found, strict=True))
+    )
+    notes = [f"what is placed today is taken to be on {device}"] if len(problem.pool_of) > 1 else []
+    if unknown:
+        notes.append(f"left out of what is placed today, as never measured: {', '.join(unknown)}")
+    return ({device: filled} if filled else {}), notes
+
+
+def placed_slices(settings: Settings, problem: Problem) -> tuple[SliceSpec, ...]:
+    """The slices of the settings that `placed` has, in its order."""
+    device = own_device(problem, len(usable_cores()))
+    return tuple(each for each, _ in _found(settings, problem, device)[0]) if device else ()
+
+
+_Here = list[tuple[Demand, Option]]
+"""The models of a slice, and how they run there."""
+
+
+def _found(
+    settings: Settings, problem: Problem, device: str
+) -> tuple[list[tuple[SliceSpec, _Here]], list[str]]:
+    """(the slices on which there is anybody, who was never measured where)."""
     kind = problem.pool_of[device].kind
-    found: list[tuple[SliceSpec, list[tuple[Demand, Option]]]] = []
+    found: list[tuple[SliceSpec, _Here]] = []
     unknown: list[str] = []
     for each in settings.slices:
-        here: list[tuple[Demand, Option]] = []
+        here: _Here = []
         for model in settings.models:
             demand = problem.demand_of.get(model.name)
             if demand is None or each.name not in model.slices:
@@ -37,15 +71,7 @@ def current(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]
                 here.append((demand, option))
         if here:
             found.append((each, here))
-    slots = [_slot(each, here) for each, here in found]
-    filled = tuple(
-        _filled(slot, here, [*slots[:place], *slots[place + 1 :]])
-        for place, (slot, (_, here)) in enumerate(zip(slots, found, strict=True))
-    )
-    notes = [f"what is placed today is taken to be on {device}"] if len(problem.pool_of) > 1 else []
-    if unknown:
-        notes.append(f"left out of what is placed today, as never measured: {', '.join(unknown)}")
-    return ({device: filled} if filled else {}), notes
+    return found, unknown
 
 
 def _option(demand: Demand, kind: str, place: SliceSpec, variant: str) -> Option | None:
@@ -58,11 +84,11 @@ def _option(demand: Demand, kind: str, place: SliceSpec, variant: str) -> Option
     return min(found, key=lambda each: each.streams, default=None)
 
 
-def _slot(place: SliceSpec, here: list[tuple[Demand, Option]]) -> Slot:
+def _slot(place: SliceSpec, here: _Here) -> Slot:
     return Slot(place.share, tuple(Resident(demand.model, option, 1, 0.0) for demand, option in here))
 
 
-def _filled(slot: Slot, here: list[tuple[Demand, Option]], others: list[Slot]) -> Slot:
+def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:
     """With the batches that n residents may run in turns: a cycle and one batch more are n + 1 of them, so
     each may take an (n + 1)-th of what the tightest SLO leaves for both."""
     budget_us = min(2 * demand.slack * demand.slo_us for demand, _ in here) / (len(here) + 1)

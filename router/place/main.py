@@ -10,14 +10,17 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from router.place import document, pictures, tables
+from router.place.applying import Running, as_running, body, with_sharing
 from router.place.asked import Asked, ask
 from router.place.deciding import Decision, Terms, decide
+from router.place.following import Door, carry_out, reach
 from router.place.gathering import gather
 from router.place.options import Options
 from router.place.page import page
 from router.place.shown import Shown
 from router.place.standing import as_settings
 from router.report.output import console, save, unwritable
+from router.settings import SettingsError, load_settings
 from router.simulate.traffic import UsageError
 from serving.runtime.job import JobError
 
@@ -43,7 +46,12 @@ def place(options: Options) -> int:
 
 def _place(options: Options) -> int:
     _check_files(options)
-    asked = ask(options.config, options.rates, options.reserve, options.url, options.trace, options.rows)
+    found = _reached(options)
+    elsewhere = options.rates or options.trace  # then --url is only where it is applied
+    url = None if options.apply and elsewhere else options.url
+    asked = ask(options.config, options.rates, options.reserve, url, options.trace, options.rows)
+    if found is not None:
+        asked = as_running(asked, found[1])
     terms = Terms(
         attainment=options.attainment,
         horizon_s=options.horizon_h * 3600,
@@ -54,13 +62,40 @@ def _place(options: Options) -> int:
         compared=options.compare,
     )
     decision = _decided(asked, terms)
+    if found is not None:
+        asked, decision = with_sharing(asked, decision)
     shown = gather(asked, decision, terms, options.reserve)
     _show(shown, options)
     for reason in shown.refused:
         sys.stderr.write(f"{reason}\n")
+    if shown.refused and options.apply:
+        sys.stderr.write("nothing is applied, as the plan breaks a promise\n")
     if options.settings is not None:
         _write_settings(asked, shown, options.settings)
+    if found is not None and not shown.refused:
+        return _apply(asked, decision, *found)
     return BROKEN if shown.refused else 0
+
+
+def _reached(options: Options) -> tuple[Door, Running] | None:
+    """The gateway that the plan is for, None where it is for none. Asked first, as a plan takes a while."""
+    if not options.apply:
+        return None
+    try:
+        door, told = reach(load_settings(options.config), options.url)
+    except SettingsError as error:
+        raise UsageError(str(error)) from None
+    return door, Running(told)
+
+
+def _apply(asked: Asked, decision: Decision, door: Door, running: Running) -> int:
+    """Where the plan is taken; what is in place stays otherwise."""
+    if not decision.taken:
+        sys.stderr.write("nothing is applied: what is in place stays\n")
+        return 0
+    told, notes = body(asked, decision, running)
+    sys.stderr.writelines(f"{note}\n" for note in notes)
+    return carry_out(door, told)
 
 
 def _check_files(options: Options) -> None:

@@ -47,7 +47,7 @@ class Options:
         str | None,
         typer.Option(
             metavar="URL",
-            help="What is to be carried, by the gateway that runs there.",
+            help="What is to be carried, by the gateway that runs there; --apply changes that one.",
             rich_help_panel=_ASKED,
         ),
     ] = None
@@ -124,3 +124,12 @@ class Options:
             rich_help_panel=OUTPUT,
         ),
     ] = None
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply",
+            help="Carry the plan out on the running gateway of these settings, if it is taken. Ctrl-C turns "
+            "back; again leaves the gateway to it.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False

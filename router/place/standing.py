@@ -20,11 +20,8 @@ def as_settings(asked: Asked, placement: Placement) -> str | None:
     None where it cannot be said so: slices of other devices than this machine's CPU, parts of cores, several
     batches at once (a worker runs one), no slice at all.
     """
-    device = own_device(asked.problem, len(usable_cores()))
-    slots = placement.get(device, ()) if device else ()
-    if not slots or any(there for name, there in placement.items() if name != device):
-        return None
-    if not all(map(_workable, slots)):
+    slots = own_slots(asked, placement)
+    if not slots:
         return None
     names = [f"cpu-{number}" for number in range(1, len(slots) + 1)]
     lines = ["slices:", *map(_slice_line, names, slots), "models:  # other keys of a model stay as they are"]
@@ -35,6 +32,14 @@ def as_settings(asked: Asked, placement: Placement) -> str | None:
             if any(each.model == model.name for each in slot.residents)
         ])  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def own_slots(asked: Asked, placement: Placement) -> tuple[Slot, ...]:
+    """The slices of the placement, where they can be slices of this gateway; () where they cannot all be."""
+    device = own_device(asked.problem, len(usable_cores()))
+    slots = placement.get(device, ()) if device else ()
+    elsewhere = any(there for name, there in placement.items() if name != device)
+    return slots if not elsewhere and all(map(_workable, slots)) else ()
 
 
 def _workable(slot: Slot) -> bool:

@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from router.settings.cache import read_cache, read_model_cache
 from router.settings.devices import check_domains, read_devices
-from router.settings.document import read_document
+from router.settings.document import Document, read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE, load_model, missing_model
 from router.settings.problems import Loc, Problem, SettingsError, fault, one_of, shown, unknown_name
 from router.settings.recording import read_recording
+from router.settings.repository import RepositorySettings, read_repository
 from router.settings.schema import (
     BatchingSection,
     GatewayFile,
@@ -55,7 +56,7 @@ class Settings:
 
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
-    `devices`: what a placement may use, () for this machine.
+    `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
     """
 
     server: ServerSettings
@@ -69,7 +70,9 @@ class Settings:
     recording: RecordingSpec | None = None
     cache: CacheSpec | None = None
     devices: tuple[DeviceSpec, ...] = ()
+    repository: RepositorySettings = field(default_factory=RepositorySettings)
     warnings: tuple[Problem, ...] = ()
+    document: Document | None = field(default=None, repr=False, compare=False)
 
 
 def load_settings(path: Path) -> Settings:
@@ -89,6 +92,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     devices = read_devices(findings)
     tenants = read_tenants(findings)
     recording = read_recording(findings)
+    repository = read_repository(findings)
     cache = read_cache(findings)
     profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
@@ -111,9 +115,26 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         recording=recording,
         cache=cache,
         devices=devices,
+        repository=repository,
         warnings=tuple(sorted(findings.warnings)),
+        document=findings.document,
     )
     return settings, findings
+
+
+def read_served(document: Document, index: int) -> ServedModel:
+    """The entry `models[index]` of a document that was sound, with its model folder read anew. SettingsError
+    with all that is wrong with that folder, or with the entry because of it."""
+    findings = Findings(document)
+    model = _read_model(findings, index)
+    if model is None or findings.problems:
+        raise SettingsError(findings.problems)
+    return model
+
+
+def read_server(document: Document) -> ServerSettings:
+    """`server:` of a sound document: what the file says, whatever the command line did."""
+    return _read_server(Findings(document))
 
 
 def _read_server(findings: Findings) -> ServerSettings:

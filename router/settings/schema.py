@@ -150,6 +150,7 @@ class GatewayFile(Section):
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
     recording: dict[str, object] | None = None
+    repository: dict[str, object] | None = None
     cache: Annotated[object, AfterValidator(_check_cache)] = None
 
 
@@ -195,6 +196,13 @@ class RecordingSection(Section):
     files: Annotated[int, Field(ge=1, le=10_000)] | None = None
 
 
+class RepositorySection(Section):
+    """`repository:`; the defaults are those of RepositorySettings."""
+
+    folders: Names = []
+    control: bool = True
+
+
 class ProfilesSection(Section):
     """`profiles:`; `remeasure`: one that is no longer right may be measured anew on idle slices."""
 
@@ -227,6 +235,7 @@ class SliceSection(Section):
     name: Name
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    memory_mb: Megabytes | None = None
 
 
 class DeviceSection(Section):

@@ -54,7 +54,10 @@ def read_slices(findings: Findings, usable: Sequence[int]) -> tuple[SliceSpec, .
     sound = [section for section in sections if section is not None]
     dealt = deal_cores([section.cores for section in sound], usable)
     return tuple(
-        SliceSpec(section.name, cores, section.threads) for section, cores in zip(sound, dealt, strict=True)
+        SliceSpec(
+            section.name, cores, section.threads, memory_bytes=round((section.memory_mb or 0) * (1 << 20))
+        )
+        for section, cores in zip(sound, dealt, strict=True)
     )
 
 

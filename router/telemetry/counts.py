@@ -107,16 +107,20 @@ class VariantCounts:
 
 
 class ModelCounts:
-    """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one."""
+    """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one.
+
+    One that is `served` no longer keeps its counts, but has no gauges.
+    """
 
     __slots__ = (
         "_shared", "asked", "compute_us", "durations", "filling", "flows", "labels", "last_us", "looked",
-        "looks", "others", "others_us", "parse", "queue", "sizes", "slo_us", "variants",
+        "looks", "others", "others_us", "parse", "queue", "served", "sizes", "slo_us", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
         self.labels = f'model="{escape(name)}"'
         self.slo_us = slo_us
+        self.served = True
         self.flows: dict[str, FlowCounts] = {}  # by tenant
         self.others: dict[Outcome, int] = {}  # requests of all flows that were not completed
         self.others_us = 0  # arrival to end of those that had become calls

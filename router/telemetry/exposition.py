@@ -89,6 +89,7 @@ _VARIANT_HISTOGRAMS: Final = (
 def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     """Every metric that the gateway counts itself."""
     models = list(ledger.models.values())
+    served = [model for model in models if model.served]
     flows = [flow for model in models for flow in model.flows.values()]
     variants = [variant for model in models for variant in model.variants.values()]
     unknown = [] if ledger.unknown in models else list(ledger.unknown.flows.values())
@@ -98,8 +99,8 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
         yield head(name, "counter", text)
         for flow in flows:
             yield f"{name}{{{flow.labels}}} {getattr(flow, attribute)}\n"
-    yield from _objectives(models)
-    yield from _windows(flows, present.now_us)
+    yield from _objectives(served)
+    yield from _windows([flow for model in served for flow in model.flows.values()], present.now_us)
     name = "penstock_request_duration_seconds"
     yield head(name, "histogram", "Arrival to answer of completed requests.")
     for labels, duration in [each for model in models for each in model.durations]:

@@ -36,12 +36,11 @@ class Telemetry:
     ) -> None:
         self._tenants = frozenset((*tenants, DEFAULT_TENANT))
         served = list(models)
-        by_tenant = len(served) * len(self._tenants) <= TENANT_DURATIONS_MAX
+        self._by_tenant = len(served) * len(self._tenants) <= TENANT_DURATIONS_MAX
         self._ledger = Ledger()
         self._models = self._ledger.models
         for model in served:
-            self._models[model.name] = ModelCounts(model.name, model.slo_us, by_tenant)
-        self._ledger.unknown = self._models.get(UNKNOWN, self._ledger.unknown)  # a model may be called so
+            self.serve(model)
         self._ledger.restarts = dict.fromkeys(slices, 0)
         self._ledger.suspicions = dict(self._ledger.restarts)
         self.read_present: Callable[[], Present] = Present  # asked at every scrape
@@ -51,6 +50,21 @@ class Telemetry:
         ProcessCollector(registry=self._process)
 
     # what the gateway tells
+
+    def serve(self, model: ServedModel) -> None:
+        """A model is served from now on, or otherwise than before, or again: its counts go on."""
+        counts = self._models.get(model.name)
+        if counts is None:
+            few = (len(self._models) + 1) * len(self._tenants) <= TENANT_DURATIONS_MAX
+            counts = ModelCounts(model.name, model.slo_us, self._by_tenant and few)
+            if model.name == UNKNOWN:  # a model may be called so
+                counts = self._ledger.unknown = self._ledger.unknown if self._ledger.unknown.flows else counts
+            self._models[model.name] = counts
+        counts.slo_us, counts.served = model.slo_us, True
+
+    def retire(self, name: str) -> None:
+        """A model is served no longer. KeyError where it never was."""
+        self._models[name].served = False
 
     def parsed(self, model: str, parse_us: int) -> None:
         """A request was decoded and checked, which took its edge so long."""
@@ -128,7 +142,7 @@ class Telemetry:
 
     def snapshot(self, now_us: int) -> Iterator[tuple[str, Counters]]:
         """The counters of each model as plain values, ready for JSON; up to 0.2 ms each, of 64 tenants."""
-        for name, model in self._models.items():
+        for name, model in list(self._models.items()):  # others may come while it is read
             yield name, model.summary(now_us)
 
     def statistics(self, model: str) -> ModelStatistics:

@@ -69,8 +69,9 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
 
 
 def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
-    """The aliases, of the models that are served."""
-    models = [(f'{model.labels},version="1"', model) for model in ledger.models.values()]
+    """The aliases, of the models that are served or were."""
+    names = {model: name for name, model in ledger.models.items()}
+    models = [(f'{model.labels},version="1"', model) for model in names]
     for name, text, count in _COUNTERS:
         yield head(name, "counter", text)
         for labels, model in models:
@@ -80,8 +81,9 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
         yield _failure_lines(labels, model)
     name = "nv_inference_pending_request_count"
     yield head(name, "gauge", "Requests that wait for a batch.")
-    for (labels, _), each in zip(models, ledger.models, strict=True):
-        yield f"{name}{{{labels}}} {present.queued.get(each, (0, 0))[1]}\n"
+    for labels, model in models:
+        if model.served:
+            yield f"{name}{{{labels}}} {present.queued.get(names[model], (0, 0))[1]}\n"
 
 
 def _failure_lines(labels: str, model: ModelCounts) -> str:

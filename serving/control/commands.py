@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from serving.profile.curve import Profile
 from serving.profile.sweep import Measurement
+from serving.specs import ModelSpec, ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,30 @@ class EndWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class StopWorker:
+    """Let the slice's worker finish what it has and exit; its loss comes back as an event."""
+
+    slice: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoadReplica:
-    """Load and warm a variant on the slice."""
+    """Load and warm a variant on the slice, from the files of that `revision`."""
 
     slice: str
     replica: int
     model: str
     variant: str
+    spec: ModelSpec
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadReplica:
+    """Give back what a replica holds, once the batches sent before have run; that comes back as an event."""
+
+    slice: str
+    replica: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +60,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Let the scheduler use a replica, with what is known of its latency."""
+    """Let the scheduler use a replica, with what is known of its latency. Another of the same variant there
+    is replaced in that instant; its batches still come back."""
 
     slice: str
     replica: int
@@ -76,4 +95,54 @@ class KeepProfile:
     profile: Profile
 
 
-Command = StartWorker | EndWorker | LoadReplica | Measure | Route | Unroute | Withdraw | KeepProfile
+@dataclass(frozen=True, slots=True)
+class ServeModel:
+    """Take requests for a model that is new, or serve a known one as it is said now."""
+
+    model: ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class RetireModel:
+    """Take no more requests for a model; `model_retired` follows once all accepted ones are answered."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetModel:
+    """Nothing of a retired model is loaded any more."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """A variant is on no slice, and is loaded within `load_us` when it is asked for; NEVER_US: it is not."""
+
+    model: str
+    variant: str
+    load_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """A variant is being loaded and will be ready about then."""
+
+    model: str
+    variant: str
+    ready_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """What is wanted cannot be; another plan is asked for, that comes back as an event."""
+
+    reason: str
+
+
+Command = (
+    StartWorker | EndWorker | StopWorker
+    | LoadReplica | UnloadReplica | Measure | Route | Unroute | Withdraw | KeepProfile
+    | ServeModel | RetireModel | ForgetModel | Cold | Expect | Replan
+)  # fmt: skip

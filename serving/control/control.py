@@ -1,48 +1,34 @@
-"""The control plane's state machine, first form: a fixed set of replicas, kept alive and measured.
+"""The control plane's state machine: what is wanted of a gateway becomes so, and stays so.
 
-One method per event, each returns commands; `wake_us` says when `tick` is due. Later forms decide which
-replicas are wanted; this one keeps what settings name: it starts workers, loads, measures and routes their
-replicas, restarts what dies with back-off, refines profiles on idle slices, and measures stale ones anew.
+One method per event, each returns commands; `wake_us` says when `tick` is due. It starts workers, loads,
+measures and routes the replicas that are wanted, lets go of others once those that replace them get batches,
+restarts what dies with back-off, gives up a move that cannot be, refines profiles on idle slices, and
+measures stale ones anew.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from serving.control.commands import (
-    Command,
-    EndWorker,
-    KeepProfile,
-    LoadReplica,
-    Measure,
-    Route,
-    StartWorker,
-    Unroute,
-    Withdraw,
-)
+from serving.control.commands import Command, EndWorker, Replan, Unroute, Withdraw
+from serving.control.course import Course, Movement, Progress
+from serving.control.holdings import Holdings, KnownProfiles
+from serving.control.measuring import Measuring
+from serving.control.reconciling import LOAD_TRIES, START_TRIES, Lack, Reconciling, resolved, start, wants
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.residing import Busy, Residing
+from serving.control.wanted import Wanted
 from serving.policy.freshness import Freshness
-from serving.profile.curve import Profile
-from serving.profile.sweep import Sweep
 from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
 BACKOFF_FIRST_US = 100_000
 BACKOFF_MAX_US = 10_000_000
 HEALTHY_US = 30_000_000  # a worker that lived this long starts its back-off anew
-REFINE_EVERY_US = 1_000_000
-REFINE_IDLE_TICKS = 2  # ticks in a row without traffic before a slice is measured again
-REFINE_BUDGET_MAX_US = 50_000  # the longest that a refinement may keep a request waiting
-SAVE_EVERY = 20  # refinements between two stores of a profile
-RENEW_EVERY_US = 3_600_000_000
-"""Between two new measurements of a profile. Where live batches always differ from measured ones (colder
-caches, a busier machine) it stays stale whatever is measured; estimates are corrected all the same."""
-
-KnownProfiles = Mapping[tuple[str, str, str], Profile]
-"""Stored profiles by (slice, model, variant)."""
+STEPS_MAX = 1000  # states that one event may reach: each has something to do as a rule
 
 
 class Control:
-    """Keeps the wanted replicas loaded. `kind_of` names a slice's device kind; `remeasure`: whether a profile
-    that is no longer right may be measured anew."""
+    """Wants every variant of `models` on each of its slices until `want` says otherwise. `kind_of` names a
+    slice's device kind; `remeasure`: whether a profile that is no longer right may be measured anew."""
 
     def __init__(
         self,
@@ -53,159 +39,249 @@ class Control:
         kind_of: Callable[[SliceSpec], str],
         remeasure: bool = True,
     ) -> None:
+        first = Wanted.of(slices, models)
         self._limits = limits
-        self._remeasure = remeasure
-        self._models = {model.name: model for model in models}
+        self._holdings = Holdings(first.models, known, limits, kind_of)
+        self._measuring = Measuring(self._holdings, remeasure)
+        self._reconciling = Reconciling(self._holdings)
+        self._residing = Residing(self._holdings)
+        self._course = Course(first)
+        self._replan = ""  # why another plan is to be asked for, once a move has turned back
         self._stopping = False
-        self.slices: dict[str, SliceRecord] = {spec.name: SliceRecord(spec) for spec in slices}
+        self.slices: dict[str, SliceRecord] = self._holdings.slices
         self.wake_us = NEVER_US
-        self._want_replicas(known, kind_of)
-
-    def _want_replicas(self, known: KnownProfiles, kind_of: Callable[[SliceSpec], str]) -> None:
-        """One replica of every served variant on every slice of its model, answering variants first."""
-        count = 0
-        for record in self.slices.values():
-            here = [model for model in self._models.values() if record.spec.name in model.slices]
-            pairs = [(model, variant) for model in here for variant in model.variants]
-            pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
-            unknown = sum((record.spec.name, model.name, variant) not in known for model, variant in pairs)
-            budget_us = self._limits.sweep_s * 1e6 / max(unknown, 1)
-            for model, variant in pairs:
-                count += 1
-                profile = known.get((record.spec.name, model.name, variant))
-                sweep = Sweep(model.spec.batch_max, model.slo_us, model.spec.sizes, budget_us)
-                if profile is not None:
-                    sweep.resume(profile)
-                kind = kind_of(record.spec)
-                record.replicas[count] = ReplicaRecord(count, model.name, variant, sweep, profile, kind)
+        self._reconciling.expect(first)
 
     # what the driver may ask
 
+    @property
+    def wanted(self) -> Wanted:
+        """What is to be so in the end."""
+        return self._course.goal
+
+    @property
+    def progress(self) -> Progress:
+        """How far what is wanted is so."""
+        course = self._course
+        lacks = list(self._reconciling.lacks(course.aim))
+        hopeless = tuple(each.sentence for each in lacks if each.hopeless)
+        waiting = tuple(each.sentence for each in lacks if not each.hopeless)
+        return Progress(course.movement, *course.step, (*course.reasons, *hopeless), waiting)
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Why the last move was given up; () where it was not."""
+        return self._course.reasons
+
     def model_ready(self, model: str) -> bool:
         """Whether the variant that answers by default is routed somewhere."""
-        variant = self._models[model].answering_variant
-        return any(
-            replica.status is ReplicaStatus.READY
-            for record in self.slices.values()
-            for replica in record.replicas.values()
-            if (replica.model, replica.variant) == (model, variant)
+        served = self._holdings.models.get(model)
+        return served is not None and any(
+            replica.variant == served.answering_variant for replica in self._holdings.routed(model)
         )
 
-    # events
+    def know(self, known: KnownProfiles) -> None:
+        """Stored profiles, for replicas that will be wanted."""
+        self._holdings.known.update(known)
+
+    # what is wanted
 
     def start(self, now_us: int) -> Sequence[Command]:
         """Start every slice's worker."""
-        return self._then(now_us, [self._start_worker(record, now_us) for record in self.slices.values()])
+        return self._then(now_us, [])
 
     def stop(self) -> None:
-        """Restart and measure nothing from now on."""
+        """Restart, load and measure nothing from now on."""
         self._stopping = True
         self.wake_us = NEVER_US
 
+    def want(self, wanted: Wanted, now_us: int, by: Sequence[Wanted] = ()) -> Sequence[Command]:
+        """From now on this is wanted. `by`: the states to go through before, in order; without, all that is
+        new is made before anything goes."""
+        *between, last = resolved([*by, wanted], self.slices)
+        self._course.set(last, between)
+        self._replan = ""
+        return self._then(now_us, self._refuse_lost(last))
+
+    def turn_back(self, now_us: int, reason: str = "it was told to turn back") -> Sequence[Command]:
+        """Give up a move under way: what was there before it is wanted again."""
+        self._course.turn_back(reason)
+        return self._then(now_us, [])
+
+    # events of devices and workers
+
+    def device_lost(self, device: str, reason: str, now_us: int) -> Sequence[Command]:
+        """A device is gone with all its slices; none can be started there until it is back."""
+        self._holdings.lost[device] = reason
+        commands: list[Command] = []
+        for name, record in self.slices.items():
+            if record.spec.device == device and record.status is not WorkerStatus.LOST:
+                if record.status in (WorkerStatus.READY, WorkerStatus.STARTING, WorkerStatus.STOPPING):
+                    commands.append(Withdraw(name, reason))
+                commands += self._lose(record, reason, now_us)
+                record.status = WorkerStatus.LOST
+        course = self._course
+        if any(each.spec.device == device for each in (*course.goal.slices, *course.aim.slices)):
+            self._give_up(f"{device} is lost: {reason}")
+        return self._then(now_us, commands)
+
+    def device_back(self, device: str, now_us: int) -> Sequence[Command]:
+        """A device can be used again."""
+        self._holdings.lost.pop(device, None)
+        for record in self.slices.values():
+            if record.spec.device == device and record.status is WorkerStatus.LOST:
+                record.status, record.failures = WorkerStatus.STOPPED, 0
+        return self._then(now_us, [])
+
     def worker_ready(self, slice_name: str, now_us: int) -> Sequence[Command]:
         """A worker process answers: load what is wanted there."""
-        record = self.slices[slice_name]
-        record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
-        return self._then(now_us, [self._load(record, replica) for replica in record.replicas.values()])
+        record = self.slices.get(slice_name)
+        if record is not None and record.status is WorkerStatus.STARTING:
+            record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
+        return self._then(now_us, [])
 
     def worker_lost(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
-        """A worker process is gone: withdraw the slice and start it again after a back-off."""
-        record = self.slices[slice_name]
+        """A worker process is gone: withdraw the slice and start it again after a back-off, if it was not to
+        end."""
+        record = self.slices.get(slice_name)
+        if record is None or record.status is WorkerStatus.LOST:
+            return self._then(now_us, [])
+        ended = record.status is WorkerStatus.STOPPING
+        loading = next((r for r in record.replicas.values() if r.status is ReplicaStatus.LOADING), None)
         if record.status is WorkerStatus.READY and now_us - record.since_us >= HEALTHY_US:
             record.failures = 0
+        commands: list[Command] = [Withdraw(slice_name, reason), *self._lose(record, reason, now_us)]
+        if ended:
+            del self.slices[slice_name]
+            return self._then(now_us, commands)
         record.failures += 1
         record.restarts += 1
-        record.status, record.reason, record.since_us = WorkerStatus.WAITING, reason, now_us
-        record.retry_us = now_us + backoff_us(record.failures)
-        record.measuring = 0
-        for replica in record.replicas.values():
-            replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
-        return self._then(now_us, [Withdraw(slice_name, reason)])
+        record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.failures)
+        if record.failures == START_TRIES:
+            self._give_up(f"the worker of slice {slice_name} {reason}, {START_TRIES} times")
+        if loading is not None:  # they load one after the other: the others had not begun
+            commands += self._failed(record, loading, f"its worker {reason}", now_us)
+        return self._then(now_us, commands)
 
     def worker_stuck(self, slice_name: str, reason: str) -> Sequence[Command]:
         """A worker holds a batch for too long: end it; its loss does the rest."""
         return (EndWorker(slice_name, reason),)
 
+    # events of replicas
+
     def replica_loaded(
-        self, slice_name: str, replica_id: int, cost: tuple[int, int], now_us: int
+        self,
+        slice_name: str,
+        replica_id: int,
+        cost: tuple[int, int],
+        now_us: int,
+        busy: Collection[str] | None = None,
     ) -> Sequence[Command]:
         """A replica is warm: route it where its profile is known, else measure it first.
 
-        `cost`: microseconds that loading took, bytes of memory that it holds.
+        `cost`: microseconds that loading took, bytes of memory that it holds. `busy`: the models of which
+        something runs or waits on the slice, None where that is not known.
         """
-        record = self.slices[slice_name]
+        record, replica = self._find(slice_name, replica_id)
+        if record is None or replica is None or replica.status is not ReplicaStatus.LOADING:
+            return self._then(now_us, [])
         record.heard_us = now_us
-        replica = record.replicas[replica_id]
         (replica.load_us, replica.memory_bytes), replica.failures, replica.reason = cost, 0, ""
-        replica.status = ReplicaStatus.MEASURING if replica.profile is None else ReplicaStatus.READY
-        commands: list[Command] = []
-        if replica.profile is not None:
-            commands.append(_route(record, replica, replica.profile))
-        return self._then(now_us, commands + self._measure_next(record))
+        known = replica.profile is not None
+        replica.status = ReplicaStatus.STANDING if known else ReplicaStatus.MEASURING
+        commands = self._residing.loaded(record, replica, busy, now_us)
+        return self._then(now_us, commands, record)
 
     def replica_failed(self, slice_name: str, replica_id: int, reason: str, now_us: int) -> Sequence[Command]:
         """A replica could not be loaded or measured: tried again after a back-off."""
-        record = self.slices[slice_name]
+        record, replica = self._find(slice_name, replica_id)
+        if record is None or replica is None:
+            return self._then(now_us, [])
         record.heard_us = now_us
-        replica = record.replicas[replica_id]
         commands: list[Command] = []
         if replica.status is ReplicaStatus.READY:  # it failed on its own sample
             commands.append(Unroute(slice_name, replica.model, replica.variant, reason))
-        replica.status, replica.reason = ReplicaStatus.FAILED, reason
-        replica.failures += 1
-        replica.retry_us = now_us + backoff_us(replica.failures)
         if record.measuring == replica_id:
             record.measuring = 0
-        return self._then(now_us, commands + self._measure_next(record))
+        commands += self._failed(record, replica, reason, now_us)
+        return self._then(now_us, commands, record)
+
+    def replica_unloaded(self, slice_name: str, replica_id: int, now_us: int) -> Sequence[Command]:
+        """A replica's memory is free again."""
+        record, replica = self._find(slice_name, replica_id)
+        commands: list[Command] = []
+        if record is not None and replica is not None:
+            record.heard_us = now_us
+            if record.measuring == replica_id:
+                record.measuring = 0
+            del record.replicas[replica_id]
+            commands = self._residing.unloaded(record, replica, now_us)
+        return self._then(now_us, commands, record)
 
     def measured(
         self, slice_name: str, batch: tuple[int, int], latencies_us: Sequence[int], now_us: int
     ) -> Sequence[Command]:
         """The measurement under way on a slice is done; `batch`: its rows and size."""
-        record = self.slices[slice_name]
+        record = self.slices.get(slice_name)
+        if record is None:
+            return ()
         replica = record.replicas.get(record.measuring)
         record.measuring, record.heard_us = 0, now_us
         if replica is None:
-            return ()
+            return self._then(now_us, [], record)
         replica.sweep.take(*batch, latencies_us)
         replica.unsaved += 1
         commands: list[Command] = []
         if replica.status is ReplicaStatus.READY:
-            commands = self._refresh(record, replica, self._is_renewed(record, replica, now_us))
-        elif replica.sweep.next_coarse() is None:
-            replica.status = ReplicaStatus.READY
-            commands = self._refresh(record, replica, save=True)
-        return self._then(now_us, commands + self._measure_next(record))
+            renewed = self._measuring.is_renewed(record, replica, now_us)
+            commands = self._measuring.refresh(record, replica, renewed)
+        elif replica.status is ReplicaStatus.MEASURING and replica.sweep.next_coarse() is None:
+            replica.status = ReplicaStatus.STANDING
+            commands = self._measuring.refresh(record, replica, save=True)
+        return self._then(now_us, commands, record)
 
     def profile_flagged(
         self, slice_name: str, replica_id: int, freshness: Freshness, now_us: int
     ) -> Sequence[Command]:
         """Batches say otherwise of a replica's profile than before, or still so of a new one."""
-        replica = self.slices[slice_name].replicas.get(replica_id)
+        _, replica = self._find(slice_name, replica_id)
         if replica is not None:
             replica.freshness = freshness
         return self._then(now_us, [])
 
+    # events of models
+
+    def model_retired(self, model: str, now_us: int) -> Sequence[Command]:
+        """The last open request of a retired model has been answered."""
+        if model in self._holdings.retiring:
+            self._holdings.retiring[model] = True
+        return self._then(now_us, [])
+
+    def missed(
+        self, model: str, variant: str, rates: Mapping[str, float], busy: Busy, now_us: int
+    ) -> Sequence[Command]:
+        """A request came for a variant that is on no slice. `rates`: requests a second by model; `busy`: by
+        slice, the models of which something runs or waits."""
+        return self._then(now_us, self._residing.missed((model, variant), rates, busy, now_us))
+
+    # time
+
     def tick(self, now_us: int, idle: Collection[str]) -> Sequence[Command]:
         """What has become due; `idle`: slices without work in this instant."""
         commands: list[Command] = []
-        for name, record in self.slices.items():
-            record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
+        self._measuring.count_idle(idle)
         for name, record in self.slices.items():
             if record.retry_us <= now_us:
-                commands.append(self._start_worker(record, now_us))
+                commands.append(start(record, now_us))
             reason, due_us = self._overdue(record)
             if due_us <= now_us:
                 record.heard_us = now_us  # said once; again only after as long a time
                 commands.append(EndWorker(name, reason))
             elif record.status is WorkerStatus.READY:
-                orders: list[Command] = [
-                    self._load(record, replica)
-                    for replica in record.replicas.values()
-                    if replica.retry_us <= now_us
-                ]
-                if self._is_quiet(record):
-                    orders += self._refine(record, now_us)
+                for replica in record.replicas.values():
+                    if replica.retry_us <= now_us:
+                        replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
+                orders = self._measuring.refine(record, now_us)
                 if orders:
                     record.heard_us = now_us
                 commands += orders
@@ -213,139 +289,107 @@ class Control:
 
     # steps
 
-    def _then(self, now_us: int, commands: Sequence[Command]) -> Sequence[Command]:
-        """Commands, after setting the next tick."""
+    def _then(
+        self, now_us: int, commands: list[Command], heard: SliceRecord | None = None
+    ) -> Sequence[Command]:
+        """Commands, with what follows from what is wanted, after setting the next tick. `heard`: a slice of
+        which the next first measurement may be due."""
+        if self._stopping:
+            return ()
+        for _ in range(STEPS_MAX):
+            aim = self._course.aim
+            commands += self._reconciling.advance(aim, now_us)
+            commands += self._residing.advance(aim, now_us)
+            still = self._course.movement is Movement.STEADY
+            if still or not self._is_reached() or not self._course.reached():
+                break
+        if self._replan and self._course.movement is Movement.STEADY:
+            commands.append(Replan(self._replan))
+            self._replan = ""
+        if heard is not None:
+            commands += self._measuring.next_coarse(heard)
         due = [NEVER_US]
         for record in self.slices.values():
             due += [record.retry_us, self._overdue(record)[1]]
             if record.status is WorkerStatus.READY:
                 due += [replica.retry_us for replica in record.replicas.values()]
-                if not record.measuring and self._refinable(record, now_us):
-                    due.append(now_us + REFINE_EVERY_US)
-                if self._remeasure:
-                    stale = [r for r in record.replicas.values() if r.freshness is Freshness.STALE]
-                    due += [replica.renew_us for replica in stale if replica.renew_us > now_us]
-        self.wake_us = NEVER_US if self._stopping else min(due)
-        return () if self._stopping else commands
+            due += self._measuring.due_us(record, now_us)
+        self.wake_us = min(due)
+        return commands
 
-    def _start_worker(self, record: SliceRecord, now_us: int) -> StartWorker:
-        record.status, record.since_us, record.retry_us = WorkerStatus.STARTING, now_us, NEVER_US
-        record.heard_us = now_us
-        return StartWorker(record.spec.name)
+    def _refuse_lost(self, wanted: Wanted) -> list[Command]:
+        """What is wanted of a device that is lost: a slice that was there before waits for it, others are in
+        vain; either way another plan may do better."""
+        home = {each.spec.name: each for each in self._course.home.slices} if self._course.home else {}
+        for each in wanted.slices:
+            lost = self._holdings.lost.get(each.spec.device)
+            if lost is not None and home.get(each.spec.name) != each:
+                reason = f"{each.spec.device} is lost: {lost}"
+                if each.spec.name in home:
+                    return [Replan(reason)]
+                self._give_up(reason)
+        return []
+
+    def _is_reached(self) -> bool:
+        """Whether the present state is so, but for what nobody should wait for: what failed before the move
+        too, as long as its place is the same, and what is to go anyway."""
+        course = self._course
+
+        def excused(lack: Lack) -> bool:
+            if not lack.hopeless or course.home is None:
+                return lack.hopeless
+            return wants(course.home, lack) or not wants(course.goal, lack)
+
+        return all(excused(lack) for lack in self._reconciling.lacks(course.aim))
+
+    def _find(self, slice_name: str, replica_id: int) -> tuple[SliceRecord | None, ReplicaRecord | None]:
+        record = self.slices.get(slice_name)
+        return record, record.replicas.get(replica_id) if record is not None else None
+
+    def _give_up(self, reason: str) -> None:
+        """What is wanted cannot be: turn back, and ask for another plan once that is done."""
+        if self._course.turn_back(reason) or self._course.movement is not Movement.MOVING:
+            self._replan = reason
+
+    def _failed(self, record: SliceRecord, replica: ReplicaRecord, reason: str, now_us: int) -> list[Command]:
+        """A replica could not be loaded: not to be tried for a while, and too often for a move."""
+        gone = replica.status is ReplicaStatus.UNLOADING
+        replica.status, replica.reason = ReplicaStatus.FAILED, reason
+        replica.failures += 1
+        replica.retry_us = now_us + backoff_us(replica.failures)
+        commands = self._residing.failed(record, replica, now_us)
+        if replica.failures == LOAD_TRIES and not gone and not record.spec.memory_bytes:
+            self._give_up(f"slice {record.spec.name}: {reason}")
+        return commands
+
+    def _lose(self, record: SliceRecord, reason: str, now_us: int) -> list[Command]:
+        """A slice's worker is gone, and all that it had."""
+        record.reason, record.since_us, record.retry_us, record.measuring = reason, now_us, NEVER_US, 0
+        for replica in record.replicas.values():
+            replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
+        return self._residing.lost(record, now_us)
 
     def _overdue(self, record: SliceRecord) -> tuple[str, int]:
         """What the worker is to be ended for, and when: what it was told to do takes too long."""
         startup_s, stall_us = self._limits.startup_s, self._limits.stall_us
+        patience_us = int(startup_s * 1e6)
         if record.status is WorkerStatus.STARTING:
-            return f"it did not start within {startup_s:g} s", record.heard_us + int(startup_s * 1e6)
+            return f"it did not start within {startup_s:g} s", record.heard_us + patience_us
+        if record.status is not WorkerStatus.READY:
+            return "", NEVER_US
         for replica in record.replicas.values():
             what = f"{replica.model} {replica.variant}"
             if replica.status is ReplicaStatus.LOADING:  # they load in this order
-                reason = f"{what} did not load within {startup_s:g} s"
-                return reason, record.heard_us + int(startup_s * 1e6)
+                return f"{what} did not load within {startup_s:g} s", record.heard_us + patience_us
+            if replica.status is ReplicaStatus.UNLOADING:
+                return f"{what} was not unloaded within {startup_s:g} s", record.heard_us + patience_us
             if record.measuring == replica.id:
                 if replica.status is ReplicaStatus.MEASURING:  # its budget is at most the sweep's
                     stall_us += int(self._limits.sweep_s * 1e6)
                 return f"{what} was measured for over {stall_us / 1e6:g} s", record.heard_us + stall_us
         return "", NEVER_US
 
-    @staticmethod
-    def _load(record: SliceRecord, replica: ReplicaRecord) -> LoadReplica:
-        replica.status, replica.retry_us = ReplicaStatus.LOADING, NEVER_US
-        replica.freshness = Freshness.FRESH  # what batches said of it has gone with the worker
-        return LoadReplica(record.spec.name, replica.id, replica.model, replica.variant)
-
-    @staticmethod
-    def _measure_next(record: SliceRecord) -> list[Command]:
-        """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded."""
-        if record.measuring or any(r.status is ReplicaStatus.LOADING for r in record.replicas.values()):
-            return []
-        for replica in record.replicas.values():
-            if replica.status is ReplicaStatus.MEASURING:
-                measurement = replica.sweep.next_coarse()
-                if measurement is not None:
-                    record.measuring = replica.id
-                    return [Measure(record.spec.name, replica.id, measurement)]
-        return []
-
-    def _refine_budget_us(self, record: SliceRecord) -> int:
-        slo_us = min(self._models[replica.model].slo_us for replica in record.replicas.values())
-        return min(slo_us // 2, REFINE_BUDGET_MAX_US)
-
-    def _is_quiet(self, record: SliceRecord) -> bool:
-        """Whether its whole device has had nothing to do for a while: neighbours slow each other down, and a
-        profile is of a slice alone."""
-        return not any(
-            other.measuring
-            or any(
-                replica.status in (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
-                or (replica.status is ReplicaStatus.READY and other.idle_ticks < REFINE_IDLE_TICKS)
-                for replica in other.replicas.values()
-            )
-            for other in self.slices.values()
-            if other.spec.device == record.spec.device
-        )
-
-    def _refinable(self, record: SliceRecord, now_us: int) -> bool:
-        budget_us = self._refine_budget_us(record) if record.replicas else 0
-        return any(self._is_due(replica, budget_us, now_us) for replica in record.replicas.values())
-
-    def _is_due(self, replica: ReplicaRecord, budget_us: int, now_us: int) -> bool:
-        """Whether an idle slice is to measure a replica. One that is stale and may not be measured anew is
-        not refined either: runs of then and of now do not belong together."""
-        if replica.status is not ReplicaStatus.READY:
-            return False
-        if replica.sweep.renewing:
-            return True
-        if replica.freshness is Freshness.STALE:
-            return self._remeasure and now_us >= replica.renew_us
-        return replica.sweep.next_refinement(budget_us) is not None
-
-    def _refine(self, record: SliceRecord, now_us: int) -> list[Command]:
-        budget_us = self._refine_budget_us(record) if record.replicas else 0
-        commands: list[Command] = []
-        for replica in record.replicas.values():
-            if not self._is_due(replica, budget_us, now_us):
-                continue
-            sweep = replica.sweep
-            if replica.freshness is Freshness.STALE and not sweep.renewing:
-                sweep.renew()
-            measurement = (sweep.next_renewal if sweep.renewing else sweep.next_refinement)(budget_us)
-            if measurement is not None:
-                record.measuring = replica.id
-                return [*commands, Measure(record.spec.name, replica.id, measurement)]
-            if self._is_renewed(record, replica, now_us):
-                commands += self._refresh(record, replica, save=True)
-        return commands
-
-    def _is_renewed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> bool:
-        """Whether the last point that could be measured anew has just been."""
-        sweep = replica.sweep
-        if not sweep.renewing or sweep.next_renewal(self._refine_budget_us(record)) is not None:
-            return False
-        sweep.finish_renewal()
-        replica.freshness, replica.renew_us = Freshness.FRESH, now_us + RENEW_EVERY_US
-        return True
-
-    def _refresh(self, record: SliceRecord, replica: ReplicaRecord, save: bool = False) -> list[Command]:
-        """Route by what is known now, and store it now and then, but for what is half old and half new."""
-        replica.profile = Profile(
-            replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
-            replica.load_us, replica.memory_bytes, "measured by this gateway",
-            1 if replica.profile is None else replica.profile.streams, record.spec.share,
-        )  # fmt: skip
-        commands: list[Command] = [_route(record, replica, replica.profile)]
-        complete = replica.sweep.next_refinement(self._refine_budget_us(record)) is None
-        if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):
-            replica.unsaved = 0
-            commands.append(KeepProfile(replica.profile))
-        return commands
-
 
 def backoff_us(failures: int) -> int:
     """How long to wait before the next try: doubling from 0.1 s to 10 s."""
     return min(BACKOFF_FIRST_US << min(failures - 1, 20), BACKOFF_MAX_US)
-
-
-def _route(record: SliceRecord, replica: ReplicaRecord, profile: Profile) -> Route:
-    return Route(record.spec.name, replica.id, replica.model, replica.variant, profile)

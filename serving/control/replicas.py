@@ -1,4 +1,4 @@
-"""Control's record of a slice and of the replicas wanted on it."""
+"""Control's record of a slice and of the replicas on it."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -6,7 +6,7 @@ from enum import StrEnum
 from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
-from serving.specs import SliceSpec
+from serving.specs import ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
 
@@ -17,6 +17,8 @@ class WorkerStatus(StrEnum):
     STARTING = "starting"
     READY = "ready"
     WAITING = "waiting to restart"
+    STOPPING = "stopping"
+    LOST = "lost with its device"
 
 
 class ReplicaStatus(StrEnum):
@@ -25,16 +27,19 @@ class ReplicaStatus(StrEnum):
     ABSENT = "absent"
     LOADING = "loading"
     MEASURING = "measuring"
+    STANDING = "standing by"
     READY = "ready"
     FAILED = "failed"
+    UNLOADING = "unloading"
 
 
 @dataclass(slots=True)
 class ReplicaRecord:
-    """One variant on one slice. `profile`: stored or measured; None before the first sweep is done."""
+    """One variant of a model (`served`: as it was wanted) on one slice. `profile`: stored or measured; None
+    before the first sweep is done."""
 
     id: int
-    model: str
+    served: ServedModel
     variant: str
     sweep: Sweep
     profile: Profile | None
@@ -48,6 +53,16 @@ class ReplicaRecord:
     unsaved: int = 0  # measurements since the profile was last stored
     freshness: Freshness = Freshness.FRESH
     renew_us: int = 0  # before then the profile is not measured anew
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.served.name
+
+    @property
+    def loaded(self) -> bool:
+        """It holds memory, and could take batches."""
+        return self.status in (ReplicaStatus.MEASURING, ReplicaStatus.STANDING, ReplicaStatus.READY)
 
 
 @dataclass(slots=True)
@@ -65,3 +80,10 @@ class SliceRecord:
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
     idle_ticks: int = 0
+
+    def find(self, model: str, variant: str, revision: str) -> ReplicaRecord | None:
+        """The replica of that variant and revision, whatever its status; None where there is none."""
+        for each in self.replicas.values():
+            if (each.model, each.variant, each.served.revision) == (model, variant, revision):
+                return each
+        return None

@@ -86,6 +86,9 @@ class Bench:
         """A variant cannot be loaded or measured."""
         self._fail(link.slice, message)
 
+    def replica_unloaded(self, link: Link, replica: int) -> None:
+        """The variant before is out of memory: the next one is loaded after that anyway."""
+
     def worker_lost(self, link: Link, reason: str) -> None:
         """A worker is gone: nothing can be asked of it any more."""
         self._links.pop(link.slice, None)

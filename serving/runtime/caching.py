@@ -15,13 +15,14 @@ from serving.cache.keys import DIGEST_BYTES_MAX, question_key
 from serving.cache.memory import MemoryStore
 from serving.cache.worth import Worth
 from serving.ports import Call, Reply
-from serving.runtime import gateway
 from serving.runtime.clock import now_us
+from serving.runtime.gateway import Gateway
+from serving.runtime.kept import KeptModels
 from serving.runtime.observer import CacheObserver
 from serving.runtime.searching import LOOK_US, Question, Searches, Tier
-from serving.runtime.waiters import Deliver, Expiries, Waiter, describe, reply_of
+from serving.runtime.waiters import Deliver, Expiries, Waiter, describe, hand_over, reply_of
 from serving.scheduler.requests import Request
-from serving.specs import DEFAULT_TENANT, CacheSpec, Limits, ServedModel
+from serving.specs import DEFAULT_TENANT, CacheSpec, Limits
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
@@ -48,7 +49,7 @@ class CachedServing:
 
     def __init__(
         self,
-        behind: gateway.Gateway,
+        behind: Gateway,
         spec: CacheSpec,
         observer: CacheObserver,
         record: Callable[[Call, int], None] | None = None,
@@ -56,7 +57,6 @@ class CachedServing:
     ) -> None:
         self.models, self.tenants = behind.models, behind.tenants
         self.store = MemoryStore(spec.memory_bytes, spec.ttl_us)
-        self.worth = {name: Worth() for name, model in self.models.items() if _deterministic(model)}
         self._shared = spec.shared
         self._gateway = behind
         self._observer = observer
@@ -67,7 +67,7 @@ class CachedServing:
         self._count = 0
         self._expiries = Expiries(self._expire)
         self.searches = Searches(self._searched, observer.cache_looked)
-        self._kept = {name: _deterministic(model) for name, model in self.models.items()}
+        self._kept = KeptModels(self.models, behind.builds)
 
     def share(self, tier: Tier) -> None:
         """Let other gateways have the answers of this one, and this one theirs."""
@@ -77,7 +77,12 @@ class CachedServing:
 
     def _expect_anew(self) -> None:
         """What asking the cache gained while the others' answers were out of reach says nothing any more."""
-        self.worth.update({name: Worth() for name in self.worth})
+        self._kept.restart()
+
+    @property
+    def worth(self) -> dict[str, Worth]:
+        """Of each model of which answers are kept, whether asking pays."""
+        return self._kept.worths()
 
     # what edges see
 
@@ -106,9 +111,10 @@ class CachedServing:
         """See `serving.ports.Serving.submit`."""
         model = call.model
         variant = call.variant or model.answering_variant
-        if not call.store or variant not in self._kept[model.name] or call.rows > model.spec.batch_max:
+        kept = self._kept.of(model)
+        if kept is None or not call.store or variant not in kept.variants:
             return self._gateway.submit(call, deliver)
-        if not self.worth[model.name].asks(call.inputs):
+        if call.rows > model.spec.batch_max or not kept.worth.asks(call.inputs):
             return self._gateway.submit(call, deliver)
         if sum([len(tensor.data) for tensor in call.inputs]) > DIGEST_BYTES_MAX:
             return self._gateway.submit(call, deliver)
@@ -159,7 +165,7 @@ class CachedServing:
         self._tell(call, request, "hit", now)
         reply = reply_of(entry, "hit", now - entry.stored_us)
         self._count_done(request, reply)
-        gateway.hand_over(deliver, reply, request.model)
+        hand_over(deliver, reply, request.model)
 
     def _join(self, waiter: Waiter, asked: Join, now: int) -> None:
         self._tell(waiter.call, waiter.request, "join", now)
@@ -202,7 +208,7 @@ class CachedServing:
 
     def _asked(self, model: str, result: str, took_us: int) -> None:
         self._observer.cache_asked(model, result, took_us)
-        self.worth[model].asked(took_us, result != "miss")
+        self._kept.worth(model).asked(took_us, result != "miss")
 
     # looking for what other gateways have
 
@@ -236,7 +242,7 @@ class CachedServing:
     def _searched_for(self, leader: Waiter, result: str, now: int) -> None:
         model = leader.request.model
         self._observer.cache_asked(model, result, now - leader.asked_us)
-        self.worth[model].asked(leader.digest_us + LOOK_US, result != "miss")
+        self._kept.worth(model).asked(leader.digest_us + LOOK_US, result != "miss")
 
     def _miss(self, leader: Waiter, now: int) -> None:
         self._searched_for(leader, "miss", now)
@@ -264,7 +270,7 @@ class CachedServing:
                 reply = reply_of(entry, "hit", age_us)
                 self._searched_for(leader, "hit", now)
             self._count_done(waiter.request, reply)
-            gateway.hand_over(waiter.deliver, reply, waiter.request.model)
+            hand_over(waiter.deliver, reply, waiter.request.model)
 
     def _abandon(self, leader: Waiter, outcome: Outcome) -> None:
         """The last who waits for a search waits no longer."""
@@ -286,14 +292,14 @@ class CachedServing:
 
     def _land(self, leader: Waiter, reply: Reply, now: int) -> None:
         waiters = [self._waiters.pop(each) for each in self._flights.landed(leader.flight)]
-        if leader.epoch == self.store.epoch:
+        if leader.epoch == self.store.epoch and self._kept.may_keep(leader.call, reply.variant):
             entry = entry_of(leader.request.model, reply.variant, reply.outputs, now)
             self.store.put(leader.key, entry, now)
             self.searches.offer(leader.flight, leader.key, entry)
         else:
             self.searches.drop(leader.flight)
         device_us = reply.compute_us * leader.call.rows / reply.batch_rows
-        self.worth[leader.request.model].computed(device_us, now_us() - now)
+        self._kept.worth(leader.request.model).computed(device_us, now_us() - now)
         reply.cache = "miss"
         for waiter in waiters:
             own = reply
@@ -301,7 +307,7 @@ class CachedServing:
                 own = Reply(COMPLETED)
                 own.outputs, own.variant, own.cache = reply.outputs, reply.variant, "join"
                 self._count_done(waiter.request, own)
-            gateway.hand_over(waiter.deliver, own, waiter.request.model)
+            hand_over(waiter.deliver, own, waiter.request.model)
 
     def _fall(self, leader: Waiter, reply: Reply, now: int) -> None:
         """No answer: another waiter leads, unless it would fare the same, as whoever asks again where a call
@@ -318,7 +324,7 @@ class CachedServing:
             self._lead(self._waiters[promoted], again=True)
         else:
             self.searches.drop(leader.flight)
-        gateway.hand_over(leader.deliver, reply, leader.request.model)
+        hand_over(leader.deliver, reply, leader.request.model)
         same = kind in (Kind.REJECTED, Kind.FAILED)
         for each in ended[1:]:
             waiter = self._waiters.get(each)
@@ -379,7 +385,7 @@ class CachedServing:
         if reply.outcome.kind is Kind.SHED:
             reply.queue_us = now - waiter.request.arrived_us
         self._count_done(waiter.request, reply)
-        gateway.hand_over(waiter.deliver, reply, waiter.request.model)
+        hand_over(waiter.deliver, reply, waiter.request.model)
 
     def _count_done(self, request: Request, reply: Reply) -> None:
         answered_us = now_us()  # others with the same answer were told before
@@ -388,9 +394,3 @@ class CachedServing:
 
     def _least_us(self, call: Call) -> int:
         return ceil(self._gateway.quickest_us(call))
-
-
-def _deterministic(model: ServedModel) -> frozenset[str]:
-    """The variants whose answers may be kept."""
-    names = model.variants if model.cache else ()
-    return frozenset(name for name in names if model.spec.variant(name).deterministic)

@@ -1,7 +1,8 @@
 """The control plane's driver: worker events in, worker commands out.
 
 Like the gateway it decides nothing: each event is one synchronous call of control, whose commands are
-carried out after the call has returned.
+carried out after the call has returned. What they bring about in the same instant (a model without open
+requests that is let go) comes back in the loop's next turn.
 """
 
 import asyncio
@@ -10,17 +11,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from serving.control.commands import (
+    Cold,
     Command,
     EndWorker,
+    Expect,
+    ForgetModel,
     KeepProfile,
     LoadReplica,
     Measure,
+    Replan,
+    RetireModel,
     Route,
+    ServeModel,
     StartWorker,
+    StopWorker,
+    UnloadReplica,
     Unroute,
     Withdraw,
 )
 from serving.control.control import Control
+from serving.control.course import Progress
+from serving.control.holdings import KnownProfiles
+from serving.control.wanted import Wanted
 from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.latency import Latency
@@ -54,6 +66,8 @@ class Fleet:
         self.control = control
         self.on_lost: Callable[[str], None] = lambda _slice: None
         self.on_change: Callable[[], None] = lambda: None
+        self.on_replan: Callable[[str], None] = lambda _reason: None
+        self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
         self._supervisor = Supervisor(self, prepare)
@@ -63,6 +77,8 @@ class Fleet:
         self._tasks: asyncio.TaskGroup | None = None
         gateway.on_stuck = self._worker_stuck
         gateway.on_flag = self._profile_flagged
+        gateway.on_missed = self._missed
+        gateway.on_retired = self._retired
 
     async def run(self) -> None:
         """Keep the workers until `stop`; all of them have ended when this returns."""
@@ -81,6 +97,34 @@ class Fleet:
         self.control.stop()
         self._stop.set()
 
+    def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None:
+        """From now on this is wanted; `by` and what follows: `serving.control.control.Control.want`."""
+        now = now_us()
+        self._execute(self.control.want(wanted, now, by), now)
+
+    def turn_back(self, reason: str) -> None:
+        """Give up the move that is under way."""
+        now = now_us()
+        self._execute(self.control.turn_back(now, reason), now)
+
+    @property
+    def progress(self) -> Progress:
+        """How far what is wanted is so."""
+        return self.control.progress
+
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Why the last move was given up; () where it was not."""
+        return self.control.given_up
+
+    def know(self, known: KnownProfiles) -> None:
+        """Stored profiles, for replicas that will be wanted."""
+        self.control.know(known)
+
+    async def changed(self) -> None:
+        """Until the next event."""
+        await self._changes.wait()
+
     def pid(self, slice_name: str) -> int | None:
         """The worker's process id, None where there is none."""
         link = self._links.get(slice_name)
@@ -97,14 +141,24 @@ class Fleet:
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
         """A replica is loaded and warm."""
         now = now_us()
-        cost = (loaded.load_us, loaded.memory_bytes)
-        self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now), now)
+        record = self.control.slices.get(link.slice)
+        # Libraries stay when the replica goes: where memory is what is shared out, they are nobody's.
+        stays_bytes = loaded.import_bytes if record is not None and record.spec.memory_bytes else 0
+        cost = (loaded.load_us, max(loaded.memory_bytes - stays_bytes, 0))
+        busy = self._gateway.busy(link.slice)
+        self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now, busy), now)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
         """A replica could not be loaded or measured."""
         now = now_us()
         self._settle_measurement(link.slice, replica)
         self._execute(self.control.replica_failed(link.slice, replica, message, now), now)
+
+    def replica_unloaded(self, link: Link, replica: int) -> None:
+        """A replica's memory is free again."""
+        now = now_us()
+        self._settle_measurement(link.slice, replica)
+        self._execute(self.control.replica_unloaded(link.slice, replica, now), now)
 
     def batch_done(self, link: Link, result: BatchResult) -> None:  # noqa: ARG002 batch ids are unique
         """Passed on to the gateway."""
@@ -131,7 +185,8 @@ class Fleet:
     # steps
 
     def _settle_measurement(self, slice_name: str, replica: int) -> None:
-        if self.control.slices[slice_name].measuring == replica:
+        record = self.control.slices.get(slice_name)
+        if record is not None and record.measuring == replica:
             self._gateway.release(slice_name)
 
     def _worker_stuck(self, slice_name: str, reason: str) -> None:
@@ -140,12 +195,22 @@ class Fleet:
 
     def _profile_flagged(self, flag: FlagProfile) -> None:
         now = now_us()
-        replica = self.control.slices[flag.slice].replicas.get(flag.replica)
+        record = self.control.slices.get(flag.slice)
+        replica = record.replicas.get(flag.replica) if record is not None else None
         if replica is not None and replica.freshness is not flag.freshness:
             level = logging.INFO if flag.freshness is Freshness.FRESH else logging.WARNING
             what = f"{replica.model} {replica.variant} on slice {flag.slice}"
             logger.log(level, "the profile of %s is %s, as its batches say", what, flag.freshness.value)
         self._execute(self.control.profile_flagged(flag.slice, flag.replica, flag.freshness, now), now)
+
+    def _missed(self, model: str, variant: str) -> None:
+        now = now_us()
+        busy = {name: self._gateway.busy(name) for name in self.control.slices}
+        self._execute(self.control.missed(model, variant, self._gateway.rates(), busy, now), now)
+
+    def _retired(self, model: str) -> None:
+        now = now_us()
+        self._execute(self.control.model_retired(model, now), now)
 
     def _tick(self, now: int) -> None:
         idle = [name for name in self.control.slices if self._gateway.is_idle(name)]
@@ -153,28 +218,59 @@ class Fleet:
 
     def _execute(self, commands: Sequence[Command], now: int) -> None:
         for command in commands:
-            match command:
-                case StartWorker(slice=name):
-                    self._start(name)
-                case EndWorker(slice=name, reason=reason):
-                    self._supervisor.kill(name, f"was ended: {reason}")
-                case LoadReplica(slice=name, replica=replica, model=model, variant=variant):
-                    self._links[name].load(replica, self._gateway.models[model].spec, variant)
-                case Measure(slice=name, replica=replica, measurement=wanted):
-                    self._gateway.hold(name)
-                    sample = (wanted.rows, wanted.size, wanted.repeats, wanted.budget_us)
-                    self._links[name].measure(MeasureOrder(replica, *sample))
-                case Route(slice=name, replica=replica, model=model, variant=variant, profile=profile):
-                    link = self._links[name]
-                    self._gateway.replica_up(link, model, variant, replica, Latency(profile))
-                case Unroute(slice=name, model=model, variant=variant, reason=reason):
-                    self._gateway.replica_down(name, model, variant, reason)
-                case Withdraw(slice=name, reason=reason):
-                    self._gateway.slice_down(name, reason)
-                case KeepProfile(profile=profile):
-                    self._keep(profile)
+            if not self._tell_gateway(command):
+                self._tell_worker(command)
         self._alarm.set(self.control.wake_us, now)
+        self._changes.set()
+        self._changes = asyncio.Event()
         self.on_change()
+
+    def _tell_gateway(self, command: Command) -> bool:
+        """Carry out what concerns the data plane; False where it does not."""
+        gateway = self._gateway
+        match command:
+            case Route(slice=name, replica=replica, model=model, variant=variant, profile=profile):
+                gateway.replica_up(self._links[name], model, variant, replica, Latency(profile))
+            case Unroute(slice=name, model=model, variant=variant, reason=reason):
+                gateway.replica_down(name, model, variant, reason)
+            case Withdraw(slice=name, reason=reason):
+                gateway.slice_down(name, reason)
+            case ServeModel(model=served):
+                gateway.serve(served)
+            case RetireModel(model=model):
+                gateway.retire(model)
+            case ForgetModel(model=model):
+                gateway.forget(model)
+            case Cold(model=model, variant=variant, load_us=load_us):
+                gateway.cold(model, variant, load_us)
+            case Expect(model=model, variant=variant, ready_us=ready_us):
+                gateway.expect(model, variant, ready_us)
+            case _:
+                return False
+        return True
+
+    def _tell_worker(self, command: Command) -> None:
+        """Carry out what concerns a worker, or what is kept of it."""
+        match command:
+            case StartWorker(slice=name):
+                self._start(name)
+            case EndWorker(slice=name, reason=reason):
+                self._supervisor.kill(name, f"was ended: {reason}")
+            case StopWorker(slice=name):
+                self._links[name].close()
+            case LoadReplica(slice=name, replica=replica, variant=variant, spec=spec, revision=revision):
+                self._links[name].load(replica, spec, variant, revision)
+            case UnloadReplica(slice=name, replica=replica):
+                self._links[name].unload(replica)
+            case Measure(slice=name, replica=replica, measurement=wanted):
+                self._gateway.hold(name)
+                sample = (wanted.rows, wanted.size, wanted.repeats, wanted.budget_us)
+                self._links[name].measure(MeasureOrder(replica, *sample))
+            case KeepProfile(profile=profile):
+                self._keep(profile)
+            case Replan(reason=reason):
+                logger.warning("what is wanted cannot be: %s", reason)
+                self.on_replan(reason)
 
     def _keep(self, profile: Profile) -> None:
         # In a thread: a slow disk must not hold up the event loop.
@@ -182,8 +278,10 @@ class Fleet:
         writing.add_done_callback(_report_unkept)
 
     def _start(self, name: str) -> None:
+        spec = self.control.slices[name].spec
+        self._gateway.devices[name] = spec.device
         if self._tasks is not None:
-            self._tasks.create_task(self._supervisor.start(self.control.slices[name].spec))
+            self._tasks.create_task(self._supervisor.start(spec))
 
 
 def _report_unkept(writing: asyncio.Future[Path]) -> None:

@@ -4,71 +4,41 @@ It decides nothing. Every event is one synchronous call of the scheduler; its co
 after the call has returned.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
 
 from serving.policy.freshness import Judgement
 from serving.policy.latency import Lateness
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
+from serving.runtime.builds import Builds
 from serving.runtime.clock import now_us
+from serving.runtime.lanes import Lanes
+from serving.runtime.observer import BatchRunner, Observer
 from serving.runtime.payloads import Pending, gather, scatter
-from serving.scheduler.commands import Answer, Command, FlagProfile, ReplaceWorker, RunBatch, Suspect
+from serving.runtime.waiters import hand_over
+from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import DEFAULT_TENANT, Limits, Parameters, ServedModel, SizeHint, TenantSpec
-from serving.tensor import ANY
-from serving.vocabulary import COMPLETED, MODEL_ERROR, Kind, Outcome
-from serving.worker.batches import BatchInput, BatchResult
+from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec, TensorSpec
+from serving.vocabulary import COMPLETED, MODEL_ERROR, NO_REPLICA, Kind, Outcome
+from serving.worker.batches import BatchResult
 
 logger = logging.getLogger(__name__)
 
 QUIET_US = 1_000_000  # without a batch, before an idle slice is lent to measurements of up to half an SLO
-_PLACES = 4096  # sizes of rows that are remembered with their buckets
-
-
-class Observer(Protocol):
-    """Who counts what happens; called on the event loop, must be cheap."""
-
-    def parsed(self, model: str, parse_us: int) -> None:
-        """A call came, so long after its edge had all of it."""
-        ...
-
-    def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
-        """A call was answered, `latency_us` after its arrival."""
-        ...
-
-    def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
-        """A request was turned away before it became a call; `model` as its client said."""
-        ...
-
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
-        """A batch came back `elapsed_us` after its dispatch."""
-        ...
-
-    def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
-        """A batch is out there for longer than it should be."""
-        ...
-
-
-class BatchRunner(Protocol):
-    """Who runs the batches of a slice: `serving.runtime.link.Link`, which says more of it."""
-
-    slice: str
-
-    def run(
-        self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
-    ) -> None:
-        """Run a batch, whose result is told to `batch_done` or `batch_failed`."""
-        ...
 
 
 class Gateway:
-    """`serving.ports.Serving` over real workers. Made on the running event loop. `devices`: of the slices."""
+    """`serving.ports.Serving` over real workers. Made on the running event loop. `devices`: by slice; whoever
+    starts one enters it. `on_missed(model, variant)`: a variant that nobody loads is wanted.
+    `on_retired(model)`: the last open request of a model that was retired is answered. Both are called when
+    what caused them is over. `on_models`: the models, or one of them, are others from now on.
+    """
 
     def __init__(
         self,
@@ -81,10 +51,15 @@ class Gateway:
     ) -> None:
         default = TenantSpec(DEFAULT_TENANT)
         self.tenants: Mapping[str, TenantSpec] = {each.name: each for each in (default, *tenants)}
-        self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
+        self._served = {model.name: model for model in models}
+        self.models: Mapping[str, ServedModel] = self._served  # one object, whatever comes and goes
+        self.on_missed: Callable[[str, str], None] = lambda _model, _variant: None
+        self.on_retired: Callable[[str], None] = lambda _model: None
+        self.on_models: Callable[[], None] = lambda: None
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
-        self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=devices)
+        self.devices = dict(devices)
+        self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
         self._alarm = Alarm(self._wake)
@@ -95,7 +70,10 @@ class Gateway:
         self._reserve_us = 0  # what answering takes after a batch: it is planned to be back so much earlier
         self._count = 0
         self._draining = False
-        self._lanes = {name: _Lanes(model) for name, model in self.models.items()}
+        self._loop = asyncio.get_running_loop()
+        self._lanes = {name: Lanes(model) for name, model in self.models.items()}
+        self._retiring: set[str] = set()
+        self.builds = Builds()
 
     # what edges see
 
@@ -105,7 +83,7 @@ class Gateway:
         return not self._draining and all(map(self.model_ready, self.models))
 
     def model_ready(self, name: str) -> bool:
-        """Whether the model's answering variant is live."""
+        """Whether the model's answering variant is live, or will be when it is asked for."""
         return self._scheduler.can_answer(name, self.models[name].answering_variant)
 
     now_us = staticmethod(now_us)
@@ -126,6 +104,9 @@ class Gateway:
     def submit(self, call: Call, deliver: Callable[[Reply], None], again: bool = False) -> int:
         """See `serving.ports.Serving.submit`. `again`: it waited for another call, its arrival is known."""
         now = now_us()
+        lanes = self._lanes.get(call.model.name)
+        if lanes is None or (call.model is not lanes.model and not lanes.takes(call)):
+            return self._turn_away(call, deliver, now)
         self._count += 1
         request = self._describe(call, now)
         pending = self._pending[request.id] = Pending(call, request, deliver, now)
@@ -137,7 +118,7 @@ class Gateway:
         commands = self._scheduler.arrive(request, now)
         if commands:
             self._execute(commands, now)
-            return 0
+            return request.id if request.id in self._pending else 0
         self._alarm.set(self._scheduler.wake_us, now)
         return request.id
 
@@ -179,7 +160,10 @@ class Gateway:
     def quickest_us(self, call: Call) -> float:
         """What a row of a call takes at least; 0 where no replica may answer it."""
         request = Request(0, call.model.name, call.rows, 0, 0)
-        self._lanes[request.model].choose(request, call)
+        lanes = self._lanes.get(request.model)
+        if lanes is None:
+            return 0.0
+        lanes.choose(request, call)
         return self._scheduler.quickest_us(request)
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
@@ -199,7 +183,55 @@ class Gateway:
         self._draining = True
         self._scheduler.drain()
 
-    # what the fleet tells
+    # what the fleet tells of models
+
+    def serve(self, model: ServedModel) -> None:
+        """A model is new, or is to be served otherwise than before, or again. Calls of before are taken where
+        they may be asked of it as it is now."""
+        now = now_us()
+        before = self._lanes.get(model.name)
+        self.builds.serve(before.model if before is not None else None, model)
+        self._lanes[model.name] = Lanes(model, before)
+        self._served[model.name] = model
+        self._retiring.discard(model.name)
+        self._execute(self._scheduler.serve(model, now), now)
+        self.on_models()
+
+    def retire(self, name: str) -> None:
+        """A model takes no new requests. KeyError where it is not served."""
+        del self._served[name]
+        self._scheduler.retire(name)
+        self._retiring.add(name)
+        self._loop.call_soon(self._look_retired, name)
+        self.on_models()
+
+    def forget(self, name: str) -> None:
+        """A model that was retired is unknown from now on; ValueError and KeyError as the scheduler's."""
+        if name in self._served:
+            raise ValueError(f"{name} is served: retire it first")
+        self._scheduler.forget(name)
+        del self._lanes[name]
+        self._retiring.discard(name)
+
+    def cold(self, model: str, variant: str, load_us: int) -> None:
+        """See `Scheduler.cold`."""
+        now = now_us()
+        self._execute(self._scheduler.cold(model, variant, load_us, now), now)
+
+    def expect(self, model: str, variant: str, ready_us: int) -> None:
+        """See `Scheduler.expect`."""
+        now = now_us()
+        self._execute(self._scheduler.expect(model, variant, ready_us, now), now)
+
+    def rates(self) -> dict[str, float]:
+        """See `Scheduler.rates`."""
+        return self._scheduler.rates(now_us())
+
+    def busy(self, slice_name: str) -> frozenset[str]:
+        """See `Scheduler.busy`."""
+        return self._scheduler.busy(slice_name)
+
+    # what it tells of slices
 
     def replica_up(
         self, runner: BatchRunner, model: str, variant: str, replica: int, latency: Latency
@@ -207,12 +239,14 @@ class Gateway:
         """A replica may be used (again), with what is known of its latency."""
         now = now_us()
         self._runners[runner.slice] = runner
-        up = Replica(replica, variant, latency, self.models[model])
+        self.builds.live((runner.slice, model, variant), replica)
+        up = Replica(replica, variant, latency, self._lanes[model].model)
         self._execute(self._scheduler.replica_up(runner.slice, model, up, now), now)
 
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
         """A replica is gone, its worker lives."""
         now = now_us()
+        self.builds.gone(slice_name, model, variant)
         detail = f"{model} {variant} is gone from slice {slice_name}: {reason}"
         self._execute(self._scheduler.replica_down(slice_name, model, variant, detail, now), now)
 
@@ -220,6 +254,7 @@ class Gateway:
         """A worker is gone, and its batches with it."""
         now = now_us()
         self._runners.pop(slice_name, None)
+        self.builds.gone(slice_name)
         self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
         self._execute(
             self._scheduler.slice_down(slice_name, f"the worker of slice {slice_name} {reason}", now), now
@@ -262,6 +297,20 @@ class Gateway:
 
     # steps
 
+    def _turn_away(self, call: Call, deliver: Callable[[Reply], None], now: int) -> int:
+        """It was understood as a call of a model that is another by now, or gone."""
+        request = Request(0, call.model.name, call.rows, call.arrived_us or now, now)
+        request.tenant = call.tenant
+        reply = Reply(NO_REPLICA, f"{request.model} was changed or unloaded as the request came in")
+        self._observer.request_done(request, reply, now - request.arrived_us, False)
+        hand_over(deliver, reply, request.model)
+        return 0
+
+    def _look_retired(self, name: str) -> None:
+        if name in self._retiring and not self._scheduler.open_of(name):
+            self._retiring.discard(name)
+            self.on_retired(name)
+
     def _describe(self, call: Call, now: int) -> Request:
         """The call as the scheduler sees it: no tensor in it."""
         model = call.model
@@ -296,6 +345,8 @@ class Gateway:
                 self.on_stuck(command.slice, command.reason)
             elif type(command) is FlagProfile:
                 self.on_flag(command)
+            elif type(command) is Miss:
+                self._loop.call_soon(self.on_missed, command.model, command.variant)
         self._alarm.set(self._scheduler.wake_us, now)
 
     def _run(self, batch: RunBatch) -> None:
@@ -306,12 +357,14 @@ class Gateway:
         runner.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
 
     def _keep_parts(self, batch: RunBatch, result: BatchResult) -> None:
-        specs = self.models[batch.model].spec.outputs
+        specs: Sequence[TensorSpec] = ()
         first = 0
         for piece in batch.pieces:
             pending = self._pending.get(piece.request.id)
             if pending is not None:
-                outputs = scatter(result.outputs, specs, first, piece.rows)
+                specs = specs or pending.call.model.spec.outputs  # a batch is of one edition of its model
+                fits = len(specs) == len(result.outputs)  # else it ran on a replica of another
+                outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
                 pending.keep(piece.first_row, piece.rows, outputs)
                 pending.compute_us += result.compute_us
             first += piece.rows
@@ -328,6 +381,8 @@ class Gateway:
                 reply.outputs = pending.collect()
             except ValueError as error:
                 reply = Reply(MODEL_ERROR, str(error))
+            if not reply.outputs and reply.outcome is COMPLETED:
+                reply = Reply(MODEL_ERROR, f"{request.model} has other outputs than when the request came")
             reply.variant = answer.batch.variant
             reply.batch_rows = answer.batch.rows
             reply.compute_us = pending.compute_us
@@ -339,42 +394,6 @@ class Gateway:
             reply.queue_us = answered_us - pending.submitted_us
         reply.retry_us = answer.retry_us
         self._observer.request_done(request, reply, answered_us - request.arrived_us, within)
+        if request.model in self._retiring:
+            self._loop.call_soon(self._look_retired, request.model)
         hand_over(pending.deliver, reply, request.model)
-
-
-def hand_over(deliver: Callable[[Reply], None], reply: Reply, model: str) -> None:
-    """Give a call's edge its answer."""
-    try:
-        deliver(reply)
-    except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
-        logger.exception("an answer of %s could not be delivered", model)
-
-
-class _Lanes:
-    """Which requests of a model may share a batch: same allowed variants, size bucket, parameters, shapes."""
-
-    __slots__ = ("_default", "_hint", "_places", "_plain")
-
-    def __init__(self, model: ServedModel) -> None:
-        self._hint = model.spec.size_hint
-        self._places: dict[int, tuple[int, int]] = {}  # a memo of SizeHint.place
-        self._default = (model.answering_variant,)
-        self._plain = all(
-            tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
-        )
-
-    def choose(self, request: Request, call: Call) -> None:
-        """Fill in what the request's lane depends on."""
-        variants = request.variants = (call.variant,) if call.variant else self._default
-        if self._hint is not None:
-            request.size, request.bucket = self._places.get(call.size) or self._place(self._hint, call.size)
-        shapes: Hashable = ()
-        if not self._plain:
-            shapes = tuple((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs)
-        request.lane_key = (variants, request.bucket, call.parameters, shapes)
-
-    def _place(self, hint: SizeHint, size: int) -> tuple[int, int]:
-        if len(self._places) >= _PLACES:  # clients choose the sizes
-            self._places.clear()
-        place = self._places[size] = hint.place(size)
-        return place

@@ -33,6 +33,7 @@ from serving.worker.orders import (
     unpack_load_failed,
     unpack_loaded,
     unpack_measured,
+    unpack_unloaded,
 )
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import (
@@ -62,6 +63,10 @@ class LinkEvents(Protocol):
 
     def replica_failed(self, link: "Link", replica: int, message: str) -> None:
         """The replica could not be loaded, or failed on its own sample when measured; it is gone."""
+        ...
+
+    def replica_unloaded(self, link: "Link", replica: int) -> None:
+        """What `unload` asked for is done: the replica's memory is given back."""
         ...
 
     def batch_done(self, link: "Link", result: BatchResult) -> None: ...
@@ -118,6 +123,7 @@ class Link(asyncio.BufferedProtocol):
         self._areas = areas
         self._hello: Hello | None = None
         self._replicas: dict[int, tuple[TensorSpec, ...]] = {}
+        self._going: set[int] = set()  # unloaded, their memory not given back yet
         self._flights: dict[int, _Flight] = {}
         self._request_area_user = self._answer_area_user = -1  # batch ids; an area holds one batch at a time
         self._frames = FrameBuffer()
@@ -133,21 +139,26 @@ class Link(asyncio.BufferedProtocol):
             FrameKind.HELLO: self._on_hello,
             FrameKind.LOADED: self._on_loaded,
             FrameKind.LOAD_FAILED: self._on_load_failed,
+            FrameKind.UNLOADED: self._on_unloaded,
             FrameKind.MEASURED: self._on_measured,
         }
 
     # ---- orders; after `close` or the worker's end they do nothing: `worker_lost` says it all
 
-    def load(self, replica: int, model: ModelSpec, variant: str) -> None:
-        """Load and warm up; `replica_loaded` or `replica_failed` follows. KeyError: no such variant."""
-        order = LoadOrder.of(replica, model, variant)
+    def load(self, replica: int, model: ModelSpec, variant: str, revision: str = "") -> None:
+        """Load and warm up beside batches, after the loads and unloads ordered before; `replica_loaded` or
+        `replica_failed` follows. `revision` says what the model's files are. KeyError: no such variant."""
+        order = LoadOrder.of(replica, model, variant, revision)
         self._replicas[replica] = model.outputs
         self._send(pack_load(order))
 
     def unload(self, replica: int) -> None:
-        """Drop a replica once the batches sent before have run; no event follows."""
+        """Drop a replica, loaded or not yet: `replica_unloaded` follows when the batches sent before have run
+        and its memory is given back, and no other event of it. A second time does nothing."""
         self._replicas.pop(replica, None)
-        self._send(pack_unload(replica))
+        if replica not in self._going:
+            self._going.add(replica)
+            self._send(pack_unload(replica))
 
     def measure(self, order: MeasureOrder) -> None:
         """Run the replica's own sample; `measured` or `replica_failed` follows."""
@@ -299,6 +310,13 @@ class Link(asyncio.BufferedProtocol):
         replica, message = unpack_load_failed(frame)
         if self._replicas.pop(replica, None) is not None:
             self._events.replica_failed(self, replica, message)
+
+    def _on_unloaded(self, frame: Frame) -> None:
+        replica = unpack_unloaded(frame)
+        if replica not in self._going:
+            raise ProtocolError(f"gave back replica {replica}, which nobody has unloaded")
+        self._going.remove(replica)
+        self._events.replica_unloaded(self, replica)
 
     def _on_measured(self, frame: Frame) -> None:
         found = unpack_measured(frame)

@@ -1,11 +1,41 @@
-"""Who counts what happens at the cache."""
+"""Whom the gateway needs: who counts what happens in it and at the cache before it, who runs its batches."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from serving.runtime import gateway
+from serving.ports import Reply
+from serving.scheduler.commands import RunBatch
+from serving.scheduler.requests import Request
+from serving.specs import Parameters
+from serving.vocabulary import Outcome
+from serving.worker.batches import BatchInput
 
 
-class CacheObserver(gateway.Observer, Protocol):
+class Observer(Protocol):
+    """Who counts what happens; called on the event loop, must be cheap."""
+
+    def parsed(self, model: str, parse_us: int) -> None:
+        """A call came, so long after its edge had all of it."""
+        ...
+
+    def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
+        """A call was answered, `latency_us` after its arrival."""
+        ...
+
+    def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
+        """A request was turned away before it became a call; `model` as its client said."""
+        ...
+
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+        """A batch came back `elapsed_us` after its dispatch."""
+        ...
+
+    def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
+        """A batch is out there for longer than it should be."""
+        ...
+
+
+class CacheObserver(Observer, Protocol):
     """Who counts what happens; of the calls that the gateway never sees too."""
 
     def cache_asked(self, model: str, result: str, took_us: int) -> None:
@@ -15,4 +45,16 @@ class CacheObserver(gateway.Observer, Protocol):
     def cache_looked(self, model: str, result: str, took_us: int) -> None:
         """Other gateways' answers were looked at: "hit", "miss", "taken" (one computes it) or "timeout"; or
         were not ("skipped"), as they are out of reach."""
+        ...
+
+
+class BatchRunner(Protocol):
+    """Who runs the batches of a slice: `serving.runtime.link.Link`, which says more of it."""
+
+    slice: str
+
+    def run(
+        self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
+    ) -> None:
+        """Run a batch, whose result is told to `batch_done` or `batch_failed`."""
         ...

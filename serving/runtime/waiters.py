@@ -1,5 +1,6 @@
 """A call that waits for an answer, by itself or for others."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -8,6 +9,8 @@ from serving.ports import Call, Reply
 from serving.runtime.alarm import Alarm
 from serving.scheduler.requests import Request
 from serving.vocabulary import COMPLETED
+
+logger = logging.getLogger(__name__)
 
 Deliver = Callable[[Reply], None]
 
@@ -85,3 +88,11 @@ class Expiries:
             yield heappop(heap)[1]
         if heap:
             self._alarm.set(heap[0][0], now)
+
+
+def hand_over(deliver: Deliver, reply: Reply, model: str) -> None:
+    """Give a call's edge its answer."""
+    try:
+        deliver(reply)
+    except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
+        logger.exception("an answer of %s could not be delivered", model)

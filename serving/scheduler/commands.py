@@ -87,4 +87,12 @@ class FlagProfile:
     freshness: Freshness
 
 
-Command = RunBatch | Answer | Suspect | ReplaceWorker | FlagProfile
+@dataclass(frozen=True)
+class Miss:
+    """A request came, or waits, for a variant that is not loaded and that nobody is loading."""
+
+    model: str
+    variant: str
+
+
+Command = RunBatch | Answer | Suspect | ReplaceWorker | FlagProfile | Miss

@@ -17,7 +17,9 @@ from serving.vocabulary import (
     DEADLINE_UNREACHABLE,
     DRAINING,
     MEMORY_FULL,
+    NEVER_US,
     NO_REPLICA,
+    NOT_LOADED,
     OVERLOAD,
     QUOTA,
     Outcome,
@@ -60,7 +62,10 @@ class Door:
         """Why a request may not join, or None. Every request counts as offered load, joining or not."""
         if self.draining:
             return DRAINING
-        if not model.can_answer(request):
+        if model.retired:
+            return NO_REPLICA
+        live = model.resides(request.variants)
+        if not live and not model.nearest(request.variants, now_us):
             return NO_REPLICA
         held = accepted.held_bytes
         if held and held + request.payload_bytes > self._limits.held_bytes:
@@ -72,16 +77,21 @@ class Door:
         if now_us - self._reviewed_us >= REVIEW_US:
             self._review(now_us)
         request.sheltered = flow.sheltered
-        return refuse(model.queue.backlog, request.rows, self._limits) or _hold_off(
-            model, flow, request, now_us
-        )
+        if not live and model.answer_us(request, now_us) > request.deadline_us:
+            return NOT_LOADED
+        outcome = refuse(model.queue.backlog, request.rows, self._limits)
+        return _hold_off(model, flow, request, now_us) if outcome is None and live else outcome
 
     def retry_us(self, outcome: Outcome, model: Model, request: Request, now_us: int) -> int:
         """In how long another try may fare better, from what waits; 0 where nobody can say."""
         if outcome is DRAINING:
             return 0
         if outcome is NO_REPLICA:
-            return RESTART_US
+            return 0 if model.retired else RESTART_US
+        if model.absent and not model.resides(request.variants):
+            answer_us = model.answer_us(request, now_us)
+            if answer_us < NEVER_US:
+                return max(int(answer_us) - now_us, RETRY_US_MIN)
         wait_us = model.drained_us(model.free_us(now_us)) - now_us
         if outcome is QUOTA or outcome is OVERLOAD or outcome is DEADLINE_UNMET:
             # Whoever comes back while the queue is the same meets the same; of those, `share` are admitted.

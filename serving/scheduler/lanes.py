@@ -79,6 +79,17 @@ class Lane:
         self._leave(piece)
         self._forget()
 
+    def replace(self, pieces: Iterable[Piece]) -> None:
+        """Let these wait in place of all that do: the same rows, cut otherwise."""
+        for piece in self.pieces:
+            piece.lane = None
+        self.pieces = sorted(pieces, key=_order)
+        self._keys = [_order(piece) for piece in self.pieces]
+        self.sheltered = [piece for piece in self.pieces if piece.sheltered]
+        self._arrivals = deque(sorted(self.pieces, key=lambda piece: (piece.arrived_us, piece.sequence)))
+        for piece in self.pieces:
+            piece.lane = self
+
     def move(self, piece: Piece, deadline_us: int) -> None:
         """Give a piece another deadline, and the place that goes with it."""
         self._cut(piece)
@@ -160,9 +171,9 @@ class Queue:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(key, request.variants, request.bucket, closed=piece.apart > 0)
-        if not piece.sequence:
-            self._sequence += 1
-            piece.sequence = self._sequence
+        if not piece.sequence:  # it may be cut into as many as it has rows, which keep its place
+            piece.sequence = self._sequence + 1
+            self._sequence += piece.rows
         lane.insert(piece)
         self.backlog.rows += piece.rows
         self.version += 1
@@ -186,6 +197,11 @@ class Queue:
         self.version += 1
         if not lane.pieces:
             del self._lanes[lane.key]
+
+    def replace(self, lane: Lane, pieces: Iterable[Piece]) -> None:
+        """Let these wait in a lane in place of all that do: the same rows, cut otherwise."""
+        lane.replace(pieces)
+        self.version += 1
 
     def tighten(self, request: Request, deadline_us: int) -> None:
         """Let its pieces be due by `deadline_us`, those that run too, should they come back."""

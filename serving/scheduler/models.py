@@ -1,18 +1,25 @@
 """What the scheduler keeps of a model, and what it tells those that it turns away."""
 
+from collections.abc import Iterable
+from math import ceil
+
 from serving.policy.admission import Thinning
 from serving.policy.batching.catalogue import create_policy
 from serving.policy.batching.seam import Outlook
 from serving.policy.rates import QUIET, Rate
+from serving.scheduler.absent import Absent
+from serving.scheduler.forecast import Forecast
 from serving.scheduler.lanes import Queue
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Slice
 from serving.specs import ServedModel
 from serving.vocabulary import (  # fmt: skip
+    DEADLINE_UNMET,
     DEADLINE_UNREACHABLE,
     NEVER_US,
     NO_REPLICA,
+    NOT_LOADED,
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
@@ -39,15 +46,27 @@ class Flow:
 
 
 class Model:
-    """What the scheduler keeps of a model."""
+    """What the scheduler keeps of a model.
+
+    `open`: its accepted requests without an answer. `retired`: it takes no more. `absent`: the variants that
+    can be loaded; those of them that are live are so still. `unsettled`: by id, requests that were split
+    before a replica was there, with how much later each further piece of them is due.
+    """
 
     __slots__ = (
-        "_least_us", "_seen", "_turn", "flows", "outlook", "policy", "queue", "resident", "reviewed_us",
-        "served", "slices",
+        "_latest", "_least_us", "_seen", "_turn", "absent", "flows", "forecast", "open", "outlook", "policy",
+        "queue", "resident", "retired", "reviewed_us", "served", "since_us", "slices", "unsettled",
     )  # fmt: skip
 
-    def __init__(self, served: ServedModel) -> None:
+    def __init__(self, served: ServedModel, since_us: int = -1) -> None:
         self.served = served
+        self.since_us = since_us
+        self.open = 0
+        self.retired = False
+        self.absent: dict[str, Absent] = {}
+        self.unsettled: dict[int, tuple[Request, int]] = {}
+        self.forecast = Forecast()
+        self._latest: dict[str, Replica] = {}  # of each variant the replica that last went
         self.queue = Queue()
         self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
@@ -59,17 +78,78 @@ class Model:
         self._turn = 0
         self._least_us: dict[tuple[tuple[str, ...], int], float] = {}
 
-    def can_answer(self, request: Request) -> bool:
-        """Whether any variant that the request allows is on a live slice."""
-        for variant in request.variants:  # noqa: SIM110  any() of a generator costs 3 times more, per request
+    def serve(self, served: ServedModel) -> bool:
+        """It is served so from now on. Whether batches may be no larger than is less than before."""
+        before, self.served = self.served, served
+        self.retired = False
+        if (before.batching, before.slo_us) != (served.batching, served.slo_us):
+            self.policy = create_policy(served.batching, served.slo_us)
+            self.outlook = None
+            self._seen.clear()
+            for live in self.slices:
+                live.queues[served.name].follow(self.policy)
+                live.fit()
+        self._least_us.clear()
+        return served.spec.batch_max < before.spec.batch_max
+
+    def resides(self, variants: tuple[str, ...]) -> bool:
+        """Whether any of these is on a live slice."""
+        for variant in variants:  # noqa: SIM110  any() of a generator costs 3 times more, per request
             if self.resident.get(variant):
                 return True
         return False
 
     def stranded(self) -> list[Request]:
-        """Waiting requests that no live replica can answer."""
+        """Waiting requests that nothing can answer, now or when it has been loaded."""
         waiting = {piece.request.id: piece.request for lane in self.queue.lanes for piece in lane.pieces}
-        return [request for request in waiting.values() if not self.can_answer(request)]
+        return [
+            request
+            for request in waiting.values()
+            if not self.resides(request.variants)
+            and not any(each in self.absent for each in request.variants)
+        ]
+
+    def check_over(self) -> None:
+        """ValueError while requests are open, or replicas live."""
+        if self.open or self.slices:
+            where = ", ".join(live.name for live in self.slices) or "no slice"
+            name = self.served.name
+            raise ValueError(f"{name} cannot be forgotten: {self.open} requests are open, it is on {where}")
+
+    def leave(self, live: Slice, replicas: Iterable[Replica], last: bool) -> None:
+        """These are gone from a slice, the `last` that it had of the model or not."""
+        if last:
+            self.slices.remove(live)
+        for replica in replicas:
+            self.resident[replica.variant] -= 1
+            self._latest[replica.variant] = replica
+
+    def nearest(self, variants: tuple[str, ...], now_us: int) -> str:
+        """Of these the one that would be loaded first; "" where none can be."""
+        found, first_us = "", NEVER_US
+        for variant in variants:
+            absent = self.absent.get(variant)
+            if absent is not None and absent.loaded_us(now_us) < first_us:
+                found, first_us = variant, absent.loaded_us(now_us)
+        return found
+
+    def row_us(self, variant: str, bucket: int) -> int:
+        """What a row of a bucket took when the variant was last on a slice; 0 where it has been on none."""
+        replica = self._latest.get(variant)
+        return 0 if replica is None else ceil(replica.typical_us(1, bucket))
+
+    def first_us(self, variants: tuple[str, ...], bucket: int, now_us: int) -> int:
+        """When a row could be answered by the first of these that is loaded; NEVER_US where none can be."""
+        variant = self.nearest(variants, now_us)
+        absent = self.absent.get(variant)
+        return NEVER_US if absent is None else absent.loaded_us(now_us) + self.row_us(variant, bucket)
+
+    def answer_us(self, request: Request, now_us: int) -> float:
+        """When a row of a request could be answered at the earliest, here or by what can be loaded; NEVER_US
+        where it cannot be."""
+        if self.resides(request.variants):
+            return now_us + self.quickest_us(request)
+        return self.first_us(request.variants, request.bucket, now_us)
 
     def flow(self, tenant: str) -> Flow:
         """The tenant's flow."""
@@ -151,9 +231,11 @@ class Model:
         return free_us + backlog.rows * self.outlook.row_us / sum([live.width for live in self.slices])
 
 
-def explain(outcome: Outcome, request: Request, model: Model) -> str:
+def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> str:
     """A sentence for the client that was turned away, where the outcome alone does not say enough."""
     name, backlog = request.model, model.queue.backlog
+    if outcome is NO_REPLICA and model.retired:
+        return f"{name} is being unloaded: it takes no new requests"
     if outcome is NO_REPLICA:
         return f"no replica of {name} {' or '.join(request.variants)} is ready"
     if outcome is QUEUE_FULL:
@@ -165,4 +247,20 @@ def explain(outcome: Outcome, request: Request, model: Model) -> str:
     if outcome is DEADLINE_UNREACHABLE:
         slack_ms = (request.deadline_us - request.arrived_us) / 1000
         return f"{name} could not answer within {slack_ms:g} ms even if the request ran next"
+    if outcome is NOT_LOADED or outcome is DEADLINE_UNMET:
+        return _explain_absence(request, model, now_us)
     return ""
+
+
+def _explain_absence(request: Request, model: Model, now_us: int) -> str:
+    absent = model.absent.get(model.nearest(request.variants, now_us))
+    if absent is None or model.resides(request.variants):
+        return ""
+    takes = _span(absent.loaded_us(now_us) - now_us)
+    said = f"not loaded, and loading it takes {takes}" if absent.cold else f"being loaded, for {takes} more"
+    due = _span(max(request.deadline_us - now_us, 0))
+    return f"{request.model} is {said}; the request is due in {due}"
+
+
+def _span(us: int) -> str:
+    return f"{us / 1e6:.1f} s" if us >= 1_000_000 else f"{us / 1000:.0f} ms"

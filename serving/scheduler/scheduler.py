@@ -16,30 +16,28 @@ from serving.policy.freshness import Judgement
 from serving.policy.isolation import halves
 from serving.policy.latency import Lateness
 from serving.scheduler.accepted import Accepted
+from serving.scheduler.cold import ColdStarts
 from serving.scheduler.commands import Answer, Command
 from serving.scheduler.devices import Device
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.door import Door
+from serving.scheduler.endings import Endings
 from serving.scheduler.models import Model, explain
+from serving.scheduler.pieces import settle, shrink, split
 from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Piece, Request
+from serving.scheduler.requests import Request
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
-    DEADLINE_QUEUED,
-    DEADLINE_RUNNING,
     DEADLINE_UNMET,
+    DRAINING,
     MODEL_ERROR,
     NEVER_US,
+    NO_REPLICA,
     WORKER_LOST,
-    Outcome,
 )  # fmt: skip
-
-RETRIES = 1
-"""Batches that a request may lose with their worker and still be dispatched again: a request that kills
-workers takes at most two of them."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -63,6 +61,8 @@ class Scheduler:
         self._accepted = Accepted()
         self._dispatch = Dispatch(self._slices, ahead)
         self._door = Door(self._models, tenants, limits)
+        self._endings = Endings(self._models, self._accepted, self._door)
+        self._cold = ColdStarts(self._models)
         self._lateness = Lateness()
         self._timed = False  # wake_us is an instant that was asked for ahead
         self.wake_us = NEVER_US
@@ -82,6 +82,19 @@ class Scheduler:
         """Requests of which rows wait for a batch."""
         return self._models[model].queue.backlog.requests
 
+    def open_of(self, model: str) -> int:
+        """Accepted requests of a model without an answer."""
+        return self._models[model].open
+
+    def rates(self, now_us: int) -> dict[str, float]:
+        """Requests a second by model, steadily, whatever became of them."""
+        return {name: model.forecast.rate(now_us) for name, model in self._models.items()}
+
+    def busy(self, slice_name: str) -> frozenset[str]:
+        """The models with batches in flight on a slice, or rows waiting that it could take."""
+        live = self._slices.get(slice_name)
+        return frozenset() if live is None else live.wanted()
+
     def is_idle(self, slice_name: str) -> bool:
         """Whether a slice has nothing to run and nothing waits for it."""
         live = self._slices.get(slice_name)
@@ -92,8 +105,9 @@ class Scheduler:
         return now_us - self._slices[slice_name].free_since_us if self.is_idle(slice_name) else 0
 
     def can_answer(self, model: str, variant: str) -> bool:
-        """Whether a live replica of the variant exists."""
-        return bool(self._models[model].resident.get(variant))
+        """Whether a live replica of the variant exists, or will when one is asked for."""
+        owner = self._models[model]
+        return bool(owner.resident.get(variant)) or variant in owner.absent
 
     def judgements(self) -> list[Judgement]:
         """What batches say of each live replica's profile."""
@@ -106,22 +120,29 @@ class Scheduler:
     # events of requests
 
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
-        """A request joins its model's queue, or is refused at once."""
+        """A request joins its model's queue, or is refused at once. Either may be the occasion of a Miss."""
         model = self._models[request.model]
+        model.forecast.arrivals += 1
         outcome = self._door.refuse(model, request, self._accepted, now_us)
         if outcome is not None:
-            answer = Answer(request, outcome, None, explain(outcome, request, model))
+            answer = Answer(request, outcome, None, explain(outcome, request, model, now_us))
             answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
-            return (answer,)
+            asks = model.absent and outcome is not DRAINING and outcome is not NO_REPLICA
+            return (answer, *self._cold.ask(model, request.variants, now_us)) if asks else (answer,)
         self._accepted.add(request)
+        model.open += 1
         if request.expires_us < self.wake_us:
             # Not before now: decoding may have taken longer than the client gave.
             self.wake_us = min(self.wake_us, max(request.expires_us, now_us))
-        self._split(request, model)
+        split(request, model)
         model.queue.backlog.requests += 1
         model.policy.on_arrival(request, now_us)
         self._ask_for_plan(model, request.pieces[0].deadline_us, now_us)
-        return ()
+        if not model.absent:
+            return ()
+        misses = self._cold.wait(model, request, now_us)
+        self.wake_us = min(self.wake_us, max(self._cold.look_us, now_us))
+        return misses
 
     def tighten(self, request_id: int, deadline_us: int, now_us: int) -> Sequence[Command]:
         """Others wait for its answer too and need it by `deadline_us`: its pieces move forward in their lane.
@@ -135,14 +156,18 @@ class Scheduler:
             model.queue.tighten(request, deadline_us)
             if request.waiting:
                 self._ask_for_plan(model, deadline_us, now_us)
+                self._look_again(model, now_us)
         return ()
 
     def pass_on(self, request: Request, heir: Request, now_us: int) -> None:
         """Its client left, and another waits for the same answer: it is `heir`'s from now on."""
         model = self._models[request.model]
         model.queue.pass_on(request, heir)
+        if request.id in model.unsettled and heir.expires_us != NEVER_US:
+            model.unsettled[request.id] = request, 0
         if request.waiting:
             self._ask_for_plan(model, heir.deadline_us, now_us)
+            self._look_again(model, now_us)
 
     def expire(self, request_id: int, expires_us: int, now_us: int) -> None:
         """It is to be answered by then, not when its client had said; NEVER_US: its driver sees to that."""
@@ -153,13 +178,13 @@ class Scheduler:
     def cancel(self, request_id: int) -> Sequence[Command]:
         """The client left: waiting rows are freed; rows in flight are computed for nobody."""
         request = self._accepted.get(request_id)
-        return () if request is None else (self._end(request, CLIENT_GONE),)
+        return () if request is None else (self._endings.end(request, CLIENT_GONE),)
 
     def wake(self, now_us: int) -> Sequence[Command]:
         """Deadlines that passed, batches that hang, and batches that are due."""
         if self._timed and now_us >= self.wake_us:
             self._lateness.add(now_us - self.wake_us)
-        answers = self._expire(now_us)
+        answers = self._endings.expire(now_us)
         doubts = [doubt for live in self._slices.values() for doubt in live.doubts(now_us)]
         return [*self._plan(answers, now_us), *doubts]
 
@@ -180,12 +205,15 @@ class Scheduler:
             batch.variant, batch.rows, batch.bucket, compute_us, batch.full, batch.slice, batch.typical_us,
             batch.size,
         )  # fmt: skip
-        self._models[batch.model].policy.on_done(report, now_us)
-        answers: list[Command] = [*flags, *self._expire(now_us)]
+        model = self._models.get(batch.model)
+        if model is not None and batch.started_us >= model.since_us:  # else it has been forgotten
+            model.policy.on_done(report, now_us)
+        answers: list[Command] = [*flags, *self._endings.expire(now_us)]
         for piece in batch.pieces:
             request = piece.request
             request.open_pieces -= 1
             if request.open_pieces == 0 and self._accepted.remove(request):
+                self._models[request.model].open -= 1
                 request.pieces = []  # they know it too: a cycle would wait for the garbage collector
                 answers.append(Answer(request, COMPLETED, batch))
         return self._plan(answers, now_us)
@@ -196,28 +224,28 @@ class Scheduler:
         if batch is None:
             return ()
         here = self._slices[batch.slice].queues.get(batch.model)
-        failures = here.failed(batch.variant) if here is not None else 0
-        answers = self._expire(now_us)
+        failures = here.failed(batch) if here is not None else 0
+        answers = self._endings.expire(now_us)
         left = [piece for piece in batch.pieces if piece.request.id in self._accepted]
         parts = halves(left, failures) if len(batch.pieces) > 1 else []
         if not parts:
             for piece in left:
                 if piece.request.id in self._accepted:
-                    answers.append(self._end(piece.request, MODEL_ERROR, detail))
+                    answers.append(self._endings.end(piece.request, MODEL_ERROR, detail))
         for number, part in enumerate(parts, start=1):
             for piece in part:
                 piece.apart = 2 * batch.id + number
-            answers += self._retry(part, MODEL_ERROR, detail, now_us)
+            answers += self._endings.retry(part, MODEL_ERROR, detail, now_us)
+            self._cold.look_us = now_us  # its replica may be gone
         return self._plan(answers, now_us)
 
     def replica_up(self, slice_name: str, model: str, replica: Replica, now_us: int) -> Sequence[Command]:
         """A replica can take batches (or its latency is known better than before)."""
-        live = self._slices.get(slice_name)
+        owner, live = self._models[model], self._slices.get(slice_name)
         if live is None:
             device = self._devices.setdefault(self._device_of.get(slice_name, ""), Device())
             live = self._slices[slice_name] = Slice(slice_name, self._limits.stall_us, device)
             live.free_since_us = now_us
-        owner = self._models[model]
         here = live.queues.get(model)
         if here is None:
             shared = (owner.slices, self._lateness)
@@ -225,10 +253,13 @@ class Scheduler:
             owner.slices.append(live)
         if replica.variant not in here.replicas:
             owner.resident[replica.variant] = owner.resident.get(replica.variant, 0) + 1
+        owner.absent.pop(replica.variant, None)
         flags = here.put(replica)
         live.fit()
+        if owner.unsettled:
+            settle(owner)
         self._door.regroup()
-        return [*self._plan(self._expire(now_us), now_us), *flags]
+        return [*self._plan(self._endings.expire(now_us), now_us), *flags]
 
     def replica_down(
         self, slice_name: str, model: str, variant: str, detail: str, now_us: int
@@ -236,17 +267,18 @@ class Scheduler:
         """One replica is gone; batches that it has still come back. Requests only it could answer end."""
         live = self._slices.get(slice_name)
         here = live.queues.get(model) if live is not None else None
-        if live is None or here is None or here.replicas.pop(variant, None) is None:
+        gone = here.replicas.pop(variant, None) if here is not None else None
+        if live is None or here is None or gone is None:
             return ()
         here.forget()  # what was chosen may have been for this variant
         owner = self._models[model]
-        owner.resident[variant] -= 1
         if not here.replicas:
             del live.queues[model]
-            owner.slices.remove(live)
+        owner.leave(live, [gone], last=not here.replicas)
         live.fit()
         self._door.regroup()
-        return self._plan([*self._expire(now_us), *self._abandon(owner, detail)], now_us)
+        self._cold.look_us = now_us
+        return self._plan([*self._endings.expire(now_us), *self._endings.abandon(owner, detail)], now_us)
 
     def slice_down(self, slice_name: str, detail: str, now_us: int) -> Sequence[Command]:
         """A slice's worker is gone: its batches are retried elsewhere where that can be, else failed."""
@@ -259,15 +291,56 @@ class Scheduler:
             for request in {piece.request for piece in batch.pieces}:
                 request.lost += 1
         for name, here in live.queues.items():
-            self._models[name].slices.remove(live)
-            for variant in here.replicas:
-                self._models[name].resident[variant] -= 1
+            self._models[name].leave(live, here.replicas.values(), last=True)
         self._door.regroup()
-        answers = self._expire(now_us)
-        answers += self._retry(lost, WORKER_LOST, detail, now_us)
+        self._cold.look_us = now_us
+        answers = self._endings.expire(now_us)
+        answers += self._endings.retry(lost, WORKER_LOST, detail, now_us)
         for name in live.queues:
-            answers += self._abandon(self._models[name], detail)
+            answers += self._endings.abandon(self._models[name], detail)
         return self._plan(answers, now_us)
+
+    # events of models
+
+    def serve(self, served: ServedModel, now_us: int) -> Sequence[Command]:
+        """A model is new, or is to be served otherwise than before, or again: its queue and what runs stay.
+
+        Where its batching or its SLO is another, its policy begins anew; what waits keeps its deadlines.
+        """
+        model = self._models.get(served.name)
+        if model is None:
+            model = self._models[served.name] = Model(served, now_us)
+        elif model.serve(served):
+            shrink(model)
+        model.forecast.begin(now_us)
+        self._door.regroup()
+        return self._plan(self._endings.expire(now_us), now_us)
+
+    def retire(self, model: str) -> None:
+        """Refuse its requests from now on; what was accepted is answered. KeyError where it is unknown."""
+        self._models[model].retired = True
+
+    def forget(self, model: str) -> None:
+        """Let a model be unknown. ValueError while its requests are open or it has live replicas; KeyError
+        where it is unknown."""
+        self._models[model].check_over()
+        del self._models[model]
+        self._door.regroup()
+
+    def cold(self, model: str, variant: str, load_us: int, now_us: int) -> Sequence[Command]:
+        """A variant is loaded within `load_us` of a Miss, whenever no slice holds it. NEVER_US: it cannot be
+        any more, and what waits for it ends."""
+        owner = self._models[model]
+        answers = self._endings.expire(now_us)
+        self._cold.mark(owner, variant, load_us, now_us)
+        if load_us == NEVER_US:
+            answers += self._endings.abandon(owner, f"{model} {variant} cannot be loaded")
+        return self._plan(answers, now_us)
+
+    def expect(self, model: str, variant: str, ready_us: int, now_us: int) -> Sequence[Command]:
+        """A variant is being loaded and will be live at about `ready_us`: who cannot wait so long is told."""
+        self._cold.expect(self._models[model], variant, ready_us, now_us)
+        return self._plan(self._endings.expire(now_us), now_us)
 
     def hold(self, slice_name: str) -> None:
         """A measurement takes the slice: no batch starts until `release`."""
@@ -281,7 +354,7 @@ class Scheduler:
         if live is None or live.holds == 0:
             return ()
         live.release(now_us)
-        return self._plan(self._expire(now_us), now_us)
+        return self._plan(self._endings.expire(now_us), now_us)
 
     # steps
 
@@ -299,27 +372,10 @@ class Scheduler:
             if live.suspect:  # nothing else may ask in time to give it up
                 self.wake_us = min(self.wake_us, max(due_us, now_us))
 
-    def _split(self, request: Request, model: Model) -> None:
-        """Queue a request in pieces of at most the batch b with 2 l(b) <= SLO.
-
-        The SLO is a promise for what fits into one: each further piece is due as much later, unless the
-        client has said when all of it is. Large requests so leave room between their pieces for small ones.
-        """
-        if request.rows == 1:  # most are: what follows comes to the same, for 0.4 us more
-            piece = Piece(request, 0, 1)
-            request.pieces = [piece]
-            request.open_pieces = request.waiting = 1
-            model.queue.insert(piece)
-            return
-        rows_max = max(replica.piece_max(request.size) for replica in model.replicas(request))
-        slack_us = request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
-        for first_row in range(0, request.rows, rows_max):
-            piece = Piece(request, first_row, min(rows_max, request.rows - first_row))
-            piece.deadline_us += len(request.pieces) * slack_us
-            request.pieces.append(piece)
-            model.queue.insert(piece)
-        request.deadline_us = piece.deadline_us
-        request.open_pieces = request.waiting = len(request.pieces)
+    def _look_again(self, model: Model, now_us: int) -> None:
+        """What waits is due otherwise: what is not loaded may come too late for it."""
+        if model.absent:
+            self._cold.look_us = self.wake_us = min(self.wake_us, now_us)
 
     def _plan(self, answers: Sequence[Command], now_us: int) -> list[Command]:
         """The batches that are to run now, then the answers of the event and of what is given up for them."""
@@ -329,66 +385,15 @@ class Scheduler:
             if request.own_us is not None:
                 self._models[request.model].queue.relax(request)
                 return False
-            given_up.append(self._shed(request, DEADLINE_UNMET, now_us))
+            given_up.append(self._endings.shed(request, DEADLINE_UNMET, now_us))
             return True
 
+        misses = self._cold.look(give_up, now_us) if now_us >= self._cold.look_us else ()
         batches, wake_us = self._dispatch.plan(give_up, now_us)
-        wake_us = min(wake_us, self._accepted.next_expiry_us)
+        wake_us = min(wake_us, self._accepted.next_expiry_us, self._cold.look_us)
         for live in self._slices.values():
             if live.doubt_us < wake_us:
                 wake_us = live.doubt_us
         self.wake_us = wake_us
         self._timed = True
-        return [*batches, *given_up, *answers]
-
-    # endings
-
-    def _end(self, request: Request, outcome: Outcome, detail: str = "") -> Answer:
-        """Take a request out of everything and answer it."""
-        self._accepted.remove(request)
-        queue = self._models[request.model].queue
-        for piece in request.pieces:
-            if piece.lane is not None:
-                queue.remove(piece)
-        request.pieces = []
-        if request.waiting:
-            request.waiting = 0
-            queue.backlog.requests -= 1
-        return Answer(request, outcome, None, detail)
-
-    def _expire(self, now_us: int) -> list[Command]:
-        """Answer those whose own deadline has passed, waiting or running."""
-        answers: list[Command] = []
-        while (request := self._accepted.pop_expired(now_us)) is not None:
-            outcome = DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING
-            answers.append(self._shed(request, outcome, now_us))
-        return answers
-
-    def _shed(self, request: Request, outcome: Outcome, now_us: int) -> Answer:
-        """End a request that was too late, and say when another try may fare better."""
-        answer = self._end(request, outcome)
-        answer.retry_us = self._door.retry_us(outcome, self._models[request.model], request, now_us)
-        return answer
-
-    def _retry(self, pieces: Sequence[Piece], outcome: Outcome, detail: str, now_us: int) -> list[Command]:
-        """Queue pieces again that a live replica can still answer in time; end the others' requests so."""
-        answers: list[Command] = []
-        for piece in pieces:
-            request = piece.request
-            if request.id not in self._accepted:
-                continue
-            model = self._models[request.model]
-            in_time = now_us + model.quickest_us(request) <= request.deadline_us
-            if request.lost > RETRIES or not model.can_answer(request) or not in_time:
-                answers.append(self._end(request, outcome, detail))
-                continue
-            if request.waiting == 0:
-                model.queue.backlog.requests += 1
-            request.waiting += 1
-            piece.returned = True
-            model.queue.insert(piece)
-        return answers
-
-    def _abandon(self, model: Model, detail: str) -> list[Command]:
-        """End waiting requests that no live replica can answer: nobody can say when one will be back."""
-        return [self._end(request, WORKER_LOST, detail) for request in model.stranded()]
+        return [*batches, *given_up, *answers, *misses]

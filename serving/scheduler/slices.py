@@ -45,27 +45,30 @@ class SliceQueue:
         self._used_at_us = 0
 
     def put(self, replica: Replica) -> list[FlagProfile]:
-        """A replica is new, or takes the place of that of its variant; what is to be said of its profile."""
+        """A replica is new, or takes the place of that of its variant; what is to be said of its profile.
+
+        One that has been loaded anew may be of another build: it inherits nothing.
+        """
         before = self.replicas.get(replica.variant)
         self.replicas[replica.variant] = replica
         self.forget()
-        said = before is not None and replica.inherit(before)
+        said = before is not None and before.id == replica.id and replica.inherit(before)
         return [FlagProfile(self.slice, replica.id, replica.watch.freshness)] if said else []
 
     def learn(self, batch: RunBatch, compute_us: int, now_us: int) -> list[FlagProfile]:
         """A batch of the model is back; what is to be said of its replica's profile."""
         replica = self.replicas.get(batch.variant)
-        if replica is None:
+        if replica is None or replica.id != batch.replica:
             return []
         judged = replica.learn(batch, compute_us, now_us - batch.started_us)
         self.forget()
         self.use(compute_us, now_us)
         return [FlagProfile(batch.slice, replica.id, replica.watch.freshness)] if judged else []
 
-    def failed(self, variant: str) -> int:
-        """The model raised; in how many batches in a row."""
-        replica = self.replicas.get(variant)
-        if replica is None:
+    def failed(self, batch: RunBatch) -> int:
+        """The model raised; in how many batches of its replica in a row."""
+        replica = self.replicas.get(batch.variant)
+        if replica is None or replica.id != batch.replica:
             return 0
         replica.failures += 1
         return replica.failures
@@ -78,6 +81,11 @@ class SliceQueue:
     def used_us(self, now_us: int) -> float:
         """What the model has had of the slice's time lately."""
         return self._used_us * exp((self._used_at_us - now_us) / USED_US)
+
+    def follow(self, policy: BatchingPolicy) -> None:
+        """Another policy decides from now on."""
+        self.policy = policy
+        self.forget()
 
     def recall(self, now_us: int) -> Choice | None:
         """What the policy has chosen before, where it would choose the same again."""
@@ -251,6 +259,15 @@ class Slice:
         if self.holds or self.running:
             return False
         return not any(here.queue.backlog.rows for here in self.queues.values())
+
+    def wanted(self) -> frozenset[str]:
+        """The models with batches in flight here, or rows waiting that it could take."""
+        waiting = [
+            here.model
+            for here in self.queues.values()
+            if any(not here.replicas.keys().isdisjoint(lane.variants) for lane in here.lanes)
+        ]
+        return frozenset([*waiting, *(batch.model for batch in self.running.values())])
 
     @property
     def expected(self) -> int:

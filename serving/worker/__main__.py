@@ -53,19 +53,31 @@ def _stay_on(cores: set[int]) -> list[int]:
 def _serve(asked: argparse.Namespace) -> int:
     # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
     from serving.worker.backends.python import PythonBackend
+    from serving.worker.libraries import open_torch_beside
+    from serving.worker.loader import SWITCH_S
     from serving.worker.serve import Worker
     from serving.worker.shared import SharedArea
     from serving.worker.wire import ProtocolError
 
     descriptors = [int(fd) for fd in asked.shared.split(",") if fd]
     areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None
+    sys.setswitchinterval(SWITCH_S)
+    open_torch_beside()
+    code = 0
     with socket.socket(fileno=asked.fd) as sock:
+        worker = Worker(sock, areas, PythonBackend(asked.threads, asked.device), asked.device)
         try:
-            Worker(sock, areas, PythonBackend(asked.threads, asked.device), asked.device).serve()
+            worker.serve()
         except ProtocolError as error:
             sys.stderr.write(f"slice {asked.slice}: the gateway {error}\n")
-            return 2
-    return 0
+            code = 2
+        # A thread cannot be ended, and the interpreter's own end waits for what it computes; with torch that
+        # end takes a second, in which whoever moves a slice waits. A GPU's context is to be closed.
+        if worker.loading or asked.device == "cpu":
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

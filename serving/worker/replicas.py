@@ -1,14 +1,15 @@
 """The replicas of one worker: load, run, measure, and what to say when a model's code fails."""
 
-import gc
 import time
 import traceback
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from serving.specs import ParameterValue
 from serving.worker.arrays import Arrays, TensorError, datatype_of, encode_outputs
 from serving.worker.backends.contract import Backend, Model
+from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, Measured, MeasureOrder
 from serving.worker.yardstick import Yardstick
@@ -18,12 +19,15 @@ MODEL_ERRORS: Final = (Exception, SystemExit)
 
 
 class Replica:
-    """A loaded variant and the spec that its answers are held to."""
+    """A loaded variant and the spec that its answers are held to. `settled`: the thread that runs its batches
+    is set up for it. `freezes`: of the collector (`Garbage`), before it was loaded."""
 
-    __slots__ = ("_model", "_weighed", "order")
+    __slots__ = ("_model", "_weighed", "freezes", "order", "settled")
 
-    def __init__(self, order: LoadOrder, model: Model) -> None:
+    def __init__(self, order: LoadOrder, model: Model, freezes: int) -> None:
         self.order = order
+        self.freezes = freezes
+        self.settled = False
         self._model = model
         self._weighed: dict[tuple[int, int], int] = {}  # bytes that a run takes, by rows and size
 
@@ -51,6 +55,20 @@ class Replica:
             outputs, _ = self.predict(inputs, {})
             encode_outputs(self.order.outputs, outputs, 1, first)
 
+    def drop(self) -> Callable[[], object]:
+        """Let the model go; the replica is of no use any more. What is returned finds the model as long as it
+        is somewhere in memory, then None; always None where its class takes no weak references.
+
+        Whoever still refers to the replica does not hold the model: an exception that is kept somewhere, as
+        torch's import keeps some, holds all the frames that led to it, and what they named last.
+        """
+        try:
+            left: Callable[[], object] = weakref.ref(self._model)
+        except TypeError:
+            left = _nothing
+        del self._model
+        return left
+
     def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> Measured:
         """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
         inputs = self._model.sample(order.rows, order.size)
@@ -75,19 +93,26 @@ class Replica:
         return latencies
 
 
-def load_replica(backend: Backend, order: LoadOrder, memory: Memory) -> tuple[Replica, Loaded]:
+def _nothing() -> None:
+    pass
+
+
+def load_replica(
+    backend: Backend, order: LoadOrder, memory: Memory, garbage: Garbage
+) -> tuple[Replica, Loaded]:
     """A replica that has run once, and what that took."""
     started_ns, before_bytes = time.perf_counter_ns(), memory.held_bytes()
-    replica = Replica(order, backend.load(order))
+    backend.prepare(order)
+    garbage.freeze_imports()  # before there is a model
+    import_bytes = max(0, memory.held_bytes() - before_bytes)
+    replica = Replica(order, backend.load(order), garbage.freezes)
+    garbage.freeze_imports()
     loaded_ns = time.perf_counter_ns()
     replica.warm_up()
     warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
-    # What loading made lives as long as the worker: a collection that walks over torch's modules would
-    # stop a batch for tens of milliseconds.
-    gc.collect()
-    gc.freeze()
     load_us = (time.perf_counter_ns() - started_ns) // 1000
-    return replica, Loaded(order.replica, load_us, max(0, memory.held_bytes() - before_bytes), warm_us)
+    memory_bytes = max(import_bytes, memory.held_bytes() - before_bytes)
+    return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes)
 
 
 def describe(error: BaseException) -> str:

@@ -1,9 +1,11 @@
-"""The worker's loop: one frame at a time, blocking, on one thread, which is the shortest way.
+"""The worker's loop: one frame at a time, blocking, on one thread, which is the shortest way. What takes long
+and is no batch, loads and unloads, is another's (`loader.py`).
 
 It ends at end of file: the gateway closed its end, on purpose or by dying.
 """
 
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -19,17 +21,17 @@ from serving.worker.batches import (
     pack_result,
     unpack_run,
 )
+from serving.worker.loader import Loader
 from serving.worker.memory import Memory
 from serving.worker.orders import (
     pack_hello,
     pack_load_failed,
-    pack_loaded,
     pack_measured,
     unpack_load,
     unpack_measure,
     unpack_unload,
 )
-from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
+from serving.worker.replicas import MODEL_ERRORS, describe
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
@@ -50,9 +52,9 @@ class Worker:
         self._sock = sock
         self._requests = areas[0] if areas else None
         self._answers = areas[1] if areas else None
-        self._backend = backend
         self._memory, self._yardstick = Memory(device), Yardstick(device)
-        self._replicas: dict[int, Replica] = {}
+        self._sending = threading.Lock()
+        self._loader = Loader(backend, self._memory, lambda frame: self._send((frame,)))
         self._frames = FrameBuffer()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.RUN: self._run,
@@ -60,6 +62,11 @@ class Worker:
             FrameKind.UNLOAD: self._unload,
             FrameKind.MEASURE: self._measure,
         }
+
+    @property
+    def loading(self) -> bool:
+        """Whether a load or unload is under way."""
+        return self._loader.loading
 
     def serve(self) -> None:
         """Until the gateway is gone; ProtocolError where it sends what no gateway sends."""
@@ -81,12 +88,13 @@ class Worker:
 
     def _send(self, buffers: Sequence[Buffer]) -> None:
         waiting = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        while waiting:
-            sent = self._sock.sendmsg(waiting[:_IOV_MAX])
-            while waiting and sent >= len(waiting[0]):
-                sent -= len(waiting.pop(0))
-            if sent:
-                waiting[0] = waiting[0][sent:]
+        with self._sending:  # the loader sends, too, and one frame may take several calls
+            while waiting:
+                sent = self._sock.sendmsg(waiting[:_IOV_MAX])
+                while waiting and sent >= len(waiting[0]):
+                    sent -= len(waiting.pop(0))
+                if sent:
+                    waiting[0] = waiting[0][sent:]
 
     def _run(self, frame: Frame) -> None:
         order = unpack_run(frame, self._requests)
@@ -97,7 +105,7 @@ class Worker:
         self._send(buffers)
 
     def _answer(self, order: RunOrder) -> list[Buffer]:
-        replica = self._replicas.get(order.replica)
+        replica = self._loader.find(order.replica)
         if replica is None:
             raise LookupError(f"replica {order.replica} is not loaded here")
         spec = replica.order
@@ -119,32 +127,24 @@ class Worker:
         return [head, *data]
 
     def _load(self, frame: Frame) -> None:
-        order = unpack_load(frame)
-        try:
-            self._replicas[order.replica], loaded = load_replica(self._backend, order, self._memory)
-        except MODEL_ERRORS as error:
-            message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
-            self._send((pack_load_failed(order.replica, message),))
-        else:
-            self._send((pack_loaded(loaded),))
+        self._loader.load(unpack_load(frame))
 
     def _unload(self, frame: Frame) -> None:
-        self._replicas.pop(unpack_unload(frame), None)
+        self._loader.unload(unpack_unload(frame))
 
     def _measure(self, frame: Frame) -> None:
         order = unpack_measure(frame)
-        replica = self._replicas.get(order.replica)
+        replica = self._loader.find(order.replica)
         if replica is None:
             self._send((pack_load_failed(order.replica, "it was to be measured but is not loaded here"),))
             return
+        complaint = ""
         try:
             answer = pack_measured(replica.measure(order, self._memory, self._yardstick))
         except MODEL_ERRORS as error:
-            # A replica that cannot run its own sample is no replica.
-            del self._replicas[order.replica]
+            complaint = f"of {order.rows} rows of size {order.size}: {describe(error)}"
+        if complaint:  # a replica that cannot run its own sample is no replica
             name = f"{replica.order.model} {replica.order.variant}"
-            message = (
-                f"{name} failed on its sample of {order.rows} rows of size {order.size}: {describe(error)}"
-            )
-            answer = pack_load_failed(order.replica, message)
+            answer = pack_load_failed(order.replica, f"{name} failed on its sample {complaint}")
+            self._loader.unload(order.replica, told=False)
         self._send((answer,))

@@ -1,11 +1,13 @@
 """A profile that is no longer right is measured anew: alone on its device, while that idles, if it may be."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from serving.control.commands import Command, KeepProfile, Measure, Route
-from serving.control.control import REFINE_IDLE_TICKS, RENEW_EVERY_US, Control
+from serving.control.control import Control
+from serving.control.measuring import REFINE_IDLE_TICKS, RENEW_EVERY_US
 from serving.control.replicas import ReplicaRecord
 from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
@@ -25,8 +27,9 @@ def house(
     """The model "m" on all slices; its profile is known as well as can be, and its replicas are ready."""
     base = served(model_spec(batch_max=4))
     model = ServedModel(base.spec, base.slo_us, base.variants, tuple(slices))
-    known = {(name, "m", "a"): profile(rows=4, count=REFINED_COUNT) for name in slices}
     specs = [SliceSpec(name, (), device=device) for name, device in zip(slices, devices, strict=False)]
+    measured = profile(rows=4, count=REFINED_COUNT)
+    known = {(each.name, "m", "a"): replace(measured, share=each.share) for each in specs}
     control = Control(specs, [model], known, Limits(), lambda _: KIND, remeasure)
     bring_up(control)
     refine(control, 100)

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from router.operations.standing import path_of
 from router.settings import ServerSettings, load_settings
 from tests.deploy.files import ROOT, SERVICES, Step, is_sent, read_stages
 
@@ -144,12 +145,12 @@ def test_what_compiles_stays_in_the_build_stage() -> None:
     assert not [step for step in FINAL if {"apt-get", "gcc", "make", "pip"} & set(step.words)]
 
 
-def test_the_gateway_runs_as_a_user_of_its_own_who_may_write_profiles() -> None:
+def test_the_gateway_runs_as_a_user_of_its_own_who_may_write_what_it_keeps() -> None:
     (user,) = only(FINAL, "USER")
     commands = [" ".join(step.words) for step in steps(FINAL, "RUN")]
     assert user != "root"
     assert any(command.startswith("useradd ") and command.endswith(f" {user}") for command in commands)
-    assert f"mkdir -p profiles/local && chown {user} profiles/local" in commands
+    assert f"mkdir -p profiles/local .penstock && chown {user} profiles/local .penstock" in commands
 
 
 def test_what_a_build_wrote_for_its_owner_only_is_opened_to_the_images_user() -> None:
@@ -165,7 +166,8 @@ def test_the_image_serves_what_compose_mounts() -> None:
     assert only(FINAL, "ENTRYPOINT") == ('["penstock"]',)
     assert only(FINAL, "CMD") == ('["serve"]',)  # of penstock.yaml in the working directory
     assert gateway["configs"] == [{"source": "penstock", "target": str(home / "penstock.yaml")}]
-    assert gateway["volumes"] == [f"profiles:{home / profiles / 'local'}"]
+    kept = path_of(ROOT / "penstock.yaml").parent.relative_to(ROOT)
+    assert gateway["volumes"] == [f"profiles:{home / profiles / 'local'}", f"placements:{home / kept}"]
     assert only(FINAL, "ENV") == (f"PATH={home}/.venv/bin:$PATH",)
 
 

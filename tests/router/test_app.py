@@ -30,7 +30,13 @@ async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
     assert answer.json() == {
         "name": "penstock",
         "version": "0.1.0",
-        "extensions": ["binary_tensor_data", "parameters", "statistics"],
+        "extensions": [
+            "binary_tensor_data",
+            "model_repository",
+            "model_repository(unload_dependents)",
+            "parameters",
+            "statistics",
+        ],
     }
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from router.check import Measured, Report, check
+from router.operations.standing import Standing, digest, keep
+from router.settings import load_settings
 from serving.specs import ServedModel, SliceSpec
 from tests.router.settings.samples import GATEWAY, write_accuracy, write_deployment, write_gateway
 
@@ -40,6 +42,14 @@ def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
 def test_a_recording_is_a_line_of_the_plan(tmp_path: Path) -> None:
     found = report(tmp_path, "models:\n", "recording: {files: 3, file_mb: 0.5}\nmodels:\n")
     assert found.plan[-1] == f"recording: arrivals to {tmp_path}/recordings, at most 3 files of 0.5 MB"
+
+
+def test_a_placement_that_is_applied_is_noted(tmp_path: Path) -> None:
+    settings = load_settings(write_deployment(tmp_path))
+    on = {each.name: each.slices for each in settings.models}
+    keep(settings.path, Standing("a", "yesterday", digest(settings), settings.slices, on))
+    (note,) = report(tmp_path).notes
+    assert note.startswith("slices are as a placement has them that was applied (yesterday), not as penstock")
 
 
 def test_the_plan_says_of_which_models_answers_are_kept(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ CODES = {
     "quota": (429, "RESOURCE_EXHAUSTED", True),
     "deadline_unreachable": (503, "RESOURCE_EXHAUSTED", True),
     "no_replica": (503, "UNAVAILABLE", True),
+    "not_loaded": (503, "UNAVAILABLE", True),
     "draining": (503, "UNAVAILABLE", False),
     "deadline_queued": (504, "DEADLINE_EXCEEDED", False),
     "deadline_running": (504, "DEADLINE_EXCEEDED", False),

@@ -30,6 +30,9 @@ class Recorder:
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
         self.events.put_nowait(("replica_failed", replica, message))
 
+    def replica_unloaded(self, link: Link, replica: int) -> None:
+        self.events.put_nowait(("unloaded", replica))
+
     def batch_done(self, link: Link, result: BatchResult) -> None:
         self.events.put_nowait(("done", result))
 

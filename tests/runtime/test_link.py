@@ -11,8 +11,18 @@ import pytest
 from serving.runtime.link import Link
 from serving.specs import ModelSpec
 from serving.worker.batches import BatchInput, EncodedOutput, pack_failed, pack_result
-from serving.worker.orders import Loaded, Measured, pack_hello, pack_load_failed, pack_loaded, pack_measured
-from serving.worker.wire import PAYLOAD_BYTES_MAX, FrameKind, pack_frame
+from serving.worker.orders import (
+    Loaded,
+    LoadOrder,
+    Measured,
+    pack_hello,
+    pack_load_failed,
+    pack_loaded,
+    pack_measured,
+    pack_unloaded,
+    unpack_load,
+)
+from serving.worker.wire import PAYLOAD_BYTES_MAX, FrameBuffer, FrameKind, pack_frame
 from tests.runtime.recorder import Recorder, model_spec
 
 HELLO = pack_hello(False, {})
@@ -77,6 +87,7 @@ def answer(batch_id: int = 5, rows: int = 1, datatype: str = "FP32", dims: tuple
         ([HELLO, pack_frame(FrameKind.LOADED, b"[1,2]")], "no JSON object"),
         ([HELLO, pack_frame(FrameKind.RESULT, b"short")], "RESULT frame cannot be read"),
         ([HELLO, answer(77)], "batch 77, which it does not have"),
+        ([HELLO, pack_unloaded(1)], "gave back replica 1, which nobody has unloaded"),
         ([HELLO, pack_failed(77, "x")], "batch 77, which it does not have"),
         ([pack_frame(FrameKind.HELLO, orjson.dumps({"pid": "x"}))], "'versions'"),
     ],
@@ -127,6 +138,32 @@ async def test_late_answers_of_an_unloaded_replica_are_dropped(peer: Peer, model
     late = [pack_loaded(Loaded(1, 1, 1)), pack_load_failed(1, "x"), pack_measured(Measured(1, 1, 1, [1]))]
     await peer.say(*late, answer())
     assert (await peer.heard.hear_result()).batch_id == 5
+
+
+async def test_a_load_says_of_which_revision_the_models_files_are(peer: Peer, model: ModelSpec) -> None:
+    peer.link.load(1, model, "only", "r7")
+    await asyncio.sleep(0)
+    sent = FrameBuffer()
+    sent.filled(peer.sock.recv_into(sent.space()))
+    frame = sent.next()
+    assert frame is not None
+    assert unpack_load(frame) == LoadOrder.of(1, model, "only", "r7")
+
+
+async def test_what_was_unloaded_is_told_once_when_its_memory_is_given_back(
+    peer: Peer, model: ModelSpec
+) -> None:
+    await peer.run_batch(model)
+    peer.link.unload(1)
+    peer.link.unload(1)
+    await peer.say(answer(), pack_unloaded(1))
+    assert (await peer.heard.hear_result()).batch_id == 5
+    assert await peer.heard.hear("unloaded") == (1,)
+    assert "gave back replica 1" in await peer.lost(pack_unloaded(1))
+    sent = FrameBuffer()
+    sent.filled(peer.sock.recv_into(sent.space()))
+    kinds = [frame.kind for frame in iter(sent.next, None)]
+    assert kinds == [FrameKind.LOAD, FrameKind.RUN, FrameKind.UNLOAD]
 
 
 async def test_the_end_of_the_connection_is_told_once_and_orders_after_it_do_nothing(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from serving.ports import Call
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
-from serving.runtime.gateway import _PLACES, Gateway
+from serving.runtime.gateway import Gateway
+from serving.runtime.lanes import PLACES
 from serving.scheduler.commands import RunBatch
 from serving.specs import BatchingSpec, Limits, Parameters
 from serving.tensor import Tensor
@@ -66,6 +67,6 @@ def test_rows_of_a_bucket_share_a_batch_which_is_foretold_by_the_largest() -> No
 
 
 def test_all_sizes_that_a_client_can_think_of_are_placed() -> None:
-    batches = asyncio.run(batches_of(range(_PLACES + 100)))
-    assert sum(batch.rows for batch in batches) == _PLACES + 100
+    batches = asyncio.run(batches_of(range(PLACES + 100)))
+    assert sum(batch.rows for batch in batches) == PLACES + 100
     assert {batch.bucket for batch in batches} == {64, 128}

@@ -4,17 +4,19 @@ Rows are followed one by one: each waits, is in exactly one batch in flight, or 
 is said exactly for the policy `static`; of the others what must hold of any policy.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import ceil
 
 from serving.policy.latency import TRY_US
 from serving.policy.suspicion import suspect_us
+from serving.scheduler.cold import MISS_EVERY_US
 from serving.scheduler.commands import RunBatch
+from serving.scheduler.endings import RETRIES
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Piece, Request
-from serving.scheduler.scheduler import RETRIES
 from serving.specs import Limits, ServedModel
-from serving.vocabulary import DRAINING, NEVER_US, NO_REPLICA, QUEUE_FULL, Outcome
+from serving.vocabulary import DRAINING, NEVER_US, NO_REPLICA, NOT_LOADED, QUEUE_FULL, Outcome
 
 SERVES_LATE = ("static", "aimd", "nanily", "mark", "slab", "dybatch", "ebird")
 """Policies that give nothing up (nanily only in its mode `shed`)."""
@@ -88,12 +90,35 @@ class Site:
         return self.replicas[request.model, self.variant_for(request) or ""]
 
 
+class Away:
+    """A variant that can be loaded: in so long; or by `ready_us`, where somebody does. A Miss was last said
+    at `said_us`."""
+
+    def __init__(self, load_us: int, ready_us: int | None = None) -> None:
+        self.load_us = load_us
+        self.ready_us = ready_us
+        self.said_us = -NEVER_US
+
+    def loaded_us(self, now_us: int) -> int:
+        if self.ready_us is None:
+            return now_us + self.load_us
+        return self.ready_us if self.ready_us > now_us else 2 * now_us - self.ready_us
+
+    def asks_us(self) -> int:
+        """When a Miss is to be said (again) for what waits."""
+        return self.said_us + MISS_EVERY_US if self.ready_us is None else NEVER_US
+
+
 class Case:
     """An open request: where each of its rows is, the batches that it lost with a worker, when its pieces
-    were due as it came, and when since it was last tightened for others."""
+    were due as it came, and when since it was last tightened for others. `unsettled`: it came when no replica
+    could say how it is to be cut; how much later each of its pieces is due than the one before, else None."""
+
+    unsettled: int | None = None
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.pieces = list(request.pieces)
         self.due_us = self.tight_us = self.pieces_due_us
         self.rows = [WAITING] * request.rows
         self.lost = 0
@@ -115,19 +140,34 @@ class Case:
     def move(self, piece: Piece, place: int) -> None:
         self.rows[piece.first_row : piece.first_row + piece.rows] = [place] * piece.rows
 
+    def note_cuts(self, parts: "dict[Piece, tuple[int, int]]") -> None:
+        """Pieces may have been cut: the new ones are due as those were that they are of."""
+        now = self.request.pieces
+        if now and len(now) != len(self.pieces):
+            of = [max(i for i, old in enumerate(self.pieces) if old.first_row <= p.first_row) for p in now]
+            self.due_us = [self.due_us[place] for place in of]
+            self.tight_us = [self.tight_us[place] for place in of]
+            for piece, place in zip(now, of, strict=True):
+                if self.pieces[place] in parts:
+                    parts[piece] = parts[self.pieces[place]]
+        self.pieces = list(now)
+
 
 class Rules:
     """What is known of a scheduler, and what follows from it."""
 
     def __init__(self, models: Sequence[ServedModel], limits: Limits) -> None:
-        self.models: Mapping[str, ServedModel] = {model.name: model for model in models}
+        self.models: dict[str, ServedModel] = {model.name: model for model in models}
         self.limits = limits
         self.sites: dict[str, Site] = {}
         self.open: dict[int, Case] = {}
         self.parts: dict[
             Piece, tuple[int, int]
         ] = {}  # failed batch and half of it that a piece is tried with
-        self.heard_us = dict.fromkeys(self.models, 0)  # a model's last batch that came back
+        self.heard_us: dict[str, int] = {}  # by model: the last batch that came back, of its present policy
+        self.away: dict[tuple[str, str], Away] = {}
+        self.latest: dict[tuple[str, str], Replica] = {}  # of each variant the replica that went last
+        self.retired: set[str] = set()
         self.draining = False
 
     def policy(self, model: str) -> str:
@@ -229,6 +269,54 @@ class Rules:
             if site.suspect:  # what is late and still there is kept to try
                 lanes = self.lanes_of(site, self.sheds)
                 yield from (p.deadline_us for lane in lanes for p in lane if p.deadline_us > now_us)
+        for lane in self.lanes_away():
+            if self.choices(lane[0].request) == 1:  # else which of them is nearest changes with time
+                yield self.asks_us(lane[0].request, now_us)
+                yield self.hopeless_us(lane[0], now_us)
+
+    # what is not loaded
+
+    def lanes_away(self) -> list[list[Piece]]:
+        """The lanes that wait for what is on no site, and can be loaded."""
+        lanes = self.waiting().values()
+        return [
+            lane for lane in lanes if not self.allowed(lane[0].request) and self.can_come(lane[0].request)
+        ]
+
+    def can_come(self, request: Request) -> bool:
+        return self.choices(request) > 0
+
+    def choices(self, request: Request) -> int:
+        """Variants that could be loaded for it."""
+        return sum((request.model, variant) in self.away for variant in request.variants)
+
+    def nearest(self, request: Request, now_us: int) -> Away | None:
+        """What would be loaded first of what may answer the request; of equals the preferred one."""
+        found = [self.away.get((request.model, variant)) for variant in request.variants]
+        return min((each for each in found if each), key=lambda each: each.loaded_us(now_us), default=None)
+
+    def answer_us(self, request: Request, now_us: int) -> int:
+        """When a row of it could be answered at the earliest by what is not loaded yet."""
+        away = self.nearest(request, now_us)
+        if away is None:
+            return NEVER_US
+        (variant,) = [v for v in request.variants if self.away.get((request.model, v)) is away]
+        replica = self.latest.get((request.model, variant))
+        row_us = ceil(replica.typical_us(1, request.bucket)) if replica is not None else 0
+        return away.loaded_us(now_us) + row_us
+
+    def asks_us(self, request: Request, now_us: int) -> int:
+        """When the next Miss is to be said while the request waits."""
+        away = self.nearest(request, now_us)
+        return NEVER_US if away is None or self.allowed(request) else away.asks_us()
+
+    def hopeless_us(self, piece: Piece, now_us: int) -> int:
+        """The first instant from which what it waits for comes too late for it."""
+        instants = range(now_us, max(piece.deadline_us, now_us) + 2)  # it cannot be there in no time
+        late = bisect_left(
+            instants, True, key=lambda at: self.answer_us(piece.request, at) > piece.deadline_us
+        )
+        return instants[late]
 
     # who ends
 
@@ -243,19 +331,26 @@ class Rules:
 
     def in_time(self, request: Request, now_us: int) -> bool:
         """Whether a row of it, alone and at once, would be back by its deadline."""
+        if not self.allowed(request):
+            return self.answer_us(request, now_us) <= request.deadline_us
         least_us = [replica.typical_us(1, request.size) for replica in self.allowed(request)]
         return bool(least_us) and now_us + min(least_us) <= request.deadline_us
 
     def doomed(self, case: Case) -> bool:
         """It took too many workers with it, or rows of it wait for a variant that is nowhere."""
         waits = case.waits or LOST in case.rows
-        return case.lost > RETRIES or (waits and not self.allowed(case.request))
+        nowhere = not self.allowed(case.request) and not self.can_come(case.request)
+        return case.lost > RETRIES or (waits and nowhere)
 
-    def refusal(self, request: Request) -> Outcome | None:
+    def refusal(self, request: Request, now_us: int) -> Outcome | None:
         if self.draining:
             return DRAINING
-        if not self.allowed(request):
+        if request.model in self.retired:
             return NO_REPLICA
+        if not self.allowed(request) and not self.can_come(request):
+            return NO_REPLICA
+        if not self.allowed(request) and self.answer_us(request, now_us) > request.deadline_us:
+            return NOT_LOADED
         waiting = [case for case in self.open.values() if case.waits and case.request.model == request.model]
         rows = sum(case.rows.count(WAITING) for case in waiting) + request.rows
         full = len(waiting) >= self.limits.queue_requests or (waiting and rows > self.limits.queue_rows)
@@ -266,12 +361,18 @@ class Rules:
 
         Where the client did not say when all of it is due, each is due as much later as the first may take.
         """
-        largest = max(replica.piece_max(request.size) for replica in self.allowed(request))
-        later_us = request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
-        return [
-            (first_row, request.deadline_us + number * later_us)
-            for number, first_row in enumerate(range(0, request.rows, largest))
-        ]
+        return self.cut(request, request.deadline_us, self.later_us(request))
+
+    def later_us(self, request: Request) -> int:
+        """How much later each piece of a request that comes is due than the one before."""
+        return request.deadline_us - request.arrived_us if request.expires_us == NEVER_US else 0
+
+    def cut(self, request: Request, due_us: int, later_us: int) -> list[tuple[int, int]]:
+        """First rows and deadlines of its pieces, the first one due at `due_us`."""
+        batch_max = self.models[request.model].spec.batch_max
+        largest = max((each.piece_max(request.size) for each in self.allowed(request)), default=batch_max)
+        firsts = range(0, request.rows, largest)
+        return [(first_row, due_us + number * later_us) for number, first_row in enumerate(firsts)]
 
     def tried(self, site: Site, lane: Sequence[Piece], now_us: int) -> bool:
         """Whether what waits beside a suspect site could still be in time, or is one request kept to try."""
@@ -284,5 +385,5 @@ class Rules:
         own = self.policy(request.model) == "clockwork"  # its estimate may be lower
         if lane[0].deadline_us >= now_us + (0 if own else min(least_us)):
             return True
-        in_doubt = now_us - self.heard_us[request.model] >= TRY_US
+        in_doubt = now_us - self.heard_us.get(request.model, 0) >= TRY_US
         return in_doubt and len({piece.request for piece in lane}) == 1

@@ -7,102 +7,44 @@ PENSTOCK_HISTORIES raises their number (and draws others): `PENSTOCK_HISTORIES=2
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from serving.policy.batching.catalogue import POLICIES
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
-from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
+from serving.specs import Limits
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
+from tests.scheduler.draws import (
+    AIMD,
+    GRAINS_US,
+    MODELS,
+    SIZES,
+    SLO,
+    STATIC,
+    TENANTS,
+    Call,
+    calls,
+    kinds,
+    knobs,
+    latencies,
+    models,
+    pauses,
+    picks,
+    policies,
+    slices,
+    sorts,
+    variants,
+)
 from tests.scheduler.values import VARIANTS, allow, served_model
 from tests.scheduler.witness import Witness
 
 HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "0"))
-MODELS = ("m", "n", "o")
-SLICES = ("s", "t", "u")
-SIZES = (4, 16)
-TENANTS = (TenantSpec("gold", weight=3.0), TenantSpec("late", priority=-1))
-GRAINS_US = (1, 1000)
-"""Microseconds of one unit of time in a history. In the fine grain no batch is sent ahead, and none is
-suspected but after a long silence: both go by milliseconds."""
-
-LANES = [("", 4, ("a", "b"))] * 3 + [
-    ("x", 4, ("a", "b")),
-    ("", 16, ("a", "b")),
-    ("", 4, ("a",)),
-    ("", 4, ("b",)),
-    ("", 16, ("b", "a")),
-]
-
-pauses = st.integers(0, 4)
-picks = st.integers(0, 99)
-models = st.sampled_from((*MODELS, "m"))
-slices = st.sampled_from(SLICES)
-variants = st.sampled_from(VARIANTS)
-tenants = st.sampled_from([DEFAULT_TENANT, DEFAULT_TENANT, *(tenant.name for tenant in TENANTS)])
-KINDS = [(name, mode) for name, entry in POLICIES.items() for mode in entry.modes or ("",)]
-SLO, STATIC, AIMD = ("slo", "latency"), ("static", ""), ("aimd", "")
-kinds = st.sampled_from(KINDS)
-policies = (
-    st.sampled_from([(SLO,) * 3, (STATIC,) * 3, (STATIC, SLO, AIMD), (SLO, STATIC, SLO)])
-    | kinds.map(lambda kind: (kind,) * 3)
-    | st.tuples(kinds, kinds, kinds)
-)
-sorts = st.tuples(
-    st.sampled_from([8, 4, 8, 2, 8, 4, 8, 1]),  # the largest batch
-    st.sampled_from([30, 15, 30, 9, 20, 30, 4]),  # the SLO
-    st.sampled_from([None, 6, None, 3, None, 2, None]),  # the size of a policy that takes one
-    st.just(0) | st.integers(1, 9),  # and the delay
-)
-steps = st.lists(st.sampled_from([0.0, 0.4, 1.0, 2.0, 5.0]), min_size=4, max_size=4)
-latencies = st.tuples(steps, steps)
-
-
-class Call(NamedTuple):
-    """What a client sends, with the pause before it."""
-
-    model: str
-    rows: int
-    lane: tuple[str, int, tuple[str, ...]]  # shape, size bucket, the variants it allows
-    part: int  # quarters of the bucket that it is large
-    slack: int
-    left: int | None  # what the client gives it
-    pause: int
-    tenant: str
-
-
-calls = st.builds(
-    Call,
-    model=models,
-    rows=st.sampled_from([1, 1, 1, 1, 2, 1, 2, 3, 12]),
-    lane=st.sampled_from(LANES),
-    part=st.sampled_from([4, 2, 4, 3, 1, 0]),
-    slack=st.integers(0, 25),
-    left=st.none() | st.none() | st.integers(-1, 12),
-    pause=st.just(0) | pauses,
-    tenant=tenants,
-)
-
-
-def knobs(kind: tuple[str, str], size: int | None, delay_us: int, guard_us: int) -> BatchingSpec:
-    """A policy with those of the knobs that it takes."""
-    policy, mode = kind
-    keys = POLICIES[policy].keys
-    return BatchingSpec(
-        policy,
-        size=size if "size" in keys else None,
-        delay_us=delay_us if "delay_ms" in keys else 0,
-        guard_us=guard_us,
-        mode=mode,
-    )
 
 
 class History(RuleBasedStateMachine):
@@ -221,6 +163,92 @@ class History(RuleBasedStateMachine):
     def drain(self) -> None:
         self.witness.drain()
 
+    # models
+
+    @rule(
+        model=models,
+        variant=variants,
+        load=st.sampled_from([0, 2, 5, 9, 5, 20]) | st.none(),
+        down=st.sampled_from([True, True, False]),
+        pause=pauses,
+    )
+    def cold(self, model: str, variant: str, load: int | None, down: bool, pause: int) -> None:
+        """It can be loaded, or no more; often as it is evicted from every slice that holds it."""
+        self.pass_time(pause)
+        load_us = NEVER_US if load is None else load * self.grain_us
+        self.witness.cold(model, variant, load_us, self.now_us)
+        for name in list(self.witness.sites) if down else ():
+            self.witness.replica_down(name, model, variant, self.now_us)
+
+    @rule(
+        calls=st.lists(calls, min_size=1, max_size=4),
+        load=st.integers(0, 9),
+        then=st.lists(st.sampled_from(["wait", "decline", "expect", "load", "load"]), max_size=3),
+        pause=pauses,
+    )
+    def start_cold(self, calls: list[Call], load: int, then: list[str], pause: int) -> None:
+        """A model that is nowhere is asked for; sometimes it is loaded, sometimes that is put off."""
+        model = calls[0].model
+        for variant in VARIANTS:
+            self.cold(model, variant, load, True, 0)
+        for call in calls:
+            self.send(call._replace(model=model, slack=2 * call.slack + load))
+        for what in then:
+            self.pass_time(pause)
+            if what == "expect":
+                self.witness.expect(model, "a", self.now_us + load * self.grain_us, self.now_us)
+            elif what == "decline":
+                self.witness.cold(model, "a", load * self.grain_us, self.now_us)
+            elif what == "load":
+                self.replica_up("s", model, "a", ([2.0, 2.0, 4.0, 8.0], [2.0, 2.0, 9.0, 9.0]))
+            self.witness.wake(self.now_us)
+
+    @rule(model=models, variant=variants, ready=st.integers(-2, 20), pause=pauses, up=st.booleans())
+    def expect(self, model: str, variant: str, ready: int, pause: int, up: bool) -> None:
+        """It is being loaded; sometimes it is there soon."""
+        self.pass_time(pause)
+        self.witness.expect(model, variant, self.now_us + ready * self.grain_us, self.now_us)
+        if up:
+            self.pass_time(pause)
+            self.replica_up("s", model, variant, ([1.0, 1.0, 2.0, 2.0], [2.0, 2.0, 2.0, 3.0]))
+
+    @rule(model=models, kind=st.sampled_from([SLO, STATIC, AIMD]) | kinds, sort=sorts, routed=st.booleans())
+    def serve(
+        self, model: str, kind: tuple[str, str], sort: tuple[int, int, int | None, int], routed: bool
+    ) -> None:
+        """Otherwise than before; then its replicas hear of it."""
+        batch_max, slo, size, delay = sort
+        batching = knobs(kind, size, delay * self.grain_us, self.grain_us // 2)
+        self.witness.serve(served_model(model, batch_max, slo * self.grain_us, batching), self.now_us)
+        self.route_again(model)
+
+    def route_again(self, model: str) -> None:
+        owner = self.witness.models[model]
+        for name, site in self.witness.sites.items():
+            for (other, _), replica in list(site.replicas.items()):
+                if other == model:
+                    again = Replica(replica.id, replica.variant, replica.profiled, owner)
+                    self.witness.replica_up(name, model, again, self.now_us)
+        self.witness.largest[model] = owner.spec.batch_max
+
+    @rule(model=models, gone=st.booleans(), again=st.booleans(), pause=pauses)
+    def retire(self, model: str, gone: bool, again: bool, pause: int) -> None:
+        """And forget it where nothing of it is left: what runs comes back in vain. Then serve it again."""
+        served = self.witness.models[model]
+        self.witness.retire(model, self.now_us)
+        self.pass_time(pause)
+        for name in list(self.witness.sites) if gone else ():
+            for variant in VARIANTS:
+                self.witness.replica_down(name, model, variant, self.now_us)
+        forgotten = self.witness.forget(model)
+        for site in self.witness.sites.values() if forgotten and again else ():
+            while site.running and site.runs.model == model:
+                self.report_done(site.runs.id)
+            self.witness.heard_us.pop(model, None)
+        if forgotten or again:
+            self.witness.serve(served, self.now_us)
+            self.route_again(model)
+
     # time
 
     @rule(pause=pauses | pauses | st.integers(5, 60))
@@ -291,7 +319,10 @@ class History(RuleBasedStateMachine):
         )
         self.count += 1
         owner = self.witness.models[model]
-        replica = Replica(self.count, variant, Latency(Profile(model, variant, KIND, points)), owner)
+        site = self.witness.sites.get(slice_name)
+        before = site.replicas.get((model, variant)) if site else None
+        known = before.id if before is not None and self.count % 4 else self.count  # or loaded anew
+        replica = Replica(known, variant, Latency(Profile(model, variant, KIND, points)), owner)
         for _ in range(2 * (self.count % 2)):  # every other one is known to be a long way off
             replica.residuals.add(1.0, 1, 1 + self.grain_us)
         self.witness.replica_up(slice_name, model, replica, self.now_us)

@@ -20,6 +20,7 @@ from serving.worker.orders import (
     pack_loaded,
     pack_measure,
     pack_measured,
+    pack_unloaded,
     unpack_hello,
     unpack_load,
     unpack_load_failed,
@@ -27,12 +28,13 @@ from serving.worker.orders import (
     unpack_measure,
     unpack_measured,
     unpack_unload,
+    unpack_unloaded,
 )
 from serving.worker.wire import HEADER, Frame, FrameKind, ProtocolError
 
 UNPACKERS: list[Callable[[Frame], object]] = [
     unpack_hello, unpack_load, unpack_load_failed, unpack_loaded, unpack_measure, unpack_measured,
-    unpack_unload,
+    unpack_unload, unpack_unloaded,
 ]  # fmt: skip
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
@@ -41,8 +43,8 @@ json_values = st.recursive(
 )
 FIELDS = ["pid", "shared", "versions", "replica", "model", "folder", "variant", "artifact", "options",
           "inputs", "outputs", "sizes", "rows", "size", "repeats", "budget_us", "latencies_us", "yardsticks",
-          "yardsticks_us", "activation_bytes", "load_us", "warm_us", "memory_bytes",
-          "message"]  # fmt: skip
+          "yardsticks_us", "activation_bytes", "load_us", "warm_us", "memory_bytes", "import_bytes",
+          "revision", "message"]  # fmt: skip
 
 
 def frame(packed: bytes) -> Frame:
@@ -55,8 +57,8 @@ def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
         (VariantSpec("a", None), VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")))),
         "a", 1, 8, size_hint=SizeHint("T", (64, 256, 1024)),
     )  # fmt: skip
-    order = LoadOrder.of(3, model, "b")
-    assert (order.sizes, order.artifact) == ((64, 1024), tmp_path.resolve() / "w.bin")
+    order = LoadOrder.of(3, model, "b", "r2")
+    assert (order.sizes, order.artifact, order.revision) == ((64, 1024), tmp_path.resolve() / "w.bin", "r2")
     assert unpack_load(frame(pack_load(order))) == order
     with pytest.raises(KeyError):
         LoadOrder.of(3, model, "c")
@@ -65,9 +67,10 @@ def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
 def test_answers_arrive_as_they_were_given() -> None:
     order = MeasureOrder(1, 2, 3, 4, 5, 6)
     assert unpack_measure(frame(pack_measure(order))) == order
-    measured, loaded = Measured(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4)
+    measured, loaded = Measured(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4, 5)
     assert unpack_measured(frame(pack_measured(measured))) == measured
     assert unpack_loaded(frame(pack_loaded(loaded))) == loaded
+    assert unpack_unloaded(frame(pack_unloaded(5))) == 5
     assert unpack_load_failed(frame(pack_load_failed(1, "no \ud800 file"))) == (1, "no ? file")
 
 

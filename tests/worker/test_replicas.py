@@ -1,19 +1,24 @@
 """Promises of replicas and of the Python backend: models do not clash, failures say what and where."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from serving.worker.arrays import TensorError
 from serving.worker.backends.python import PythonBackend
+from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, MeasureOrder
-from serving.worker.replicas import describe, load_replica
+from serving.worker.replicas import Replica, describe, load_replica
 from serving.worker.yardstick import Yardstick
 from tests.runtime.recorder import model_spec, write_model
+
+GARBAGE = Garbage()
 
 
 def order(folder: Path, replica: int = 1) -> LoadOrder:
@@ -24,8 +29,8 @@ def test_folders_of_the_same_name_keep_their_own_code(tmp_path: Path) -> None:
     backend = PythonBackend(1)
     for parent, sign in (("one", "+"), ("two", "-")):
         write_model(tmp_path / parent / "m", f"return {{'Y': {sign}inputs['X'] * self.options['factor']}}")
-    first, loaded = load_replica(backend, order(tmp_path / "one" / "m"), Memory())
-    second, _ = load_replica(backend, order(tmp_path / "two" / "m"), Memory())
+    first, loaded = load_replica(backend, order(tmp_path / "one" / "m"), Memory(), GARBAGE)
+    second, _ = load_replica(backend, order(tmp_path / "two" / "m"), Memory(), GARBAGE)
     assert loaded.load_us > 0
     assert loaded.memory_bytes >= 0
     one = np.ones((1, 1), np.float32)
@@ -37,16 +42,18 @@ def test_warming_up_runs_the_smallest_and_the_largest_size_and_checks_the_answer
     folder = write_model(
         tmp_path / "m", "return {'Y': inputs['X'][:, :-8]}", "return {'X': np.ones((rows, size), np.float32)}"
     )
-    load_replica(PythonBackend(1), replace(order(folder), sizes=(8, 64)), Memory())
+    load_replica(PythonBackend(1), replace(order(folder), sizes=(8, 64)), Memory(), GARBAGE)
     with pytest.raises(TensorError, match="lacks the inputs"):
-        load_replica(PythonBackend(1), order(write_model(tmp_path / "n", "return {}", "return {}")), Memory())
+        load_replica(
+            PythonBackend(1), order(write_model(tmp_path / "n", "return {}", "return {}")), Memory(), GARBAGE
+        )
     with pytest.raises(TensorError, match="returned the outputs"):
-        load_replica(PythonBackend(1), order(write_model(tmp_path / "o", "return {}")), Memory())
+        load_replica(PythonBackend(1), order(write_model(tmp_path / "o", "return {}")), Memory(), GARBAGE)
 
 
 def test_a_measurement_ends_with_its_repeats_or_its_budget_but_runs_once(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", "time.sleep(0.002); return {'Y': inputs['X']}")
-    replica, _ = load_replica(PythonBackend(1), order(folder), Memory())
+    replica, _ = load_replica(PythonBackend(1), order(folder), Memory(), GARBAGE)
 
     def runs(asked: MeasureOrder) -> int:
         return len(replica.measure(asked, Memory(), Yardstick()).latencies_us)
@@ -59,7 +66,7 @@ def test_a_measurement_ends_with_its_repeats_or_its_budget_but_runs_once(tmp_pat
 def test_a_measurement_runs_the_yardstick_and_says_what_memory_a_run_takes(tmp_path: Path) -> None:
     grow = "held = np.ones(rows << 20, np.float32); return {'Y': inputs['X']}"
     folder = write_model(tmp_path / "m", grow.replace("rows", "len(inputs['X'])"))
-    replica, loaded = load_replica(PythonBackend(1), order(folder), Memory())
+    replica, loaded = load_replica(PythonBackend(1), order(folder), Memory(), GARBAGE)
     found = replica.measure(MeasureOrder(1, 8, 0, 3, 10**9, yardsticks=5), Memory(), Yardstick())
     assert (found.rows, len(found.latencies_us), len(found.yardsticks_us)) == (8, 3, 5)
     assert 24 << 20 <= found.activation_bytes <= 64 << 20
@@ -80,6 +87,94 @@ def test_code_that_cannot_be_loaded_is_described(tmp_path: Path, code: str, comp
     with pytest.raises(Exception) as raised:  # noqa: PT011  # whatever the model's code raises
         PythonBackend(1).load(order(tmp_path))
     assert re.search(complaint, describe(raised.value))
+
+
+def test_changed_code_is_taken_with_its_revision_and_old_code_goes_with_its_last_replica(
+    tmp_path: Path,
+) -> None:
+    backend = PythonBackend(1)
+    folder = tmp_path / "m"
+
+    def load(number: int, revision: str) -> Replica:
+        asked = replace(order(folder, number), revision=revision)
+        return load_replica(backend, asked, Memory(), GARBAGE)[0]
+
+    def answer(replica: Replica) -> object:
+        one = np.ones((1, 1), np.float32)
+        return np.asarray(replica.predict({"X": one}, {})[0]["Y"]).item()
+
+    def executed() -> set[str]:
+        return {name for name in sys.modules if name.startswith("penstock_model_") and name.endswith("_m")}
+
+    write_model(folder, "return {'Y': inputs['X'] * 5}")
+    there = executed()
+    first = load(1, "old")
+    old = executed() - there
+    write_model(folder, "return {'Y': inputs['X'] * 7}")  # as many bytes in the same second
+    again, second = load(2, "old"), load(3, "new")
+    assert [answer(each) for each in (first, again, second)] == [5, 5, 7]
+
+    before = executed()
+    backend.keep([again.order, second.order])
+    assert executed() == before
+    backend.keep([second.order])
+    assert before - executed() == old
+    assert answer(load(4, "old")) == 7  # executed anew: only the newest file is there
+    backend.keep([])
+    assert executed() == there
+
+
+def test_what_imports_took_is_told_apart_from_what_the_model_holds(tmp_path: Path) -> None:
+    grow = "held = np.ones({} << 18, np.float64)\n"  # 2 MiB each
+    folder = write_model(tmp_path / "m", "return {'Y': inputs['X']}")
+    code = (folder / "model.py").read_text()
+    kept = f"kept = Model(options); kept.{grow.format(10)}"
+    code = code.replace("return Model(options)", f"{kept.strip()}; return kept")
+    (folder / "model.py").write_text(code + grow.format(20))
+    _, loaded = load_replica(PythonBackend(1), order(folder), Memory(), GARBAGE)
+    assert 38 << 20 <= loaded.import_bytes <= 44 << 20
+    assert 18 << 20 <= loaded.memory_bytes - loaded.import_bytes <= 24 << 20
+
+
+def test_a_gpus_memory_is_none_before_anything_was_put_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the host's: the first model there would be counted for less than it holds."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    memory = Memory("cuda:0")
+    assert (memory.held_bytes(), memory.peak_bytes()) == (0, 0)
+
+
+def test_a_dropped_model_is_gone_though_an_exception_of_its_import_is_kept_with_all_frames(
+    tmp_path: Path,
+) -> None:
+    """As torch's import keeps some: they refer to the frames of whoever loaded the model."""
+    folder = write_model(tmp_path / "m", "return {'Y': inputs['X']}")
+    with (folder / "model.py").open("a") as code:
+        code.write("import sys\ntry: import nowhere\nexcept ImportError as error: sys.kept_error = error\n")
+    try:
+        replica, _ = load_replica(PythonBackend(1), order(folder), Memory(), GARBAGE)
+        assert sys.kept_error is not None  # type: ignore[attr-defined]
+        assert replica.drop()() is None
+    finally:
+        del sys.kept_error  # type: ignore[attr-defined]
+
+
+def test_a_dropped_model_that_is_still_held_is_found_where_its_class_can_be(tmp_path: Path) -> None:
+    plain = write_model(tmp_path / "m", "return {'Y': inputs['X']}")
+    slots = write_model(tmp_path / "n", "return {'Y': inputs['X']}")
+    for folder, (old, new) in {
+        plain: ("return Model(options)", "kept.append(Model(options)); return kept[0]"),
+        slots: ("padded_size = 7", "__slots__ = ('options',)"),
+    }.items():
+        code = (folder / "model.py").read_text()
+        (folder / "model.py").write_text("kept = []\n" + code.replace(old, new))
+    backend = PythonBackend(1)
+    found = [load_replica(backend, order(each), Memory(), GARBAGE)[0].drop()() for each in (plain, slots)]
+    assert [each is not None for each in found] == [True, False]
+
+
+def test_a_thread_is_settled_though_another_is_just_importing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))  # with nothing in it yet
+    PythonBackend(1).settle()
 
 
 def test_a_folder_without_code_is_named(tmp_path: Path) -> None:

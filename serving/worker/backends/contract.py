@@ -1,6 +1,6 @@
 """What runs models in a worker, whatever it is made of."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from serving.specs import ParameterValue
@@ -10,6 +10,9 @@ from serving.worker.orders import LoadOrder
 
 class Model(Protocol):
     """A loaded variant. One may have an attribute `padded_size`: tokens per row of its last predict.
+
+    One thread loads it and runs it first, while batches of other replicas run on another, those of the same
+    code too; from then on all its runs are that other thread's, one at a time.
 
     Arrays have the batch dimension first; BYTES are object arrays of bytes, BF16 uint16 bit patterns.
     """
@@ -24,8 +27,21 @@ class Model(Protocol):
 
 
 class Backend(Protocol):
-    """Turns orders into models; the model's memory goes with its last reference."""
+    """Turns orders into models; the model's memory goes with its last reference. Any exception of a model's
+    own code passes through."""
+
+    def prepare(self, order: LoadOrder) -> None:
+        """Bring in the code that the order's model is made of, where it is not there yet."""
+        ...
 
     def load(self, order: LoadOrder) -> Model:
-        """The model, ready to predict; any exception of the model's own code passes through."""
+        """The model, ready to predict."""
+        ...
+
+    def settle(self) -> None:
+        """Set what libraries keep by thread, for the calling one: before it first runs a model."""
+        ...
+
+    def keep(self, orders: Collection[LoadOrder]) -> None:
+        """Forget all code but that of these: what the replicas are that are still loaded."""
         ...

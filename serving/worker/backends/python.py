@@ -6,18 +6,22 @@ worker of plain numpy models starts in a tenth of that. It is set up once a mode
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
+from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import cast
 
 from serving.worker.backends.contract import Model
 from serving.worker.orders import LoadOrder
 
+_numbers = count()  # of what was executed: names of modules are never used again
+
 
 class PythonBackend:
-    """Loads each folder's code once, however many variants come from it.
+    """Executes each folder's code once a revision, however many variants come from it.
 
     `device`: "cpu", or the torch name of another; a model is told that one as its option "device".
     """
@@ -25,45 +29,72 @@ class PythonBackend:
     def __init__(self, threads: int, device: str = "cpu") -> None:
         self._threads = threads
         self._device: dict[str, object] = {} if device == "cpu" else {"device": device}
-        self._modules: dict[Path, ModuleType] = {}
-        self._torch_is_set = False
+        self._modules: dict[tuple[Path, str], ModuleType] = {}
+        self._torch: ModuleType | None = None
+        self._interop_is_set = False
+
+    def prepare(self, order: LoadOrder) -> None:
+        """FileNotFoundError where the folder keeps no code."""
+        key = (order.folder, order.revision)
+        if key not in self._modules:
+            self._modules[key] = _execute(order.folder, next(_numbers))
 
     def load(self, order: LoadOrder) -> Model:
-        """The variant's model; AttributeError or FileNotFoundError where the folder keeps no such code."""
-        module = self._modules.get(order.folder)
-        if module is None:
-            module = self._modules[order.folder] = _execute(order.folder, len(self._modules))
-        self._set_torch()
-        load = getattr(module, "load", None)
+        """AttributeError where the folder's code is no model's."""
+        self.prepare(order)
+        self._settle_newly()
+        load = getattr(self._modules[order.folder, order.revision], "load", None)
         if not callable(load):
             raise AttributeError(f"{order.folder / 'model.py'} has no function load(artifact, options)")
-        model = cast(Callable[[Path | None, dict[str, object]], Model], load)(
-            order.artifact, {**dict(order.options), **self._device}
-        )
-        self._set_torch()
+        made = cast(Callable[[Path | None, dict[str, object]], object], load)
+        # Not named here: see `Replica.drop`.
+        return self._checked(made(order.artifact, {**dict(order.options), **self._device}), order.folder)
+
+    def _checked(self, model: object, folder: Path) -> Model:
+        self._settle_newly()  # its loading may have imported torch
         for method in ("predict", "sample"):
             if not callable(getattr(model, method, None)):
-                raise AttributeError(f"what {order.folder / 'model.py'} loads has no method {method}")
-        return model
+                raise AttributeError(f"what {folder / 'model.py'} loads has no method {method}")
+        return cast(Model, model)
 
-    def _set_torch(self) -> None:
-        torch = sys.modules.get("torch")
-        if torch is None or self._torch_is_set:
+    def _settle_newly(self) -> None:
+        # By the thread that loads: what another thread finds there may be half imported yet.
+        self._torch = sys.modules.get("torch")
+        self.settle()
+
+    def settle(self) -> None:
+        """Torch's threads and that it keeps no gradients, where a model has imported it."""
+        torch = self._torch
+        if torch is None:
             return
         torch.set_num_threads(self._threads)
-        with suppress(RuntimeError):  # the model's own code has set it or run operators in parallel
-            torch.set_num_interop_threads(1)
         torch.set_grad_enabled(False)
-        self._torch_is_set = True
+        if not self._interop_is_set:  # of the process, the others are of a thread
+            with suppress(RuntimeError):  # the model's own code has set it or run operators in parallel
+                torch.set_num_interop_threads(1)
+            self._interop_is_set = True
+
+    def keep(self, orders: Collection[LoadOrder]) -> None:
+        """The next load from another folder or revision executes its file again."""
+        kept = {(order.folder, order.revision) for order in orders}
+        for key in self._modules.keys() - kept:
+            del sys.modules[self._modules.pop(key).__name__]
+
+
+class _Source(SourceFileLoader):
+    """Compiles what the file holds now: what Python keeps compiled it tells by whole seconds and size."""
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002  the loader's
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _execute(folder: Path, number: int) -> ModuleType:
     path = folder / "model.py"
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; a model's folder keeps its code in model.py")
-    # The number keeps apart two folders of the same name.
+    # The number keeps apart two folders of the same name, and two revisions of one.
     name = f"penstock_model_{number}_{folder.name}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)

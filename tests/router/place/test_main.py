@@ -12,9 +12,11 @@ from typer.testing import CliRunner, Result
 from router.cli import app as cli
 from router.place.asked import Asked
 from router.place.deciding import Decision, Terms, missed
+from router.place.following import Door
 from router.place.main import place
 from router.place.options import Options
 from router.place.predicting import Advance, predict
+from router.settings import Settings
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import Placement, Plan, Resident, Slot, cost
@@ -269,3 +271,86 @@ def test_the_command_line_has_the_verb() -> None:
     for option in Options.__dataclass_fields__:
         name = {"config": "CONFIG", "as_json": "--json"}.get(option, f"--{option.replace('_', '-')}")
         assert name in shown.output
+
+
+@dataclass
+class Gateway:
+    """One that runs what the settings say, and does as it is told."""
+
+    told: list[dict[str, Any]] = field(default_factory=list)
+    code: int = 0
+
+    def reach(self, settings: Settings, url: str | None) -> tuple[Door, dict[str, Any]]:
+        slices = [
+            {"name": each.name, "cores": len(each.cores), "threads": each.threads, "on": [*each.cores]}
+            for each in settings.slices
+        ]
+        models = {each.name: {"slices": [*each.slices]} for each in settings.models}
+        return Door(url or "http://here"), {"slices": slices, "models": models}
+
+    def carry_out(self, door: Door, body: dict[str, Any]) -> int:
+        self.told.append({"url": door.url} | body)
+        return self.code
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
+    found = Gateway()
+    monkeypatch.setattr("router.place.main.reach", found.reach)
+    monkeypatch.setattr("router.place.main.carry_out", found.carry_out)
+    return found
+
+
+@pytest.mark.parametrize("code", [0, 1, 130])
+def test_a_plan_that_is_taken_is_applied_and_ends_as_that_does(run: Run, gateway: Gateway, code: int) -> None:
+    gateway.code = code
+    ended = run(*RATES, "--apply", "--url", "http://there")
+    assert ended.exit_code == code, ended.output
+    (told,) = gateway.told
+    assert told["url"] == "http://there"
+    assert [(each["name"], each["cores"]) for each in told["slices"]] == [("cpu-a", 1), ("cpu-b", 2)]
+    assert told["models"]["minilm"]["slices"] == ("cpu-b",)
+    assert ended.stdout.startswith("1 of 1 device carries")
+
+
+def test_a_plan_that_is_not_worth_its_moves_is_not_applied(
+    run: Run, gateway: Gateway, deciding: Deciding
+) -> None:
+    deciding.taken = False
+    ended = run(*RATES, "--apply")
+    assert (ended.exit_code, ended.stderr) == (0, "nothing is applied: what is in place stays\n")
+    assert not gateway.told
+
+
+def test_a_plan_that_breaks_a_promise_is_not_applied(run: Run, gateway: Gateway) -> None:
+    ended = run("--rates", "digits=4000,minilm=20", "--apply")
+    assert ended.exit_code == 1
+    assert ended.stderr.endswith("nothing is applied, as the plan breaks a promise\n")
+    assert not gateway.told
+
+
+def test_a_plan_without_a_way_to_it_is_applied_on_shared_cores(
+    run: Run, gateway: Gateway, deciding: Deciding
+) -> None:
+    deciding.transition = Refused("digits has no room on host")
+    ended = run(*RATES, "--apply")
+    assert ended.exit_code == 0
+    assert "old slices and new ones share them (digits has no room on host)" in ended.stdout
+    assert "steps" not in gateway.told[0]
+
+
+def test_a_plan_for_other_devices_is_not_applied(run: Run, gateway: Gateway, tmp_path: Path) -> None:
+    path = tmp_path / "penstock.yaml"
+    path.write_text(path.read_text().replace("cores: 4", "cores: 64"))
+    ended = run(*RATES, "--apply")
+    assert ended.exit_code == 2
+    assert "nothing is applied: a gateway has slices of whole cores of this machine's CPU" in ended.stderr
+
+
+def test_a_gateway_to_apply_it_to_is_looked_for_before_anything_is_decided(
+    run: Run, deciding: Deciding
+) -> None:
+    ended = run(*RATES, "--apply", "--url", "http://127.0.0.1:1")
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith("--apply: no gateway answers at http://127.0.0.1:1 (")
+    assert not deciding.asked

@@ -1,0 +1,117 @@
+"""The settings that are in force, and the one way to change them: as a whole, or not at all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from router.settings import Settings
+from serving.control.course import Movement, Progress
+from serving.control.wanted import Wanted
+from serving.profile.curve import Profile
+from serving.specs import ServedModel
+
+TURNED_BACK = "it was told to turn back"
+
+Changed = Callable[[Settings], Settings]
+"""Other settings, made of those in force."""
+
+
+class Refused(Exception):  # noqa: N818  it is no error of the gateway's
+    """A change that was not carried out; what was in force before is in force. `reasons`: sentences."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)
+
+
+class Controlled(Protocol):
+    """What carries changes out: `serving.runtime.fleet.Fleet`, which says more of it."""
+
+    @property
+    def progress(self) -> Progress: ...
+
+    @property
+    def given_up(self) -> tuple[str, ...]: ...
+
+    def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None: ...
+
+    def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None: ...
+
+    def turn_back(self, reason: str) -> None: ...
+
+    async def changed(self) -> None: ...
+
+
+class Current:
+    """`settings`: in force, or on their way. `stored`: reads the stored profiles of settings, from disk."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: Controlled,
+        stored: Callable[[Settings], Mapping[tuple[str, str, str], Profile]],
+    ) -> None:
+        self.settings = settings
+        self._fleet = fleet
+        self._stored = stored
+        self._alone = asyncio.Lock()
+
+    async def change(
+        self,
+        settings: Settings | Changed,
+        by: Sequence[Wanted] = (),
+        turning_back: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """Carry out other slices and models; returns when it is so. Refused where it cannot be.
+
+        `settings`: those to be, or what makes them of those that are in force when it is this change's turn;
+        that may say Refused. `by`: states to go through (`serving.control.control.Control.want`).
+        `turning_back`: called as soon as it is given up. It goes on where its caller is cancelled: half of a
+        change is none.
+        """
+        await asyncio.shield(asyncio.create_task(self._change(settings, by, turning_back)))
+
+    def progress(self) -> Progress:
+        """How far what is wanted is so."""
+        return self._fleet.progress
+
+    def turn_back(self, reason: str = TURNED_BACK) -> None:
+        """Give up a change under way: its `change` is Refused for that reason once all is as before."""
+        self._fleet.turn_back(reason)
+
+    async def _change(
+        self,
+        asked: Settings | Changed,
+        by: Sequence[Wanted],
+        turning_back: Callable[[], Awaitable[object]] | None,
+    ) -> None:
+        async with self._alone:
+            before = self.settings
+            settings = asked if isinstance(asked, Settings) else asked(before)
+            if faults := [*_conflicts(before.models, settings.models)]:
+                raise Refused(faults)
+            known = await asyncio.get_running_loop().run_in_executor(None, self._stored, settings)
+            self._fleet.know(known)
+            self.settings = settings
+            self._fleet.want(Wanted.of(settings.slices, settings.models), by)
+            while (state := self._fleet.progress.state) is not Movement.STEADY:
+                if state is Movement.TURNING_BACK and turning_back is not None:
+                    await turning_back()
+                    turning_back = None
+                    continue  # it may have ended meanwhile
+                await self._fleet.changed()
+            if reasons := self._fleet.given_up:
+                self.settings = before
+                raise Refused(reasons)
+
+
+def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:
+    """Models that take or give other tensors than those that they have accepted requests for."""
+    there = {model.name: model for model in before}
+    found = []
+    for model in after:
+        old = there.get(model.name)
+        if old is not None and (old.spec.inputs, old.spec.outputs) != (model.spec.inputs, model.spec.outputs):
+            others = f"the inputs or outputs of {model.name} are others than those that it serves"
+            found.append(f"{others}; unload it first, or serve it under another name")
+    return found

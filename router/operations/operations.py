@@ -1,0 +1,61 @@
+"""All through which operators and clients change what a running gateway serves, put together."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from fastapi import FastAPI
+
+from router.operations.current import Current
+from router.operations.drift import Drift, planned, sight
+from router.operations.placement import Placement, add_placement
+from router.operations.repository import Repository
+from router.operations.repository_rest import add_repository
+from router.operations.repository_rpc import repository_methods
+from router.operations.standing import settings_in_force
+from router.operations.watching import Watch
+from router.profiles import known_profiles
+from router.rpc import RpcServer
+from router.settings import Settings
+from serving.ports import Serving
+from serving.profile.store import ProfileStore
+from serving.runtime.fleet import Fleet
+from serving.runtime.gateway import Gateway
+
+Say = Callable[[str], None]
+
+
+class Operations:
+    """`settings`: in force; `filed`: what penstock.yaml says. `say`: tells an operator who looks on."""
+
+    def __init__(
+        self, settings: Settings, filed: Settings, fleet: Fleet, gateway: Gateway, serving: Serving, say: Say
+    ) -> None:
+        store = ProfileStore(settings.profiles)
+        self._say = say
+        self._said: str | None = None
+        self.current = Current(settings, fleet, lambda asked: known_profiles(asked, store))
+        self.repository = Repository(self.current, serving, fleet.control.slices, filed, self._placed)
+        self.watch = Watch(self.repository, say)
+        self.drift = Drift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
+        self.placement = Placement(self.current, lambda: self.drift.found)
+
+    def offer(self, app: FastAPI, rpc: RpcServer) -> None:
+        """Put it on both servers; before they start."""
+        add_repository(app, self.repository)
+        add_placement(app, self.placement)
+        rpc.offer(repository_methods(self.repository))
+
+    async def run(self) -> None:
+        """Watch penstock.yaml and what drifts, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watch.run())
+            tasks.create_task(self.drift.run())
+
+    def _placed(self, filed: Settings) -> Settings:
+        """The settings of the file with what was applied to them."""
+        found, said = settings_in_force(filed)
+        if said not in (None, self._said):
+            self._say(str(said))
+        self._said = said
+        return found

@@ -1,0 +1,259 @@
+"""The placement that is in force, over REST: what it is, how far a move to it is, another one, and back.
+
+GET      what is in force and by whom, the progress of a move, how the last one ended, what has drifted
+PUT      another placement (router/operations/proposal.py); 202: it is kept, and on its way
+DELETE   back to what penstock.yaml says; 202 as well
+POST     .../turn-back: give up the move under way
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from router.operations.current import Current, Refused
+from router.operations.proposal import UnsoundError, proposal
+from router.operations.standing import Standing, applied, digest, kept, put_back, remaining
+from router.settings import Settings, SettingsError, load_settings
+from router.settings.slices import usable_cores
+from serving.control.course import Movement
+from serving.control.wanted import Wanted
+
+logger = logging.getLogger(__name__)
+
+PATH = "/v2/placement"
+TURN_BACK = f"{PATH}/turn-back"
+DONE, TURNED_BACK, FAILED = "done", "turned back", "failed"
+
+Json = dict[str, object]
+
+
+class PlacementError(Exception):
+    """It is not done: the HTTP status, and why, in sentences."""
+
+    def __init__(self, status: int, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.status = status
+        self.reasons = tuple(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a move ended (`result`: DONE, TURNED_BACK or FAILED), why, and after how long; `id`: the move's."""
+
+    id: str
+    result: str
+    reasons: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """From `base` through `by` to `target`; `found`: what is kept of it, None for what the file says."""
+
+    id: str
+    base: Settings
+    target: Settings
+    by: tuple[Wanted, ...] = ()
+    found: Standing | None = None
+
+    def from_base(self, settings: Settings) -> Settings:
+        """The target, where those settings are still in force that it was made from."""
+        if settings is not self.base:
+            raise Refused(("another change came first",))
+        return self.target
+
+
+class Placement:
+    """Carries placements out, one at a time, and keeps them. `drift`: what was last found to have drifted."""
+
+    def __init__(self, current: Current, drift: Callable[[], Sequence[str]] = tuple) -> None:
+        self._current = current
+        self._drift = drift
+        self._preparing = False
+        self._move: asyncio.Task[None] | None = None
+        self._moving = ""
+        self._outcome: Outcome | None = None
+
+    async def describe(self) -> Json:
+        """The body of GET."""
+        settings, found = await self._applied()
+        progress = self._current.progress()
+        return {
+            "by": "file" if found is None else "apply",
+            "id": found.id if found else "",
+            "at": found.at if found else "",
+            "slices": [
+                {"name": each.name, "cores": len(each.cores), "threads": each.threads, "on": each.cores}
+                for each in settings.slices
+            ],
+            "models": {
+                each.name: {
+                    "slices": each.slices,
+                    "variant": each.answering_variant,
+                    "load": asdict(found.loads[each.name]) if found and each.name in found.loads else None,
+                }
+                for each in settings.models
+            },
+            "moving": self._moving,
+            "progress": {
+                "state": progress.state,
+                "step": progress.step,
+                "steps": progress.steps,
+                "waiting": progress.waiting,
+                "reasons": progress.reasons,
+            },
+            "outcome": asdict(self._outcome) if self._outcome else None,
+            "drift": list(self._drift()),
+        }
+
+    async def _applied(self) -> tuple[Settings, Standing | None]:
+        """The settings in force and what was applied of them, both of the same moment."""
+        while True:
+            settings, moving = self._current.settings, self._moving
+            found = await asyncio.to_thread(applied, settings)
+            if settings is self._current.settings and moving == self._moving:
+                return settings, found
+
+    async def apply(self, content: bytes) -> str:
+        """Keep a placement (the body of PUT) and begin to carry it out; returns the move's id.
+
+        PlacementError where it cannot be: nothing is changed.
+        """
+        with self._prepared() as base:
+            try:
+                asked = await asyncio.to_thread(proposal, content, base, usable_cores())
+            except UnsoundError as error:
+                raise PlacementError(400, error.reasons) from None
+            filed = await asyncio.to_thread(_filed, base.path)
+            models = {each.name: each.slices for each in asked.settings.models}
+            at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+            found = Standing(
+                secrets.token_hex(8), at, digest(filed), asked.settings.slices, models, asked.loads
+            )
+            return await self._begin(_Move(found.id, base, asked.settings, asked.by, found))
+
+    async def reset(self) -> str:
+        """Begin to go back to what penstock.yaml says, and keep nothing; returns the move's id.
+
+        PlacementError where it cannot be.
+        """
+        with self._prepared() as base:
+            filed = await asyncio.to_thread(_filed, base.path)
+            on = {each.name: each.slices for each in filed.models}
+            names = [each.name for each in filed.slices]
+            models = tuple(
+                replace(each, slices=on.get(each.name) or remaining(each, names)) for each in base.models
+            )
+            target = replace(base, slices=filed.slices, models=models)
+            return await self._begin(_Move(secrets.token_hex(8), base, target))
+
+    def turn_back(self) -> None:
+        """Give up the move under way. PlacementError where there is none."""
+        if not self._moving:
+            raise PlacementError(409, ("no placement is being carried out",))
+        self._current.turn_back()
+
+    @contextmanager
+    def _prepared(self) -> Iterator[Settings]:
+        """Settings in force, while a move from them is prepared; PlacementError where one is under way."""
+        progress = self._current.progress()
+        if self._preparing or self._moving or progress.state is not Movement.STEADY:
+            waiting = f" ({'; '.join(progress.waiting[:3])})" if progress.waiting else ""
+            raise PlacementError(409, (f"another change is under way{waiting}: wait for it",))
+        self._preparing = True
+        try:
+            yield self._current.settings
+        finally:
+            self._preparing = False
+
+    async def _begin(self, move: _Move) -> str:
+        path = move.base.path
+        was = await asyncio.to_thread(kept, path)
+        try:
+            await asyncio.to_thread(put_back, path, move.found)
+        except OSError as error:
+            why = f"the placement cannot be kept: {error.filename}: {error.strerror or error}"
+            raise PlacementError(500, (f"{why}; nothing is changed",)) from None
+        self._moving, self._outcome = move.id, None
+        self._move = asyncio.create_task(self._carry_out(move, was))
+        return move.id
+
+    async def _carry_out(self, move: _Move, was: Standing | None) -> None:
+        begun_s = time.monotonic()
+        result, reasons = DONE, tuple[str, ...]()
+        try:
+            back = partial(asyncio.to_thread, _restore, move.base.path, was)  # should it end on the way back
+            await self._current.change(move.from_base, move.by, back)
+        except Refused as error:
+            result, reasons = TURNED_BACK, error.reasons
+            await asyncio.to_thread(_restore, move.base.path, was)
+        except Exception:
+            logger.exception("a placement could not be carried out")
+            result, reasons = FAILED, ("it failed inside the gateway, whose log says how",)
+        seconds = round(time.monotonic() - begun_s, 3)
+        self._outcome = Outcome(move.id, result, reasons, seconds)
+        self._moving = ""
+        logger.info("placement %s: %s after %g s %s", move.id, result, seconds, "; ".join(reasons))
+
+
+def add_placement(app: FastAPI, placement: Placement) -> None:
+    """The routes of PATH."""
+
+    @app.get(PATH, tags=["operation"])
+    async def read_placement() -> JSONResponse:
+        """Slices, and the models on each; by whom; how far a move is; what has drifted."""
+        return JSONResponse(await placement.describe())
+
+    @app.put(PATH, tags=["operation"], status_code=202)
+    async def apply_placement(request: Request) -> JSONResponse:
+        """Carry out another placement, as `penstock place --apply` does; it outlives restarts."""
+        try:
+            return JSONResponse({"id": await placement.apply(await request.body())}, 202)
+        except PlacementError as error:
+            return _refused(error)
+
+    @app.delete(PATH, tags=["operation"], status_code=202)
+    async def reset_placement() -> JSONResponse:
+        """Go back to what penstock.yaml says."""
+        try:
+            return JSONResponse({"id": await placement.reset()}, 202)
+        except PlacementError as error:
+            return _refused(error)
+
+    @app.post(TURN_BACK, tags=["operation"], status_code=202)
+    async def turn_back() -> JSONResponse:
+        """Give up the move under way: what was there before it is there again."""
+        try:
+            placement.turn_back()
+        except PlacementError as error:
+            return _refused(error)
+        return JSONResponse({}, 202)
+
+
+def _refused(error: PlacementError) -> JSONResponse:
+    return JSONResponse({"error": str(error), "reasons": error.reasons}, error.status)
+
+
+def _filed(path: Path) -> Settings:
+    """What the file says. PlacementError where it is not sound."""
+    try:
+        return load_settings(path)
+    except SettingsError as error:
+        raise PlacementError(409, (f"mend {path.name} first", *map(str, error.problems))) from None
+
+
+def _restore(path: Path, was: Standing | None) -> None:
+    try:
+        put_back(path, was)
+    except OSError as error:
+        logger.error("what is applied cannot be kept: %s: %s", error.filename, error.strerror or error)

@@ -1,0 +1,254 @@
+"""The body of `PUT /v2/placement`, held against what runs: slices with real cores, and who is on which.
+
+    {"slices": [{"name": "cpu-1", "cores": 2, "threads": 2}, ...],
+     "models": {"digits": {"slices": ["cpu-1"]}, ...},
+     "steps": [[{"name": "cpu-1", "cores": 2, "threads": 2, "models": {"digits": true}}, ...], ...]}
+
+`steps`, which may be left out, are the states to go through: their slices and who is loaded there, true where
+requests are sent to it. A model may say for which variant it was planned, and for which load.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import orjson
+
+from router.operations.standing import Load
+from router.settings import Settings
+from router.settings.document import FILE_BYTES_MAX, Document
+from router.settings.findings import Findings
+from router.settings.problems import Loc, fault, shown, unknown_name
+from router.settings.schema import Count, Name, Names, Number, Section
+from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.specs import ServedModel, SliceSpec
+
+
+class UnsoundError(Exception):
+    """The body cannot be carried out; `reasons` are all that speak against it, a sentence each."""
+
+    def __init__(self, reasons: Iterable[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__("; ".join(self.reasons))
+
+
+class _Body(Section):
+    """The whole. What is in it is read one by one, so that a fault in one hides none in another."""
+
+    slices: list[object]
+    models: dict[str, object]
+    steps: list[object] | None = None
+
+
+class _Slice(Section):
+    """A slice of so many whole cores."""
+
+    name: Name
+    cores: Count
+    threads: Count = 1
+
+
+class _Step(_Slice):
+    """A slice of a state on the way."""
+
+    models: dict[str, bool]
+
+
+class _Model(Section):
+    """A model. `variant`: the one that answers, as it was planned; figures as those of standing.Load."""
+
+    slices: Names
+    variant: str | None = None
+    requests_per_s: Number | None = None
+    rows: Number = 1.0
+    capacity_rows_per_s: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """`settings`: those in force with the slices and models as proposed; `by`: the states on the way there;
+    `loads`: what it was planned for."""
+
+    settings: Settings
+    by: tuple[Wanted, ...] = ()
+    loads: Mapping[str, Load] = field(default_factory=dict)
+
+
+def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Proposal:
+    """What the body asks of the gateway with these settings, whose cores are `usable`.
+
+    A slice that runs and is named as it is keeps its cores; the others get those that are free when they
+    start. UnsoundError with all that is wrong.
+    """
+    if len(content) > FILE_BYTES_MAX:
+        raise UnsoundError([f"the body is too large; expected at most {FILE_BYTES_MAX >> 10} KB"])
+    findings = Findings(Document(Path("placement"), _json(content), {}, {}, ()))
+    findings.parse(_Body)
+    _check_counts(findings, len(usable))
+    slices = [findings.parse(_Slice, ("slices", place)) for place in range(_length(findings, "slices"))]
+    models = _models(findings, settings)
+    steps = [
+        [findings.parse(_Step, ("steps", place, at)) for at in range(_length(findings, "steps", place))]
+        for place in range(_length(findings, "steps"))
+    ]
+    known = {each.name: (len(each.cores), each.threads) for each in settings.slices}
+    _check_slices(findings, ("slices",), slices, known, len(usable))
+    for place, state in enumerate(steps):
+        _check_slices(findings, ("steps", place), state, known, len(usable))
+    _check_loaded(findings, steps, settings)
+    _stop_if_any(findings)
+    served = tuple(replace(each, slices=tuple(models[each.name].slices)) for each in settings.models)
+    states = [[each for each in state if each] for state in steps]
+    final = [each for each in slices if each]
+    specs = _dealt([*states, final], settings, usable)
+    return Proposal(
+        replace(settings, slices=tuple(specs[each.name] for each in final), models=served),
+        tuple(Wanted(tuple(_wanted(each, specs, served) for each in state), served) for state in states),
+        _loads(models),
+    )
+
+
+def _json(content: bytes) -> object:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise UnsoundError([f"the body is no JSON: {error}"]) from None
+
+
+def _length(findings: Findings, *loc: str | int) -> int:
+    value = findings.document.at(loc)
+    return len(value) if isinstance(value, list) else 0
+
+
+def _check_counts(findings: Findings, cores: int) -> None:
+    """Of slices, before anything is compared with each of them. UnsoundError where there are too many."""
+    models = findings.document.at(("models",))
+    lists: list[Loc] = [("slices",), *(("steps", place) for place in range(_length(findings, "steps")))]
+    lists += [("models", name, "slices") for name in (models if isinstance(models, dict) else ())]
+    many = [loc for loc in lists if _length(findings, *loc) > cores]
+    for loc in many:
+        expected = f"at most {cores}, as many as there are cores here"
+        findings.add(loc, fault("too many slices", _length(findings, *loc), expected))
+    if many:
+        _stop_if_any(findings)
+
+
+def _stop_if_any(findings: Findings) -> None:
+    told = (f"{each.where}: {each.message}" if each.where else each.message for each in findings.problems)
+    if reasons := dict.fromkeys(told):
+        raise UnsoundError(reasons)
+
+
+def _models(findings: Findings, settings: Settings) -> dict[str, _Model]:
+    """Those that are sound; checked against what is served and against the slices, faulty ones too."""
+    several = range(_length(findings, "slices"))
+    given = (findings.document.at(("slices", place, "name")) for place in several)
+    names = [*dict.fromkeys(name for name in given if isinstance(name, str))]
+    served = {each.name: each for each in settings.models}
+    value = findings.document.at(("models",))
+    sections = value if isinstance(value, dict) else {}
+    found: dict[str, _Model] = {}
+    for name in sections:
+        if name not in served:
+            findings.add(("models",), unknown_name("unknown model", name, [*served]))
+        elif (section := findings.parse(_Model, ("models", name))) is not None:
+            found[name] = section
+            _check_model(findings, ("models", name), section, served[name], names)
+    for name in served if isinstance(value, dict) else ():
+        if name not in sections:
+            findings.add(("models",), f"{shown(name)} is missing; expected every model that is served")
+    return found
+
+
+def _check_model(
+    findings: Findings, loc: Loc, section: _Model, model: ServedModel, names: Sequence[str]
+) -> None:
+    for place, each in enumerate(section.slices):
+        if each not in names:
+            findings.add((*loc, "slices", place), unknown_name("unknown slice", each, names))
+    if section.variant not in (None, model.answering_variant):
+        what = "planned for another variant than the one that answers"
+        findings.add((*loc, "variant"), fault(what, section.variant, model.answering_variant))
+    for key in ("requests_per_s", "rows", "capacity_rows_per_s"):
+        if (getattr(section, key) or 0.0) < 0:
+            findings.add((*loc, key), fault("too small", getattr(section, key), "0 or more"))
+
+
+def _check_slices(
+    findings: Findings,
+    loc: Loc,
+    slices: Sequence[_Slice | None],
+    known: dict[str, tuple[int, int]],
+    cores: int,
+) -> None:
+    """Of one state. `known`: (cores, threads) of a name, which are the same wherever it is."""
+    seen: set[str] = set()
+    for place, each in enumerate(slices):
+        if each is None:
+            continue
+        there = known.setdefault(each.name, (each.cores, each.threads))
+        there = known.setdefault(each.name, (each.cores, each.threads))
+        if each.name in seen:
+            findings.add((*loc, place, "name"), f"{shown(each.name)} is used twice")
+        elif there != (each.cores, each.threads):
+            what = f"cores: {there[0]}, threads: {there[1]}"
+            findings.add(
+                (*loc, place, "name"), f"{shown(each.name)} has {what}; name another slice otherwise"
+            )
+        seen.add(each.name)
+    if not slices and isinstance(findings.document.at(loc), list):
+        findings.add(loc, "empty; expected at least one slice")
+    count = sum(each.cores for each in slices if each)
+    if count > cores:
+        findings.add(loc, fault("no such cores here", count, f"at most {cores} in all"))
+
+
+def _check_loaded(findings: Findings, steps: Sequence[Sequence[_Step | None]], settings: Settings) -> None:
+    served = [each.name for each in settings.models]
+    for place, state in enumerate(steps):
+        for at, step in enumerate(state):
+            for name in step.models if step else ():
+                if name not in served:
+                    findings.add(("steps", place, at, "models"), unknown_name("unknown model", name, served))
+
+
+def _dealt(
+    states: Sequence[Sequence[_Slice]], settings: Settings, usable: Sequence[int]
+) -> dict[str, SliceSpec]:
+    """Every slice with its cores: those that run keep theirs; others get, in the state in which they appear,
+    cores that nobody has then, rather than those of slices that end with it, rather than shared ones."""
+    found = {each.name: each for each in settings.slices}
+    before = {*found}
+    for state in states:
+        names = {each.name for each in state}
+        stay = _held(found[name] for name in names if name in found)
+        leave = _held(found[name] for name in before - names)
+        for each in state:
+            if each.name not in found:
+                rank = {core: (core in stay, core in leave, core) for core in usable}
+                cores = tuple(sorted(sorted(usable, key=rank.__getitem__)[: each.cores]))
+                found[each.name] = SliceSpec(each.name, cores, each.threads)
+                stay.update(cores)
+        before = names
+    return found
+
+
+def _held(specs: Iterable[SliceSpec]) -> set[int]:
+    return {core for each in specs for core in each.cores}
+
+
+def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[ServedModel]) -> WantedSlice:
+    """Every served variant of whoever is there, answering ones first."""
+    pairs = [(model, variant) for model in models if model.name in step.models for variant in model.variants]
+    pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
+    replicas = (WantedReplica(model.name, name, step.models[model.name]) for model, name in pairs)
+    return WantedSlice(specs[step.name], tuple(replicas))
+
+
+def _loads(models: Mapping[str, _Model]) -> dict[str, Load]:
+    """Of those that say what they were planned for."""
+    return {
+        name: Load(each.requests_per_s, each.rows, each.capacity_rows_per_s)
+        for name, each in models.items()
+        if each.requests_per_s is not None and each.capacity_rows_per_s is not None
+    }

@@ -1,0 +1,70 @@
+"""The repository API over gRPC: RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any  # neither grpc nor the generated messages carry types
+
+import grpc
+from tritonclient.grpc import service_pb2
+
+from router.operations.modelconfig import read_batch_max
+from router.operations.refusals import NO_REPOSITORY_NAME, UNSUPPORTED, RepositoryError
+from router.operations.repository import Repository
+from router.outcomes import INTERNAL_ERROR
+
+logger = logging.getLogger(__name__)
+
+Method = Callable[[Any, Any], Awaitable[Any]]
+_Answer = Callable[[Repository, Any], Awaitable[Any]]
+
+
+def repository_methods(repository: Repository) -> Mapping[str, Method]:
+    """The three methods, by name; of a request and its context each."""
+    answers: Mapping[str, _Answer] = {
+        "RepositoryIndex": _index,
+        "RepositoryModelLoad": _load,
+        "RepositoryModelUnload": _unload,
+    }
+    return {name: partial(_call, answer, repository) for name, answer in answers.items()}
+
+
+async def _call(answer: _Answer, repository: Repository, request: Any, context: Any) -> Any:
+    try:
+        return await answer(repository, request)
+    except RepositoryError as error:
+        await context.abort(error.refusal.grpc_code, error.message)
+    except Exception:  # grpc would tell the client its text, as UNKNOWN
+        logger.exception("the repository API failed")
+        await context.abort(grpc.StatusCode.INTERNAL, INTERNAL_ERROR)
+    raise AssertionError("grpc's abort has returned")
+
+
+async def _index(repository: Repository, request: Any) -> Any:
+    answer = service_pb2.RepositoryIndexResponse()
+    for each in await repository.index(request.ready):
+        answer.models.add(**each._asdict())
+    return answer
+
+
+async def _load(repository: Repository, request: Any) -> Any:
+    _check_repository_name(request)
+    parameters = {key: _value(value) for key, value in request.parameters.items()}
+    await repository.load(request.model_name, read_batch_max(request.model_name, parameters))
+    return service_pb2.RepositoryModelLoadResponse()
+
+
+async def _unload(repository: Repository, request: Any) -> Any:
+    _check_repository_name(request)
+    await repository.unload(request.model_name)
+    return service_pb2.RepositoryModelUnloadResponse()
+
+
+def _check_repository_name(request: Any) -> None:
+    if request.repository_name:
+        raise RepositoryError(UNSUPPORTED, NO_REPOSITORY_NAME)
+
+
+def _value(parameter: Any) -> object:
+    kind = parameter.WhichOneof("parameter_choice")
+    return getattr(parameter, kind) if kind else None

@@ -1,0 +1,213 @@
+"""penstock.yaml while the gateway runs: an edit is carried out whole, or refused with reasons."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from watchfiles import awatch
+
+from router.operations.current import Refused
+from router.operations.repository import Repository
+from router.settings import Settings, SettingsError, load_settings
+from router.settings.document import FILE_BYTES_MAX, Document
+from router.settings.gateway import read_server
+from router.settings.problems import Loc
+from serving.specs import ServedModel
+
+logger = logging.getLogger(__name__)
+
+QUIET_MS: Final = 100
+"""Who writes a file in several steps pauses for less. As often watchfiles looks whether it is to end."""
+
+GATHER_MS: Final = 2_000
+"""A file that is written to all the time is read after this."""
+
+logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would log each event
+
+Say = Callable[[str], None]
+
+_Edition = tuple[int, int, bytes]
+
+
+class Watch:
+    """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is."""
+
+    def __init__(self, repository: Repository, say: Say) -> None:
+        self.refused: tuple[str, ...] = ()
+        self._repository = repository
+        self._say = say
+        self._path = repository.filed.path
+        self._seen: _Edition | None = None
+        self._looked = False
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the file cannot be watched.
+
+        Its folder is watched: editors replace a file by renaming, a mounted ConfigMap swaps a link.
+        """
+        looking = asyncio.create_task(self._look())  # it may have been edited since it was read at the start
+        try:
+            async for _ in self._changes():
+                if not looking.done():
+                    if not await self._is_new():
+                        continue
+                    self._repository.give_up()  # what is edited again is not wanted any more
+                    await looking
+                looking = asyncio.create_task(self._look())
+        except Exception as error:  # of inotify: watches are a bounded resource of the machine
+            logger.exception("watching %s failed", self._path)
+            self._say(f"{self._path} is not watched any more, an edit needs a restart: {error}")
+        finally:
+            looking.cancel()
+
+    def _changes(self) -> AsyncIterator[object]:
+        target = self._path.resolve()
+        names = {self._path.name, target.name}
+        if self._path.is_symlink():  # to ..data/penstock.yaml: it is ..data that is another then
+            names.add(self._path.readlink().parts[0])
+        return awatch(
+            *{self._path.parent, target.parent},
+            watch_filter=lambda _, path: Path(path).name in names,  # logs are written there too
+            recursive=False,
+            debounce=GATHER_MS,
+            step=QUIET_MS,
+            rust_timeout=0,
+        )
+
+    async def _look(self) -> None:
+        try:
+            await self.look()
+        except Exception:  # a bug: the next edit may fare better
+            logger.exception("following %s failed", self._path)
+            self._refuse(("it failed inside the gateway, whose log says how",))
+
+    async def look(self) -> None:
+        """Follow the file where it is another than at the last look; one that is gone is waited for."""
+        if not await self._is_new():
+            return
+        began = monotonic()
+        self._seen = await asyncio.to_thread(_read, self._path)
+        self._looked = True
+        if self._seen is None:
+            self._say(f"{self._path} is gone: what it said stays in force until it is back")
+            return
+        try:
+            filed = await asyncio.to_thread(load_settings, self._path)
+        except SettingsError as error:
+            self._refuse([str(problem) for problem in error.problems])
+            return
+        before = self._repository.filed
+        if not self.refused and _value(before) == _value(filed):
+            return  # other comments, or the first look
+        if fixed := [*needs_restart(before, filed)]:
+            self._refuse(fixed)
+            return
+        if await self._is_new():
+            return  # and is looked at next
+        for warning in filed.warnings:
+            self._say(f"warning: {warning}")
+        self._say(
+            f"{self._path} was edited: {'; '.join(differences(before, filed)) or 'nothing that is served'}"
+        )
+        try:
+            await self._repository.follow(filed)
+        except Refused as error:
+            self._refuse(error.reasons)
+            return
+        self.refused = ()
+        self._say(f"{self._path} is in force ({monotonic() - began:.1f} s)")
+
+    async def _is_new(self) -> bool:
+        return not self._looked or await asyncio.to_thread(_read, self._path) != self._seen
+
+    def _refuse(self, reasons: Sequence[str]) -> None:
+        self.refused = tuple(reasons)
+        self._say(f"the edit of {self._path} is refused, nothing of it is done:")
+        for reason in reasons:
+            self._say(f"  {reason}")
+
+
+def _read(path: Path) -> _Edition | None:
+    """What tells one edition of the file from another: inode, time of change and start; None where it cannot
+    be read. A mere touch is an edition too: what was refused is tried again."""
+    try:
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            return about.st_ino, about.st_mtime_ns, file.read(FILE_BYTES_MAX + 1)
+    except OSError:
+        return None
+
+
+def _value(settings: Settings) -> object:
+    return settings.document.value if settings.document else None
+
+
+def needs_restart(old: Settings, new: Settings) -> Iterator[str]:
+    """What of the new file no running gateway can change, with its place, a sentence each."""
+    if old.document is None or new.document is None:  # not read from files
+        return
+    for section, before, after in _fixed(old, old.document, new, new.document):
+        if before == after:
+            continue
+        for loc in _differing(section, old.document, new.document):
+            message = "cannot be changed while the gateway runs: it needs a restart"
+            yield str(new.document.problem(loc, message, at_key=len(loc) > 1))
+
+
+def _fixed(
+    old: Settings, old_document: Document, new: Settings, new_document: Document
+) -> Iterator[tuple[str, object, object]]:
+    """The sections of penstock.yaml that count at the start only: (key, what was said, what is said)."""
+    yield "server", read_server(old_document), read_server(new_document)  # whatever the command line said
+    yield "limits", old.limits, new.limits
+    yield "tenants", old.tenants, new.tenants
+    yield "profiles", (old.profiles, old.remeasure), (new.profiles, new.remeasure)
+    yield "recording", old.recording, new.recording
+    yield "cache", old.cache, new.cache
+
+
+def _differing(section: str, old: Document, new: Document) -> list[Loc]:
+    """The section, or those of its keys that are said otherwise."""
+    before, after = old.at((section,)), new.at((section,))
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return [(section,)]
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    return [(section, key) for key in keys] or [(section,)]
+
+
+def differences(old: Settings, new: Settings) -> Iterator[str]:
+    """What of the new file is served otherwise than the old one said, a sentence each."""
+    if old.slices != new.slices:
+        yield f"slices are {', '.join(each.name for each in new.slices)}"
+    before = {model.name: model for model in old.models}
+    after = {model.name: model for model in new.models}
+    for name in before.keys() - after.keys():
+        yield f"{name} is removed"
+    for name, model in after.items():
+        was = before.get(name)
+        if was is None:
+            yield f"{name} is added"
+        elif was != model:
+            yield f"{name}: {', '.join(_said(was, model))}"
+
+
+def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
+    if old.slo_us != new.slo_us:
+        yield f"slo_ms {old.slo_us / 1000:g} -> {new.slo_us / 1000:g}"
+    for key in ("variants", "slices"):
+        if getattr(old, key) != getattr(new, key):
+            yield f"{key} {', '.join(getattr(new, key))}"
+    if old.answering_variant != new.answering_variant:
+        yield f"{old.answering_variant} -> {new.answering_variant} answers"
+    for key, name in (
+        ("batching", "batching"),
+        ("cache", "cache"),
+        ("domains_min", "domains"),
+        ("spec", "model.yaml"),
+    ):
+        if getattr(old, key) != getattr(new, key):
+            yield name

@@ -1,0 +1,210 @@
+"""A plan as the body of `PUT /v2/placement`: from what a gateway runs to what it is to run, and how."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from router.place.asked import Asked
+from router.place.current import placed, placed_slices
+from router.place.deciding import Decision
+from router.place.parts import placed as placed_parts
+from router.place.standing import own_slots
+from router.place.words import listed
+from router.settings import Settings
+from router.simulate.traffic import UsageError
+from serving.control.milestones import milestones
+from serving.control.wanted import WantedSlice
+from serving.policy.placement.moves import same_slices
+from serving.policy.placement.plan import Placement, Slot, capacities
+from serving.policy.transition.steps import Create, Refused, Transition
+from serving.specs import SliceSpec
+
+Json = dict[str, Any]
+
+UNSAYABLE = (
+    "nothing is applied: a gateway has slices of whole cores of this machine's CPU and runs one batch at a "
+    "time on each; the plan has others, or none"
+)
+SHARED = "there is no way without sharing cores: while it is applied, old slices and new ones share them ({})"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a gateway has: `told`, the body of GET /v2/placement."""
+
+    told: Json
+
+    @property
+    def slices(self) -> tuple[SliceSpec, ...]:
+        """In its order."""
+        return tuple(
+            SliceSpec(each["name"], tuple(each["on"]), each["threads"]) for each in self.told["slices"]
+        )
+
+    @property
+    def models(self) -> dict[str, tuple[str, ...]]:
+        """The slices of each."""
+        return {name: tuple(each["slices"]) for name, each in self.told["models"].items()}
+
+    def over(self, settings: Settings) -> Settings:
+        """The settings with what runs; models that do not run are on no slice."""
+        models = tuple(replace(each, slices=self.models.get(each.name, ())) for each in settings.models)
+        return replace(settings, slices=self.slices, models=models)
+
+
+def as_running(asked: Asked, running: Running) -> Asked:
+    """The same question, where what is in place today is what runs."""
+    present, notes = placed(running.over(asked.settings), asked.problem)
+    stale = {*placed(asked.settings, asked.problem)[1]}
+    return replace(asked, current=present, notes=(*(n for n in asked.notes if n not in stale), *notes))
+
+
+def with_sharing(asked: Asked, decision: Decision) -> tuple[Asked, Decision]:
+    """Where no transition is found for lack of room, one is not needed: workers of old and new slices can run
+    on the same cores for the moment of a move, slower."""
+    if not (decision.taken and isinstance(decision.transition, Refused)):
+        return asked, decision
+    if not own_slots(asked, decision.plan.placement):
+        return asked, decision
+    note = SHARED.format(decision.transition.reason)
+    return replace(asked, notes=(*asked.notes, note)), replace(decision, transition=Transition())
+
+
+def body(asked: Asked, decision: Decision, running: Running) -> tuple[Json, list[str]]:
+    """(the body, sentences on what the plan does not say). UsageError where no gateway can run the plan."""
+    placement = decision.plan.placement
+    slots = own_slots(asked, placement)
+    if not slots:
+        raise UsageError(UNSAYABLE)
+    absent = {model for slot in slots for model in _names(slot)} - {*running.models}
+    if absent:
+        verb = "is" if len(absent) == 1 else "are"
+        named = listed(sorted(absent))
+        raise UsageError(
+            f"nothing is applied: {named} {verb} planned, and the gateway does not serve {named}"
+        )
+    steps = _steps(asked, decision, running)
+    if steps:
+        *between, last = steps
+        final = [(each.spec, [one.model for one in each.replicas]) for each in last]
+    else:
+        between = []
+        specs = _named(asked, slots, running)
+        final = [
+            (spec, [one.model for one in slot.residents]) for spec, slot in zip(specs, slots, strict=True)
+        ]
+    models, notes = _models(asked, decision, running, final)
+    told: Json = {"slices": [_slice(spec) for spec, _ in final], "models": models}
+    if between:
+        told["steps"] = [
+            [
+                _slice(each.spec) | {"models": {one.model: one.routed for one in each.replicas}}
+                for each in state
+            ]
+            for state in between
+        ]
+    return told, notes
+
+
+def _slice(spec: SliceSpec) -> Json:
+    return {"name": spec.name, "cores": len(spec.cores), "threads": spec.threads}
+
+
+def _free(taken: set[str]) -> Iterator[str]:
+    """Names that no slice has."""
+    return (name for number in count(1) if (name := f"cpu-{number}") not in taken)
+
+
+def _spec(name: str, cores: float) -> SliceSpec:
+    """As many threads as cores; which ones, the gateway says."""
+    return SliceSpec(name, tuple(range(int(cores))), int(cores))
+
+
+def _steps(asked: Asked, decision: Decision, running: Running) -> Sequence[Sequence[WantedSlice]]:
+    """The states after each group of the transition, the last to stay; () where it does not begin with
+    exactly what runs: other models or slices would be in its way."""
+    way, old = decision.transition, asked.current
+    if not isinstance(way, Transition) or not way.groups or len(old) != 1:
+        return ()
+    ((device, slots),) = old.items()
+    specs = placed_slices(running.over(asked.settings), asked.problem)
+    there = {each.name: {name for name, on in running.models.items() if each.name in on} for each in specs}
+    planned = {model for slot in decision.plan.placement.get(device, ()) for model in _names(slot)}
+    exact = (
+        specs == running.slices
+        and all(len(each.cores) == each.threads for each in specs)
+        and all(there[each.name] == {*_names(slot)} for each, slot in zip(specs, slots, strict=True))
+        and {*running.models} == planned
+        and all(step.share.amount.is_integer() for step in way.steps if isinstance(step, Create))
+    )
+    if not exact:
+        return ()
+    names = _free({each.name for each in specs})
+    found = milestones(old, {device: specs}, way, lambda step, _name: _spec(next(names), step.share.amount))
+    return found.states
+
+
+def _names(slot: Slot) -> Iterator[str]:
+    return (each.model for each in slot.residents)
+
+
+def _named(asked: Asked, slots: Sequence[Slot], running: Running) -> list[SliceSpec]:
+    """The plan's slices: one that runs already has its name, others have free ones."""
+    old = next(iter(asked.current.values()), ())
+    specs = placed_slices(running.over(asked.settings), asked.problem)
+    same = {after: specs[before] for before, after in same_slices(old, slots)}
+    names = _free({each.name for each in running.slices})
+    found = []
+    for place, slot in enumerate(slots):
+        kept = same.get(place)
+        if kept is None or len(kept.cores) != kept.threads:
+            kept = _spec(next(names), slot.share.amount)
+        found.append(kept)
+    return found
+
+
+def _models(
+    asked: Asked, decision: Decision, running: Running, final: Sequence[tuple[SliceSpec, Sequence[str]]]
+) -> tuple[Json, list[str]]:
+    """Of all models that run: their slices, and what was planned for. Those that the plan has no place for
+    stay on those of their slices that do, or go where it is predicted to be least busy."""
+    carried = capacities(decision.plan.placement)
+    names = {spec.name for spec, _ in final}
+    variants = {each.name: each.answering_variant for each in asked.settings.models}
+    models: Json = {}
+    unplanned: dict[tuple[str, ...], list[str]] = {}
+    for model, before in running.models.items():
+        on = tuple(spec.name for spec, there in final if model in there)
+        models[model] = {"slices": on}
+        if on:
+            rate = asked.rates[model]
+            models[model] |= {
+                "variant": variants[model],
+                "requests_per_s": rate.requests,
+                "rows": rate.rows.mean,
+                "capacity_rows_per_s": carried[model],
+            }
+        else:
+            on = tuple(name for name in before if name in names) or (_idlest(asked, decision, final),)
+            models[model]["slices"] = on
+            unplanned.setdefault(on, []).append(model)
+    notes = [
+        f"not in the plan, as nothing is asked of it: {listed(several)}; kept on {listed(on)}"
+        for on, several in unplanned.items()
+    ]
+    return models, notes
+
+
+def _idlest(asked: Asked, decision: Decision, final: Sequence[tuple[SliceSpec, Sequence[str]]]) -> str:
+    """The name of the slice on which least is to be computed."""
+    busy = decision.prediction.busy
+    parts = placed_parts(asked.problem, _own(decision.plan.placement))
+    shares = [busy.get(each.name, 0.0) for each in parts]
+    if len(shares) != len(final):
+        return final[-1][0].name
+    return min(zip(shares, (spec.name for spec, _ in final), strict=True))[1]
+
+
+def _own(placement: Placement) -> Mapping[str, tuple[Slot, ...]]:
+    return {device: slots for device, slots in placement.items() if slots}

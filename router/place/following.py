@@ -1,0 +1,239 @@
+"""A gateway's placement from outside: asked for, given, and followed until it is so."""
+
+import json
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from router.settings import ServerSettings, Settings
+from router.simulate.traffic import UsageError
+
+PATH = "/v2/placement"
+DONE, GIVEN_UP, INTERRUPTED = 0, 1, 130
+"""Exit codes: it is so; the gateway turned back, or is gone; it was told to turn back, or left alone."""
+
+ANSWER_S = 10.0
+POLL_S = 0.25
+GONE_S = 90.0
+"""A gateway that does not answer for so long is not waited for: a restart takes less as a rule."""
+_EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """The gateway does not do it; the text is one sentence for each reason, in lines."""
+
+
+class GoneError(Exception):
+    """No gateway answers there; the text is a sentence."""
+
+
+def address(server: ServerSettings, url: str | None) -> str:
+    """Where the gateway of the settings is, or `url`. UsageError where neither says it."""
+    if url is not None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"--url: '{url}' is no gateway address; expected one like http://127.0.0.1:8000")
+        return url.rstrip("/")
+    if not server.rest_port:
+        raise UsageError("--apply: the settings' REST port is any free one; give --url")
+    host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.rest_port}"
+
+
+class Door:
+    """The placement of the gateway whose REST port is at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # an operator's own host: no proxy
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def read(self) -> Json:
+        """What is in force. GoneError, or RefusedError where it is no gateway that knows placements."""
+        told = self._ask("GET")
+        if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
+            raise RefusedError(
+                f"{self.url}{PATH} answered something else: is this the REST port of a gateway?"
+            )
+        return told
+
+    def put(self, body: Json) -> str:
+        """Have another placement carried out; the id of the move. GoneError, RefusedError."""
+        return str(self._ask("PUT", json.dumps(body).encode())["id"])
+
+    def turn_back(self) -> None:
+        """Have the move given up. GoneError, RefusedError."""
+        self._ask("POST", b"", "/turn-back")
+
+    def _ask(self, method: str, body: bytes | None = None, more: str = "") -> Json:
+        place = f"{self.url}{PATH}{more}"
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(place, body, headers, method=method)  # noqa: S310  # it is http
+        try:
+            with self._opener.open(request, timeout=ANSWER_S) as answer:
+                told = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise RefusedError(_reasons(place, error)) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise GoneError(f"no gateway answers at {self.url} ({reason})") from None
+        return told if isinstance(told, dict) else {}
+
+
+def _reasons(place: str, error: urllib.error.HTTPError) -> str:
+    try:
+        told = json.load(error)
+        return "\n".join(told.get("reasons") or [str(told["error"])])
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return f"{place} answered {error.code}: is this the REST port of a gateway?"
+
+
+class Interrupts:
+    """Counts Ctrl-C instead of ending at once, while it is entered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+
+
+class Follower:
+    """Shows how far a move is until it has ended. Lines go to stderr: one a step, and a live one on a
+    terminal."""
+
+    def __init__(
+        self, door: Door, interrupts: Interrupts, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._door = door
+        self._interrupts = interrupts
+        self._pause = pause
+        self._step: tuple[object, ...] = ()
+        self._turning = False
+        self._gone_s = 0.0
+
+    def follow(self, move: str) -> int:
+        """Until it has ended, or nobody is to wait for it; the exit code."""
+        errors = Console(stderr=True, highlight=False, soft_wrap=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as live:
+            task = live.add_task("applying", total=None)
+
+            def say(line: str) -> None:
+                live.console.print(line, markup=False)
+
+            while (ended := self._look(move, say, lambda what: live.update(task, description=what))) is None:
+                self._pause(POLL_S)
+        return ended
+
+    def _look(self, move: str, say: Callable[[str], None], show: Callable[[str], None]) -> int | None:
+        """Once; the exit code where it has ended."""
+        if self._interrupts.count > 1:
+            back = "turns back" if self._turning else "goes on"
+            say(f"left alone: the gateway {back} by itself; GET {self._door.url}{PATH} says how far it is")
+            return INTERRUPTED
+        try:
+            told = self._door.read()
+            self._gone_s = 0.0
+            if self._interrupts.count:
+                self._turn_back(told, say)
+        except (GoneError, RefusedError) as error:
+            return self._wait(str(error), say)
+        ended = self._ended(move, told, say)
+        if ended is None:
+            self._tell(told["progress"], say, show)
+        return ended
+
+    def _turn_back(self, told: Json, say: Callable[[str], None]) -> None:
+        """Asked for again as long as nothing comes of it: the gateway may not have begun the move yet."""
+        if not self._turning:
+            say("asking the gateway to turn back; Ctrl-C again leaves it alone")
+            self._turning = True
+        if told["moving"] and told["progress"]["state"] != "turning back":
+            try:
+                self._door.turn_back()
+            except RefusedError:
+                return  # it has just ended
+
+    def _wait(self, why: str, say: Callable[[str], None]) -> int | None:
+        if not self._gone_s:
+            say(f"{why}; it keeps what was asked, and goes on once it runs again")
+        self._gone_s += POLL_S
+        if self._gone_s < GONE_S:
+            return None
+        say("it is not waited for any longer")
+        return GIVEN_UP
+
+    def _ended(self, move: str, told: Json, say: Callable[[str], None]) -> int | None:
+        outcome, progress = told["outcome"], told["progress"]
+        if outcome is not None and outcome["id"] == move:
+            if outcome["result"] == "done":
+                say(f"applied in {outcome['seconds']:.1f} s")
+                return DONE
+            back = "; what was in place is in place again" if outcome["result"] == "turned back" else ""
+            say(f"{outcome['result']} after {outcome['seconds']:.1f} s{back}")
+            for reason in outcome["reasons"]:
+                say(f"  {reason}")
+            return INTERRUPTED if self._turning else GIVEN_UP
+        if told["moving"] == move:
+            return None
+        if told["id"] != move:
+            say("the gateway has another placement by now")
+            return GIVEN_UP
+        if progress["state"] != "steady":  # it was restarted, and goes straight to what is wanted
+            return None
+        for reason in progress["reasons"]:
+            say(f"  {reason}")
+        say("the gateway was restarted meanwhile; it has what was asked for")
+        return GIVEN_UP if progress["reasons"] else DONE
+
+    def _tell(self, progress: Json, say: Callable[[str], None], show: Callable[[str], None]) -> None:
+        waiting = "; ".join(progress["waiting"])
+        what = "turning back" if progress["state"] == "turning back" else "applying"
+        line = f"{what}: step {progress['step']} of {progress['steps']}" + (f": {waiting}" if waiting else "")
+        show(line)
+        step = (progress["state"], progress["step"], progress["steps"])
+        if progress["state"] != "steady" and step != self._step:
+            self._step = step
+            say(line)
+
+
+def reach(settings: Settings, url: str | None) -> tuple[Door, Json]:
+    """The gateway, and what it has. UsageError where there is none."""
+    door = Door(address(settings.server, url))
+    try:
+        return door, door.read()
+    except (GoneError, RefusedError) as error:
+        raise UsageError(f"--apply: {error}; start it with `penstock serve`, or give --url") from None
+
+
+def carry_out(door: Door, body: Json) -> int:
+    """Have it done and follow that; the exit code."""
+    with Interrupts() as interrupts:
+        try:
+            move = door.put(body)
+        except RefusedError as error:
+            sys.stderr.write(f"the gateway refuses it, and nothing is changed:\n{error}\n")
+            return GIVEN_UP
+        except GoneError as error:
+            sys.stderr.write(f"{error}; whether it has begun, GET {door.url}{PATH} says\n")
+            return GIVEN_UP
+        return Follower(door, interrupts).follow(move)

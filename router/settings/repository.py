@@ -1,0 +1,93 @@
+"""`repository:` as RepositorySettings: where models lie that `models:` need not name, and whether clients may
+load and unload them."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from router.settings.document import read_document
+from router.settings.findings import Findings
+from router.settings.models import MODEL_FILE
+from router.settings.problems import SettingsError, fault, nearest_path
+from router.settings.schema import RepositorySection
+from serving.specs import ModelSpec, ServedModel, SliceSpec
+
+_LOC = ("repository",)
+
+
+@dataclass(frozen=True, slots=True)
+class RepositorySettings:
+    """`folders` hold model folders, which may be loaded by name; `control`: clients may load and unload."""
+
+    folders: tuple[Path, ...] = ()
+    control: bool = True
+
+
+def read_repository(findings: Findings) -> RepositorySettings:
+    """The section; its folders have to be there, and may be empty."""
+    section = None
+    if isinstance(findings.document.at(_LOC), dict):
+        section = findings.parse(RepositorySection, _LOC)
+    if section is None:
+        return RepositorySettings()
+    home = findings.document.file.parent
+    folders = tuple(Path(os.path.abspath(home / folder)) for folder in section.folders)
+    for index, folder in enumerate(folders):
+        if not os.path.isdir(folder):  # unlike Path.is_dir, never an OSError
+            there = os.path.lexists(folder)
+            what, near = ("not a folder", "") if there else ("no such folder", nearest_path(folder))
+            expected = "a folder that holds model folders"
+            findings.add((*_LOC, "folders", index), fault(what, folder, expected, near))
+    return RepositorySettings(folders, section.control)
+
+
+def find_folders(folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Every model folder in `folders`, by its model's name; of one name the first counts.
+
+    What cannot be read, or states no name, goes by the name of its folder. It may read every model.yaml.
+    """
+    seen = set()
+    for home in folders:
+        try:
+            names = sorted(os.listdir(home))
+        except OSError:  # it was there when the settings were read
+            continue
+        for folder in (home / name for name in names):
+            if os.path.isfile(folder / MODEL_FILE):
+                name = _stated_name(folder)
+                if name not in seen:
+                    seen.add(name)
+                    yield name, folder
+
+
+def _stated_name(folder: Path) -> str:
+    file = folder / MODEL_FILE
+    try:
+        about = file.stat()
+    except OSError:  # it was there a moment ago
+        return folder.name
+    return _name_in(file, about.st_mtime_ns, about.st_size) or folder.name
+
+
+@lru_cache(maxsize=4096)
+def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
+    """The name that a model.yaml of that age and size states, "" where none can be read. Remembered: to parse
+    a file takes milliseconds."""
+    try:
+        name = read_document(file).at(("name",))
+    except SettingsError:
+        return ""
+    return name if isinstance(name, str) else ""
+
+
+def serve_alone(spec: ModelSpec, slices: Sequence[SliceSpec]) -> ServedModel:
+    """A model that `models:` does not name: its own SLO, all variants, on all slices."""
+    return ServedModel(
+        spec=spec,
+        slo_us=spec.slo_us,
+        variants=tuple(variant.name for variant in spec.variants),
+        slices=tuple(each.name for each in slices),
+        cache=any(variant.deterministic for variant in spec.variants),
+    )

@@ -1,0 +1,77 @@
+"""What there is: slices, their workers and replicas, and the models that the scheduler knows."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord
+from serving.profile.curve import Profile
+from serving.profile.sweep import Sweep
+from serving.specs import Limits, ServedModel, SliceSpec
+
+KnownProfiles = Mapping[tuple[str, str, str], Profile]
+"""Stored profiles by (slice, model, variant)."""
+
+
+class Holdings:
+    """`models`: as the scheduler was told of them; `retiring`: those that it was told to let go, and whether
+    all their requests have been answered; `lost`: devices that are gone, and why."""
+
+    def __init__(
+        self,
+        models: Iterable[ServedModel],
+        known: KnownProfiles,
+        limits: Limits,
+        kind_of: Callable[[SliceSpec], str],
+    ) -> None:
+        self.slices: dict[str, SliceRecord] = {}
+        self.models: dict[str, ServedModel] = {model.name: model for model in models}
+        self.retiring: dict[str, bool] = {}
+        self.lost: dict[str, str] = {}
+        self.known = dict(known)
+        self._sweep_s = limits.sweep_s
+        self._kind_of = kind_of
+        self._count = 0
+
+    def replicas(self) -> Iterator[tuple[SliceRecord, ReplicaRecord]]:
+        """Every replica with its slice."""
+        for record in self.slices.values():
+            for replica in record.replicas.values():
+                yield record, replica
+
+    def routed(self, model: str) -> list[ReplicaRecord]:
+        """The replicas of a model that get batches."""
+        ready = ReplicaStatus.READY
+        return [each for _, each in self.replicas() if each.model == model and each.status is ready]
+
+    def add(self, record: SliceRecord, served: ServedModel, variant: str, unknown: int = 1) -> ReplicaRecord:
+        """A replica that is to be loaded. `unknown`: replicas there without a profile, which share the time
+        for first sweeps."""
+        self._count += 1
+        profile = self.profile(record.spec, served.name, variant)
+        budget_us = self._sweep_s * 1e6 / max(unknown, 1)
+        sweep = Sweep(served.spec.batch_max, served.slo_us, served.spec.sizes, budget_us)
+        if profile is not None:
+            sweep.resume(profile)
+        kind = self._kind_of(record.spec)
+        replica = ReplicaRecord(self._count, served, variant, sweep, profile, kind)
+        record.replicas[self._count] = replica
+        return replica
+
+    def profile(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
+        """What is known of a variant on such a slice, measured here or stored; None where that is nothing."""
+        for record, replica in self.replicas():
+            same = (replica.model, replica.variant) == (model, variant) and replica.profile is not None
+            if same and (record.spec.device, record.spec.share) == (spec.device, spec.share):
+                return replica.profile
+        for name in (spec.name, plain(spec.name)):
+            known = self.known.get((name, model, variant))
+            if known is not None and known.share == spec.share:
+                return known
+        return None
+
+
+def plain(slice_name: str) -> str:
+    """The name as it was wanted, of a slice that was renamed since another of that name is there."""
+    return slice_name.partition(RENAMED)[0]
+
+
+RENAMED = "~"

@@ -1,0 +1,138 @@
+"""Measuring: first sweeps before a replica is used, refinement and renewal while its device idles."""
+
+from collections.abc import Collection, Iterable
+
+from serving.control.commands import Command, KeepProfile, Measure, Route
+from serving.control.holdings import Holdings
+from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.policy.freshness import Freshness
+from serving.profile.curve import Profile
+from serving.vocabulary import NEVER_US
+
+REFINE_EVERY_US = 1_000_000
+REFINE_IDLE_TICKS = 2  # ticks in a row without traffic before a slice is measured again
+REFINE_BUDGET_MAX_US = 50_000  # the longest that a refinement may keep a request waiting
+SAVE_EVERY = 20  # refinements between two stores of a profile
+RENEW_EVERY_US = 3_600_000_000
+"""Between two new measurements of a profile. Where live batches always differ from measured ones (colder
+caches, a busier machine) it stays stale whatever is measured; estimates are corrected all the same."""
+
+_BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
+
+
+class Measuring:
+    """`remeasure`: whether a profile that is no longer right may be measured anew."""
+
+    def __init__(self, holdings: Holdings, remeasure: bool) -> None:
+        self._slices = holdings.slices
+        self._remeasure = remeasure
+
+    def next_coarse(self, record: SliceRecord) -> list[Command]:
+        """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded."""
+        if record.measuring or any(r.status is ReplicaStatus.LOADING for r in record.replicas.values()):
+            return []
+        for replica in record.replicas.values():
+            if replica.status is ReplicaStatus.MEASURING:
+                measurement = replica.sweep.next_coarse()
+                if measurement is not None:
+                    record.measuring = replica.id
+                    return [Measure(record.spec.name, replica.id, measurement)]
+        return []
+
+    def count_idle(self, idle: Collection[str]) -> None:
+        """A tick: `idle` names the slices without work."""
+        for name, record in self._slices.items():
+            record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
+
+    def refine(self, record: SliceRecord, now_us: int) -> list[Command]:
+        """The next measurement of a slice whose device has had nothing to do for a while, if one is due."""
+        if not self._is_quiet(record):
+            return []
+        budget_us = _budget_us(record)
+        commands: list[Command] = []
+        for replica in record.replicas.values():
+            if not self._is_due(replica, budget_us, now_us):
+                continue
+            sweep = replica.sweep
+            if replica.freshness is Freshness.STALE and not sweep.renewing:
+                sweep.renew()
+            measurement = (sweep.next_renewal if sweep.renewing else sweep.next_refinement)(budget_us)
+            if measurement is not None:
+                record.measuring = replica.id
+                return [*commands, Measure(record.spec.name, replica.id, measurement)]
+            if self.is_renewed(record, replica, now_us):
+                commands += self.refresh(record, replica, save=True)
+        return commands
+
+    def due_us(self, record: SliceRecord, now_us: int) -> Iterable[int]:
+        """When a tick is due for its sake."""
+        if record.status is not WorkerStatus.READY:
+            return
+        budget_us = _budget_us(record)
+        replicas = record.replicas.values()
+        if not record.measuring and any(self._is_due(replica, budget_us, now_us) for replica in replicas):
+            yield now_us + REFINE_EVERY_US
+        if self._remeasure:
+            stale = [each for each in replicas if each.freshness is Freshness.STALE]
+            yield from (replica.renew_us for replica in stale if replica.renew_us > now_us)
+
+    def is_renewed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> bool:
+        """Whether the last point that could be measured anew has just been."""
+        sweep = replica.sweep
+        if not sweep.renewing or sweep.next_renewal(_budget_us(record)) is not None:
+            return False
+        sweep.finish_renewal()
+        replica.freshness, replica.renew_us = Freshness.FRESH, now_us + RENEW_EVERY_US
+        return True
+
+    @staticmethod
+    def refresh(record: SliceRecord, replica: ReplicaRecord, save: bool = False) -> list[Command]:
+        """Route by what is known now, and store it now and then, but for what is half old and half new."""
+        replica.profile = Profile(
+            replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
+            replica.load_us, replica.memory_bytes, "measured by this gateway",
+            1 if replica.profile is None else replica.profile.streams, record.spec.share,
+        )  # fmt: skip
+        commands: list[Command] = [route(record, replica)] if replica.status is ReplicaStatus.READY else []
+        complete = replica.sweep.next_refinement(_budget_us(record)) is None
+        if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):
+            replica.unsaved = 0
+            commands.append(KeepProfile(replica.profile))
+        return commands
+
+    def _is_quiet(self, record: SliceRecord) -> bool:
+        """Whether its whole device has had nothing to do for a while: neighbours slow each other down, and a
+        profile is of a slice alone."""
+        return not any(
+            other.measuring
+            or any(
+                replica.status in _BUSY
+                or (replica.status is ReplicaStatus.READY and other.idle_ticks < REFINE_IDLE_TICKS)
+                for replica in other.replicas.values()
+            )
+            for other in self._slices.values()
+            if other.spec.device == record.spec.device
+        )
+
+    def _is_due(self, replica: ReplicaRecord, budget_us: int, now_us: int) -> bool:
+        """Whether an idle slice is to measure a replica. One that is stale and may not be measured anew is
+        not refined either: runs of then and of now do not belong together."""
+        if replica.status is not ReplicaStatus.READY:
+            return False
+        if replica.sweep.renewing:
+            return True
+        if replica.freshness is Freshness.STALE:
+            return self._remeasure and now_us >= replica.renew_us
+        return replica.sweep.next_refinement(budget_us) is not None
+
+
+def _budget_us(record: SliceRecord) -> int:
+    slo_us = min((each.served.slo_us for each in record.replicas.values()), default=NEVER_US)
+    return min(slo_us // 2, REFINE_BUDGET_MAX_US)
+
+
+def route(record: SliceRecord, replica: ReplicaRecord) -> Route:
+    """The order to route a replica by its profile, which is known."""
+    if replica.profile is None:
+        raise ValueError(f"{replica.model} {replica.variant} on {record.spec.name} was never measured")
+    return Route(record.spec.name, replica.id, replica.model, replica.variant, replica.profile)

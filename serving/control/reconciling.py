@@ -1,0 +1,355 @@
+"""What to do next so that what there is becomes what is wanted: asked after each event, answered anew.
+
+It never remembers a plan: from whatever there is, it loads what is missing, routes what is loaded, and lets
+go what is not wanted, in that order by model. So it goes on from any crash, and may change its mind.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from serving.control.commands import (
+    Command,
+    EndWorker,
+    ForgetModel,
+    LoadReplica,
+    RetireModel,
+    ServeModel,
+    StartWorker,
+    StopWorker,
+    UnloadReplica,
+    Unroute,
+)
+from serving.control.holdings import RENAMED, Holdings, plain
+from serving.control.measuring import route
+from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.policy.freshness import Freshness
+from serving.specs import ServedModel, SliceSpec
+from serving.vocabulary import NEVER_US
+
+LOAD_TRIES = 3  # of one replica, before a move is given up
+START_TRIES = 5  # of one worker in a row
+_GONE = (ReplicaStatus.ABSENT, ReplicaStatus.FAILED)
+_ALIVE = (WorkerStatus.STARTING, WorkerStatus.READY)
+
+
+Key = tuple[str, str, str]
+"""Model, variant, revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Something that is not so yet, of a slice, or of a replica there. `hopeless`: it failed so often that
+    nobody should wait for it; it is tried all the same."""
+
+    sentence: str
+    slice: str = ""
+    key: Key | None = None
+    hopeless: bool = False
+
+
+class _Cover(Enum):
+    """What a model is to have instead of a replica that is to go. HOPELESS: nothing, as all of it has failed;
+    then the old one is better than none."""
+
+    THERE = 1
+    COMING = 2
+    HOPELESS = 3
+
+
+class Reconciling:
+    """Between `holdings` and one wanted state at a time."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._slices = holdings.slices
+
+    def expect(self, first: Wanted) -> None:
+        """Records of all that is wanted, before anything is done."""
+        models = {model.name: model for model in first.models}
+        for each in first.slices:
+            self._enter(self._slices.setdefault(each.spec.name, SliceRecord(each.spec)), each, models)
+
+    def advance(self, aim: Wanted, now_us: int) -> list[Command]:
+        """What can be done at once."""
+        models = {model.name: model for model in aim.models}
+        commands = self._serve(models)
+        for each in aim.slices:
+            commands += self._bring(each, models, now_us)
+        for each in aim.slices:
+            commands += self._route(each, models, now_us)
+        wanted = {each.spec.name: _index(each, models) for each in aim.slices}
+        for name, record in self._slices.items():
+            commands += self._let_go(record, wanted.get(name, {}), aim, now_us)
+        commands += self._retire(models)
+        commands += self._stop(wanted)
+        return commands
+
+    def lacks(self, aim: Wanted) -> Iterator[Lack]:
+        """What keeps the state from being so."""
+        models = {model.name: model for model in aim.models}
+        wanted = {each.spec.name: _index(each, models) for each in aim.slices}
+        for each in aim.slices:
+            yield from self._lacks_on(each, wanted[each.spec.name])
+        forsaken = set[str]()
+        for record, replica in self._holdings.replicas():
+            key = (replica.model, replica.variant, replica.served.revision)
+            if key not in wanted.get(record.spec.name, {}):
+                hopeless = self._cover(replica.model, aim) is _Cover.HOPELESS
+                forsaken |= {record.spec.name} if hopeless else set()
+                what = f"{replica.model} {replica.variant}"
+                yield Lack(f"{what} is still on {record.spec.name}", record.spec.name, key, hopeless)
+        for name in [name for name in self._slices if name not in wanted]:
+            yield Lack(f"the worker of slice {name} has not ended", name, None, name in forsaken)
+        for name in [name for name in self._holdings.models if name not in models]:
+            yield Lack(f"requests for {name} are still open")
+
+    def _lacks_on(self, each: WantedSlice, wanted: "Mapping[Key, WantedReplica]") -> Iterator[Lack]:
+        name, record = each.spec.name, self._slices.get(each.spec.name)
+        if record is None or record.status is not WorkerStatus.READY:
+            lost = self._holdings.lost.get(each.spec.device)
+            state = "not there" if record is None else record.status.value
+            sentence = f"the worker of slice {name} is {f'lost: {lost}' if lost else state}"
+            yield Lack(sentence, name, None, record is not None and self._is_hopeless(record))
+            return
+        for key, replica in {} if each.spec.memory_bytes else wanted.items():
+            found = record.find(*key)
+            status = found.status if found else ReplicaStatus.ABSENT
+            if status is not (ReplicaStatus.READY if replica.routed else ReplicaStatus.STANDING):
+                why = f": {found.reason}" if found and found.reason else ""
+                sentence = f"{replica.model} {replica.variant} is {status.value} on {name}{why}"
+                yield Lack(sentence, name, key, found is not None and found.failures >= LOAD_TRIES)
+
+    def _is_hopeless(self, record: SliceRecord) -> bool:
+        """Whether a slice has no worker, and none is to be expected."""
+        if record.status is WorkerStatus.READY:
+            return False
+        return record.spec.device in self._holdings.lost or record.failures >= START_TRIES
+
+    # steps, in the order in which they are taken
+
+    def _serve(self, models: Mapping[str, ServedModel]) -> list[Command]:
+        """Tell the scheduler of models that are new, or are served otherwise. One whose files have changed is
+        served so when its first new replica is routed."""
+        commands: list[Command] = []
+        for name, model in models.items():
+            told = self._holdings.models.get(name)
+            back = self._holdings.retiring.pop(name, None) is not None
+            if told == model and not back:
+                continue
+            if told is not None and told.revision != model.revision and not back:
+                continue
+            commands.append(self._tell(model))
+            moved = told is not None and replace(told, slices=model.slices) == model
+            for record, replica in self._holdings.replicas():
+                if replica.model == name and replica.served.revision == model.revision:
+                    replica.served, replica.sweep.slo_us = model, model.slo_us
+                    if replica.status is ReplicaStatus.READY and not moved:
+                        commands.append(route(record, replica))  # its batches are bounded otherwise
+        return commands
+
+    def _tell(self, model: ServedModel) -> ServeModel:
+        self._holdings.models[model.name] = model
+        return ServeModel(model)
+
+    def _bring(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
+        """A wanted slice: its worker, and what is to be loaded there."""
+        record = self._slices.setdefault(each.spec.name, SliceRecord(each.spec))
+        if record.status is WorkerStatus.STOPPED and each.spec.device not in self._holdings.lost:
+            return [start(record, now_us)]
+        self._enter(record, each, models)
+        if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
+            return []
+        commands: list[Command] = []
+        for wanted in each.replicas:
+            found = record.find(wanted.model, wanted.variant, models[wanted.model].revision)
+            if found is not None and found.status is ReplicaStatus.ABSENT:
+                commands.append(load(record, found, now_us))
+        return commands
+
+    def _enter(self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]) -> None:
+        """Records of the replicas that are new."""
+        new = [
+            (models[wanted.model], wanted.variant)
+            for wanted in each.replicas
+            if record.find(wanted.model, wanted.variant, models[wanted.model].revision) is None
+        ]
+        known = self._holdings.profile
+        unknown = sum(known(record.spec, model.name, variant) is None for model, variant in new)
+        for model, variant in new:
+            self._holdings.add(record, model, variant, unknown)
+
+    def _route(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
+        """Send batches to what stands by and is wanted so."""
+        record, commands = self._slices[each.spec.name], list[Command]()
+        for wanted in each.replicas:
+            model = models[wanted.model]
+            found = record.find(wanted.model, wanted.variant, model.revision)
+            if found is None or found.status is not ReplicaStatus.STANDING or not wanted.routed:
+                continue
+            if self._holdings.models[wanted.model] != model:
+                commands.append(self._tell(model))
+            found.status = ReplicaStatus.READY
+            commands.append(route(record, found))
+            for other in record.replicas.values():  # of another revision: it has been replaced
+                same = (other.model, other.variant) == (found.model, found.variant)
+                if same and other is not found and other.status is ReplicaStatus.READY:
+                    commands.append(unload(record, other, now_us))
+        return commands
+
+    def _let_go(
+        self, record: SliceRecord, wanted: "Mapping[Key, WantedReplica]", aim: Wanted, now_us: int
+    ) -> list[Command]:
+        """What is not wanted there, or not to get batches."""
+        commands: list[Command] = []
+        lent = record.spec.memory_bytes > 0 and any(each.spec.name == record.spec.name for each in aim.slices)
+        for replica in [*record.replicas.values()]:
+            kept = wanted.get((replica.model, replica.variant, replica.served.revision))
+            if kept is None and (replica.status in _GONE or record.status not in _ALIVE):
+                del record.replicas[replica.id]
+            elif lent:  # who goes there, and when, is decided by `serving/control/residing.py`
+                continue
+            elif replica.status is ReplicaStatus.READY:
+                if (kept is None or not kept.routed) and self._cover(replica.model, aim) is _Cover.THERE:
+                    reason = "it is not wanted there any more"
+                    name = record.spec.name
+                    commands.append(Unroute(name, replica.model, replica.variant, reason))
+                    replica.status = ReplicaStatus.STANDING
+                    commands += [unload(record, replica, now_us)] if kept is None else []
+            elif kept is None and replica.status is not ReplicaStatus.UNLOADING:
+                commands.append(unload(record, replica, now_us))
+        return commands
+
+    def _cover(self, model: str, aim: Wanted) -> "_Cover":
+        """Whether a replica of a model may go: all that the model is to have instead gets batches, but for
+        what has long failed; of one that is to go altogether, all requests are answered."""
+        served = next((each for each in aim.models if each.name == model), None)
+        if served is None:
+            return _Cover.THERE if self._holdings.retiring.get(model, False) else _Cover.COMING
+        wanted = [
+            (self._slices[each.spec.name], one)
+            for each in aim.slices
+            for one in each.replicas
+            if one.model == model and one.routed and not each.spec.memory_bytes
+        ]
+        there = 0
+        for record, one in wanted:
+            found = record.find(model, one.variant, served.revision)
+            if found is not None and found.status is ReplicaStatus.READY:
+                there += 1
+            elif not self._is_hopeless(record) and (found is None or found.failures < LOAD_TRIES):
+                return _Cover.COMING
+        return _Cover.THERE if there or not wanted else _Cover.HOPELESS
+
+    def _retire(self, models: Mapping[str, ServedModel]) -> list[Command]:
+        """Let models go that are not wanted any more."""
+        holdings, commands = self._holdings, list[Command]()
+        for name in [name for name in holdings.models if name not in models]:
+            if name not in holdings.retiring:
+                holdings.retiring[name] = False
+                commands.append(RetireModel(name))
+            elif holdings.retiring[name] and not any(each.model == name for _, each in holdings.replicas()):
+                del holdings.retiring[name], holdings.models[name]
+                commands.append(ForgetModel(name))
+        return commands
+
+    def _stop(self, wanted: Mapping[str, object]) -> list[Command]:
+        """End the workers of slices that are not wanted and hold nothing."""
+        commands: list[Command] = []
+        for name in [name for name, record in self._slices.items() if name not in wanted]:
+            record = self._slices[name]
+            if record.replicas or record.status is WorkerStatus.STOPPING:
+                continue
+            if record.status is WorkerStatus.READY:
+                commands.append(StopWorker(name))
+            elif record.status is WorkerStatus.STARTING:
+                commands.append(EndWorker(name, "it is not wanted any more"))
+            else:
+                del self._slices[name]
+                continue
+            record.status = WorkerStatus.STOPPING
+        return commands
+
+
+def _index(each: WantedSlice, models: Mapping[str, ServedModel]) -> dict[Key, WantedReplica]:
+    return {(one.model, one.variant, models[one.model].revision): one for one in each.replicas}
+
+
+def wants(wanted: Wanted, lack: Lack) -> bool:
+    """Whether it is wanted in that state that what lacks be there."""
+    revisions = {model.name: model.revision for model in wanted.models}
+    for each in wanted.slices:
+        if each.spec.name == lack.slice:
+            keys = ((one.model, one.variant, revisions.get(one.model)) for one in each.replicas)
+            return lack.key is None or lack.key in keys
+    return False
+
+
+def start(record: SliceRecord, now_us: int) -> StartWorker:
+    """The order to start a slice's worker."""
+    record.status, record.since_us, record.retry_us = WorkerStatus.STARTING, now_us, NEVER_US
+    record.heard_us = now_us
+    return StartWorker(record.spec.name)
+
+
+def _begin(record: SliceRecord, now_us: int) -> None:
+    """The worker is told something to do; if it had nothing to do before, its time begins now."""
+    under_way = (ReplicaStatus.LOADING, ReplicaStatus.UNLOADING)
+    if not any(each.status in under_way for each in record.replicas.values()):
+        record.heard_us = now_us
+
+
+def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplica:
+    """The order to load a replica."""
+    _begin(record, now_us)
+    replica.status, replica.retry_us = ReplicaStatus.LOADING, NEVER_US
+    replica.freshness = Freshness.FRESH  # what batches said of it has gone with the worker
+    served = replica.served
+    return LoadReplica(
+        record.spec.name, replica.id, replica.model, replica.variant, served.spec, served.revision
+    )
+
+
+def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadReplica:
+    """The order to give back what a replica holds."""
+    _begin(record, now_us)
+    replica.status = ReplicaStatus.UNLOADING
+    return UnloadReplica(record.spec.name, replica.id)
+
+
+def resolved(states: Sequence[Wanted], slices: Mapping[str, SliceRecord]) -> list[Wanted]:
+    """The states with names for their slices under which they can be: one that is like a slice that is there
+    is that slice; one of a name that another slice has is given a free name, `name~2`, `name~3` and so on."""
+    names: dict[SliceSpec, str] = {}
+    for state in states:
+        for each in state.slices:
+            if each.spec not in names:
+                names[each.spec] = _name(each.spec, slices, set(names.values()))
+    return [
+        replace(
+            state,
+            slices=tuple(
+                replace(each, spec=replace(each.spec, name=names[each.spec])) for each in state.slices
+            ),
+        )
+        for state in states
+    ]
+
+
+def _name(spec: SliceSpec, slices: Mapping[str, SliceRecord], given: set[str]) -> str:
+    name = plain(spec.name)
+    for each, record in slices.items():
+        same = plain(each) == name and replace(record.spec, name=spec.name) == spec
+        if same and each not in given and record.status is not WorkerStatus.STOPPING:
+            return each
+    free = (candidate for candidate in _names(name) if candidate not in slices and candidate not in given)
+    return next(free)
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    number = 1
+    while True:
+        number += 1
+        yield f"{name}{RENAMED}{number}"

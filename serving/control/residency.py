@@ -1,0 +1,325 @@
+"""The memory of a slice that cannot hold all of its models at once: who is there, who comes, who goes for it.
+
+One method per event, each returns orders. Room is planned when a model is asked for: those that go for it are
+told at once, and its load begins when they have gone and the loads before it are done. So what is there, what
+is being loaded and what was promised room are together never more than the slice has; neither is what holds
+memory, but for the moment in which a model shows itself larger than was known.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from serving.control.residents import (
+    HOLD_US,
+    Figures,
+    Load,
+    Order,
+    Ready,
+    Refuse,
+    Residence,
+    Resident,
+    Unload,
+)
+from serving.policy.residency import EvictionPolicy, ForecastGdsf, Key, Newcomer
+from serving.vocabulary import NEVER_US
+
+Rates = Mapping[str, float]
+"""Requests a second by model; one that is not in it has none."""
+
+IN_USE = "all that could make room for it is in use, or has just been loaded"
+WORTH_MORE = "what would have to make room for it is asked for more"
+LOST = "its worker was lost"
+UNWANTED = "it is not wanted on this slice"
+_MB = 1 << 20
+
+
+class Residency:
+    """Who is on one residency slice of `limit_bytes`. Loads are one at a time: those that requests wait for
+    first, in the order of asking, then what is loaded ahead of any."""
+
+    def __init__(self, limit_bytes: int, policy: EvictionPolicy | None = None) -> None:
+        self.limit_bytes = limit_bytes
+        self._policy: EvictionPolicy = policy or ForecastGdsf()
+        self._there = False  # the worker
+        self._rates: Rates = {}
+        self._residents: dict[Key, Resident] = {}
+        self._queue: list[Key] = []
+        self._loading: Key | None = None  # what the worker's loader is busy with, even if it is to go
+        self._clouded = False  # what the load under way takes cannot be seen: others go meanwhile
+
+    # what may be asked
+
+    def residence(self, key: Key) -> Residence:
+        """Where it stands; ABSENT also for what is not wanted here."""
+        one = self._residents.get(key)
+        if one is None:
+            return Residence.ABSENT
+        return Residence.QUEUED if one.promised_bytes else one.residence
+
+    @property
+    def held_bytes(self) -> int:
+        """What holds memory, the load under way included."""
+        return sum(one.held_bytes for one in self._residents.values())
+
+    @property
+    def planned_bytes(self) -> int:
+        """What will hold memory when all that goes has gone, and all that was promised room has come."""
+        return sum(
+            one.promised_bytes + (0 if one.residence is Residence.LEAVING else one.held_bytes)
+            for one in self._residents.values()
+        )
+
+    def load_us(self, key: Key, now_us: int) -> int:
+        """How soon it could be there at best, with nothing else to load; NEVER_US where it cannot be."""
+        one = self._residents.get(key)
+        if one is None or not one.wanted or one.need_bytes > self.limit_bytes:
+            return NEVER_US
+        return round(max(0, one.retry_us - now_us) + one.load_us)
+
+    def ready_in_us(self, key: Key, now_us: int) -> int:
+        """How long it is until it is loaded, or would be, were it asked for now and let in; NEVER_US where it
+        cannot be."""
+        alone_us = self.load_us(key, now_us)
+        if alone_us == NEVER_US:
+            return NEVER_US
+        one = self._residents[key]
+        if one.residence is Residence.RESIDENT:
+            return 0
+        wait_us = 0.0 if self._loading is None else self._residents[self._loading].remaining_us(now_us)
+        if one.residence is not Residence.LOADING:
+            asked = self._asked()
+            before = asked[: asked.index(key)] if key in asked else asked
+            wait_us += sum(self._residents[other].load_us for other in before)
+            wait_us = max(wait_us + one.load_us, alone_us)
+        return round(wait_us)
+
+    # events
+
+    def want(self, keys: Mapping[Key, Figures], now_us: int) -> Sequence[Order]:
+        """These may be here, and no others; the first are the first to be loaded. What is not wanted any more
+        goes, whoever uses it."""
+        orders: list[Order] = []
+        for key in [key for key in self._residents if key not in keys]:
+            orders += self._dismiss(key)
+        before = self._residents
+        self._residents = {key: before.get(key, Resident(figures)) for key, figures in keys.items()}
+        for key, figures in keys.items():
+            one = self._residents[key]
+            one.wanted, one.figures = True, figures
+        self._residents = self._residents | before  # the others are on their way out
+        return [*orders, *self._next(now_us)]
+
+    def fill(self, rates: Rates, now_us: int) -> Sequence[Order]:
+        """The worker is there: load what there is room for. The first time that is all that fits, later what
+        is asked for at all. By worth, then in the order of `want`."""
+        first, self._there, self._rates = not self._there, True, rates
+        free_bytes = self.limit_bytes - self.planned_bytes
+        absent = [
+            one.candidate(key, rates.get(key[0], 0.0))
+            for key, one in self._residents.items()
+            if one.wanted and self.residence(key) is Residence.ABSENT and one.retry_us <= now_us
+        ]
+        for each in sorted(absent, key=lambda one: -one.worth / one.memory_bytes):
+            if each.memory_bytes <= free_bytes and (first or each.worth > 0.0):
+                self._residents[each.key].promised_bytes = each.memory_bytes
+                self._queue.append(each.key)
+                free_bytes -= each.memory_bytes
+        return self._next(now_us)
+
+    def ask(self, key: Key, rates: Rates, busy: Collection[str], now_us: int) -> Sequence[Order]:
+        """A request waits for it, or cannot: what it leads to is either that it is there, or `Ready`, or
+        `Refuse`. `busy`: the models that have batches in flight or requests waiting; they stay."""
+        self._rates = rates
+        one = self._residents.get(key)
+        if one is not None and one.residence is Residence.RESIDENT:
+            return ()
+        orders: Sequence[Order] = ()
+        if one is None or not one.wanted or one.residence is not Residence.LOADING:
+            orders, reason = self._admit(key, busy, now_us)
+            if reason:
+                return (Refuse(key, reason),)
+        self._residents[key].asked = True
+        begun = self._next(now_us)
+        return [*orders, *(begun or (self._ready(key, now_us),))]
+
+    def loaded(
+        self, key: Key, cost: tuple[int, int], now_us: int, busy: Collection[str] | None = None
+    ) -> Sequence[Order]:
+        """It is there. `cost`: microseconds that it took, bytes by which the process grew, which are too few
+        where others went meanwhile: it then holds what was planned, if not more. Where it is more others go
+        for it, none of the `busy` ones; if that is not enough, or who is busy is not known (None), it goes
+        itself."""
+        one = self._residents.get(key)
+        if self._loading == key:
+            self._loading = None
+        if one is None or one.residence is not Residence.LOADING:  # it was told to go meanwhile
+            return self._next(now_us)
+        load_us, memory_bytes = cost
+        if self._clouded:
+            memory_bytes = max(memory_bytes, one.held_bytes)
+        one.learn(load_us, memory_bytes, self.limit_bytes)
+        one.residence, one.held_bytes = Residence.RESIDENT, max(one.need_bytes, memory_bytes)
+        asked, one.asked = one.asked, False
+        one.keep_us = now_us + max(load_us, HOLD_US) if asked else now_us
+        self._policy.enter(key, now_us)
+        orders, reason = self._make_room(key, self.planned_bytes - self.limit_bytes, busy, now_us)
+        if reason:
+            self._drop([each for each in self._queue if not self._residents[each].asked])
+            orders = self._evict(key)  # estimates were wrong: nothing more is loaded ahead by them
+            if asked:
+                orders.append(Refuse(key, f"it takes {one.held_bytes / _MB:.0f} MB, and {reason}"))
+        return [*orders, *self._next(now_us)]
+
+    def unloaded(self, key: Key, now_us: int) -> Sequence[Order]:
+        """It holds no memory any more."""
+        if self._loading == key:
+            self._loading = None
+        if key in self._residents:
+            self._clear(key)
+        return self._next(now_us)
+
+    def failed(self, key: Key, now_us: int) -> Sequence[Order]:
+        """It could not be loaded, or did not work when it was: it is not tried again for a while."""
+        one = self._residents.get(key)
+        if self._loading == key:
+            self._loading = None
+        if one is None:
+            return self._next(now_us)
+        pause_us = one.fail(now_us)
+        orders: list[Order] = []
+        if one.asked:
+            one.asked = False
+            reason = f"it could not be loaded; the next try is in {pause_us / 1e6:g} s"
+            orders.append(Refuse(key, reason))
+        self._drop([key])
+        if one.residence is Residence.RESIDENT:
+            orders += self._evict(key)
+        else:
+            self._clear(key)
+        return [*orders, *self._next(now_us)]
+
+    def lost(self, now_us: int) -> Sequence[Order]:  # noqa: ARG002  as every event
+        """The worker is gone, and all that was there. When it is back, that is told by `fill`."""
+        waiting = [key for key, one in self._residents.items() if one.asked]
+        self._queue.clear()
+        self._there, self._loading = False, None
+        for key, one in list(self._residents.items()):
+            one.promised_bytes, one.asked = 0, False
+            one.forget_oversize(self.limit_bytes)
+            self._clear(key)
+        return [Refuse(key, LOST) for key in waiting]
+
+    # steps
+
+    def _admit(self, key: Key, busy: Collection[str], now_us: int) -> tuple[Sequence[Order], str]:
+        """Give it a place in the queue, before what nobody waits for; or a reason why not."""
+        one = self._residents.get(key)
+        if one is None or not one.wanted:
+            return (), UNWANTED
+        if one.asked:
+            return (), ""
+        if not self._there:
+            return (), "its worker is not there yet"
+        if now_us < one.retry_us:
+            return (), f"it could not be loaded; the next try is in {(one.retry_us - now_us) / 1e6:.1f} s"
+        if one.need_bytes > self.limit_bytes:
+            return (
+                (),
+                f"it takes {one.need_bytes / _MB:.0f} MB, and its slice has {self.limit_bytes / _MB:.0f}",
+            )
+        orders: Sequence[Order] = ()
+        if one.promised_bytes:  # to be loaded ahead; now it is needed
+            self._queue.remove(key)
+        else:
+            short_bytes = self.planned_bytes + one.need_bytes - self.limit_bytes
+            orders, reason = self._make_room(key, short_bytes, busy, now_us)
+            if reason:
+                return (), reason
+            one.promised_bytes = one.need_bytes
+        self._queue.insert(len(self._asked()), key)
+        return orders, ""
+
+    def _make_room(
+        self, key: Key, short_bytes: int, busy: Collection[str] | None, now_us: int
+    ) -> tuple[list[Order], str]:
+        """Let others go for it, at first those that are to be loaded ahead; or a reason why they stay."""
+        dropped = []
+        for other in reversed(self._queue):
+            if short_bytes > 0 and not self._residents[other].asked:
+                dropped.append(other)
+                short_bytes -= self._residents[other].promised_bytes
+        orders: list[Order] = []
+        if short_bytes > 0:
+            able = [
+                one.candidate(other, self._rates.get(other[0], 0.0))
+                for other, one in self._residents.items()
+                if other != key and busy is not None and other[0] not in busy and one.may_go(now_us)
+            ]
+            if sum(each.memory_bytes for each in able) < short_bytes:
+                return [], IN_USE
+            victims = self._policy.choose(self._newcomer(key, short_bytes, now_us), able, now_us)
+            if victims is None:
+                return [], WORTH_MORE
+            for victim in victims:
+                orders += self._evict(victim.key)
+        self._drop(dropped)
+        return orders, ""
+
+    def _newcomer(self, key: Key, short_bytes: int, now_us: int) -> Newcomer:
+        one = self._residents[key]
+        ready_us = self.ready_in_us(key, now_us)  # 0 where it is there, and larger than was known
+        model = one.candidate(key, self._rates.get(key[0], 0.0))
+        wait_us = max(ready_us - model.load_us, 0.0)
+        return Newcomer(model, short_bytes, wait_us, ready_us <= IN_TIME * one.figures.slo_us)
+
+    def _next(self, now_us: int) -> list[Order]:
+        """Begin the next load where the loader is free and there is room; who waits is told when it ends."""
+        if self._loading is not None or not self._queue:
+            return []
+        key = self._queue[0]
+        one = self._residents[key]
+        if one.residence is not Residence.ABSENT or self.held_bytes + one.promised_bytes > self.limit_bytes:
+            return []  # what goes for it has not gone yet
+        del self._queue[0]
+        one.residence, one.since_us = Residence.LOADING, now_us
+        one.held_bytes, one.promised_bytes = one.promised_bytes, 0
+        self._loading = key
+        self._clouded = any(other.residence is Residence.LEAVING for other in self._residents.values())
+        return [Load(key), *(self._ready(each, now_us) for each in (key, *self._asked()))]
+
+    def _ready(self, key: Key, now_us: int) -> Ready:
+        return Ready(key, now_us + self.ready_in_us(key, now_us))
+
+    def _asked(self) -> list[Key]:
+        """Those in the queue that requests wait for; they are before the others."""
+        return [key for key in self._queue if self._residents[key].asked]
+
+    def _drop(self, keys: Iterable[Key]) -> None:
+        """Those of them that wait to be loaded do so no longer."""
+        for key in keys:
+            if self._residents[key].promised_bytes:
+                self._queue.remove(key)
+                self._residents[key].promised_bytes = 0
+
+    def _evict(self, key: Key) -> list[Order]:
+        self._residents[key].residence = Residence.LEAVING
+        self._clouded = True
+        return [Unload(key)]
+
+    def _dismiss(self, key: Key) -> list[Order]:
+        """It is not wanted any more."""
+        one = self._residents[key]
+        orders: list[Order] = [Refuse(key, UNWANTED)] if one.asked else []
+        one.wanted = one.asked = False
+        self._drop([key])
+        if one.residence in (Residence.LOADING, Residence.RESIDENT):
+            orders += self._evict(key)
+        elif one.residence is Residence.ABSENT:
+            del self._residents[key]
+        return orders
+
+    def _clear(self, key: Key) -> None:
+        """It is not there any more."""
+        one = self._residents[key]
+        one.residence, one.held_bytes, one.keep_us = Residence.ABSENT, 0, 0
+        if not one.wanted:
+            del self._residents[key]

@@ -1,0 +1,202 @@
+"""Slices with less memory than all that is wanted there: models are loaded when they are asked for.
+
+`serving/control/residency.py` decides, for one slice, who is there; here its orders become commands, and the
+scheduler is told what is cold, and when what is being loaded will be ready. A model that is served anew from
+changed files goes there before it comes: for a moment it is cold.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from serving.control.commands import Cold, Command, Expect, Unroute
+from serving.control.holdings import Holdings
+from serving.control.reconciling import load, unload
+from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.residency import Residency
+from serving.control.residents import Figures, Load, Order, Ready, Refuse, Residence, Unload
+from serving.control.wanted import Wanted, WantedSlice
+from serving.policy.residency import Key
+from serving.specs import ServedModel
+from serving.vocabulary import NEVER_US
+
+Busy = Mapping[str, Collection[str]]
+"""By slice, the models of which something runs or waits."""
+
+LOAD_US = 1_400_000
+"""What the first load of a variant is thought to take that was never loaded here: most of it are imports."""
+PROCESS_BYTES = 8 << 20
+"""What a variant that was never loaded here is thought to hold beside its artifact."""
+
+
+class Residing:
+    """Over all residency slices."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+        self._places: dict[str, Residency] = {}  # by slice
+        self._wanted: dict[str, Mapping[Key, Figures]] = {}
+        self._filled: set[str] = set()  # the slices that know of their worker
+        self._cold: set[Key] = set()  # of which the scheduler knows that they are, or are being loaded
+        self._rates: Mapping[str, float] = {}
+
+    def advance(self, aim: Wanted, now_us: int) -> list[Command]:
+        """What follows from what is wanted."""
+        commands: list[Command] = []
+        models = {model.name: model for model in aim.models}
+        limited = [each for each in aim.slices if each.spec.memory_bytes]
+        for each in limited:
+            commands += self._want(each, models, now_us)
+        kept = {each.spec.name for each in limited}
+        for name in [name for name in self._places if name not in kept]:
+            if self._wanted.pop(name, None) is not None:
+                self._places[name].want({}, now_us)  # what is there goes as from other slices
+            self._filled.discard(name)
+            if name not in self._holdings.slices:
+                del self._places[name]
+        return [*commands, *self._say(now_us)]
+
+    def missed(self, key: Key, rates: Mapping[str, float], busy: Busy, now_us: int) -> list[Command]:
+        """A request came for what is on no slice: let the slice load it that has it soonest."""
+        self._rates = rates
+        places = [(place.ready_in_us(key, now_us), name) for name, place in self._places.items()]
+        for ready_us, name in sorted(places):
+            if ready_us < NEVER_US and name in self._filled:
+                found = self._places[name].ask(key, rates, busy.get(name, ()), now_us)
+                if not any(isinstance(order, Refuse) for order in found):
+                    return self._carry_out(name, found, now_us)
+        return self._tell(key, self._load_us(key, now_us))  # it is asked for again while somebody waits
+
+    def loaded(
+        self, record: SliceRecord, replica: ReplicaRecord, busy: Collection[str] | None, now_us: int
+    ) -> list[Command]:
+        """A replica is loaded."""
+        place = self._places.get(record.spec.name)
+        if place is None:
+            return []
+        cost = (replica.load_us, replica.memory_bytes)
+        return self._carry_out(record.spec.name, place.loaded(_key(replica), cost, now_us, busy), now_us)
+
+    def failed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
+        """A replica could not be loaded."""
+        place = self._places.get(record.spec.name)
+        if place is None:
+            return []
+        replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US  # when again is decided there
+        return self._carry_out(record.spec.name, place.failed(_key(replica), now_us), now_us)
+
+    def unloaded(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
+        """A replica's memory is free."""
+        place = self._places.get(record.spec.name)
+        if place is None:
+            return []
+        return self._carry_out(record.spec.name, place.unloaded(_key(replica), now_us), now_us)
+
+    def lost(self, record: SliceRecord, now_us: int) -> list[Command]:
+        """A slice's worker is gone."""
+        place = self._places.get(record.spec.name)
+        if place is None:
+            return []
+        self._filled.discard(record.spec.name)
+        return self._carry_out(record.spec.name, place.lost(now_us), now_us)
+
+    # steps
+
+    def _want(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
+        name, record = each.spec.name, self._holdings.slices[each.spec.name]
+        place = self._places.setdefault(name, Residency(each.spec.memory_bytes))
+        keys = dict(self._figures(record, each, models))
+        commands: list[Command] = []
+        if name not in self._wanted:  # what was to go, when it was not wanted, goes
+            leaving = [key for key in keys if place.residence(key) is Residence.LEAVING]
+            commands += [command for key in leaving for command in self._unload(record, key, now_us)]
+        if keys.keys() != self._wanted.get(name, {}).keys():
+            self._wanted[name] = keys
+            commands += self._carry_out(name, place.want(keys, now_us), now_us)
+            if name in self._filled:
+                commands += self._carry_out(name, place.fill(self._rates, now_us), now_us)
+        if record.status is WorkerStatus.READY and name not in self._filled:
+            self._filled.add(name)
+            commands += self._carry_out(name, place.fill(self._rates, now_us), now_us)
+        return commands
+
+    def _figures(
+        self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]
+    ) -> Iterator[tuple[Key, Figures]]:
+        """What may be there: what is wanted, and not still there of other files; and what is not wanted any
+        more, and still answers."""
+        stale = {
+            _key(one)
+            for one in record.replicas.values()
+            if one.model in models and one.served.revision != models[one.model].revision
+        }
+        for wanted in each.replicas:
+            key = (wanted.model, wanted.variant)
+            if key not in stale:
+                yield key, self._figure(record, models[wanted.model], wanted.variant)
+        for one in record.replicas.values():
+            if one.model not in models and not self._holdings.retiring.get(one.model, False):
+                yield _key(one), self._figure(record, one.served, one.variant)
+
+    def _figure(self, record: SliceRecord, model: ServedModel, variant: str) -> Figures:
+        profile = self._holdings.profile(record.spec, model.name, variant)
+        held_bytes = profile.memory_bytes if profile is not None else 0
+        load_us = profile.load_us if profile is not None else 0
+        share = 1.0 if variant == model.answering_variant else 0.0
+        artifact_bytes = model.spec.variant(variant).artifact_bytes
+        return Figures(held_bytes or artifact_bytes + PROCESS_BYTES, load_us or LOAD_US, share)
+
+    def _carry_out(self, name: str, orders: Iterable[Order], now_us: int) -> list[Command]:
+        record = self._holdings.slices[name]
+        commands: list[Command] = []
+        for order in orders:
+            model, variant = key = order.key
+            if isinstance(order, Load):
+                found = next((one for one in record.replicas.values() if _key(one) == key), None)
+                if found is not None:
+                    commands.append(load(record, found, now_us))
+            elif isinstance(order, Unload):
+                commands += self._unload(record, key, now_us)
+            elif isinstance(order, Ready) and model in self._holdings.models:
+                self._cold.add(key)
+                commands.append(Expect(model, variant, order.ready_us))
+            elif isinstance(order, Refuse):
+                commands += self._tell(key, self._load_us(key, now_us))
+        return commands
+
+    def _unload(self, record: SliceRecord, key: Key, now_us: int) -> list[Command]:
+        """Let it go; the scheduler hears that it is cold before it hears that it is gone."""
+        commands: list[Command] = []
+        for one in [*record.replicas.values()]:
+            if _key(one) != key or one.status in (ReplicaStatus.ABSENT, ReplicaStatus.UNLOADING):
+                continue
+            if one.status is ReplicaStatus.READY:
+                others = [other for other in self._holdings.routed(one.model) if other is not one]
+                if not any(other.variant == one.variant for other in others):
+                    commands += self._tell(key, self._load_us(key, now_us))
+                reason = "others need its memory more"
+                commands.append(Unroute(record.spec.name, one.model, one.variant, reason))
+            commands.append(unload(record, one, now_us))
+        return commands
+
+    def _say(self, now_us: int) -> Iterator[Command]:
+        """What the scheduler does not know yet of what is cold."""
+        routed = {_key(one) for _, one in self._holdings.replicas() if one.status is ReplicaStatus.READY}
+        here = {key for name in self._filled for key in self._wanted.get(name, {})}
+        for key in sorted(here - routed - self._cold):
+            yield from self._tell(key, self._load_us(key, now_us))
+        for key in sorted(self._cold - here - routed):
+            yield from self._tell(key, NEVER_US)
+        self._cold &= here - routed
+
+    def _tell(self, key: Key, load_us: int) -> list[Command]:
+        if key[0] not in self._holdings.models:  # forgotten
+            self._cold.discard(key)
+            return []
+        self._cold.add(key)
+        return [Cold(*key, load_us)]
+
+    def _load_us(self, key: Key, now_us: int) -> int:
+        return min((place.ready_in_us(key, now_us) for place in self._places.values()), default=NEVER_US)
+
+
+def _key(replica: ReplicaRecord) -> Key:
+    return replica.model, replica.variant

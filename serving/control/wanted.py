@@ -1,0 +1,83 @@
+"""What is wanted of a gateway: which slices there are, and which replicas on each."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from serving.specs import ServedModel, SliceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WantedReplica:
+    """A variant of a model. Not `routed`: loaded and warm, but no batches are sent to it."""
+
+    model: str
+    variant: str
+    routed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSlice:
+    """A slice and its replicas, in the order in which they are to be loaded.
+
+    Where the slice has `memory_bytes` they are loaded on demand, within these; else all of them, always.
+    """
+
+    spec: SliceSpec
+    replicas: tuple[WantedReplica, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Slices by unlike names, and the models that are served, of whatever replicas."""
+
+    slices: tuple[WantedSlice, ...]
+    models: tuple[ServedModel, ...]
+
+    @classmethod
+    def of(cls, slices: Iterable[SliceSpec], models: Iterable[ServedModel]) -> "Wanted":
+        """Every served variant on every slice of its model, answering variants first."""
+        served = tuple(models)
+        return cls(tuple(WantedSlice(spec, _on(spec.name, served)) for spec in slices), served)
+
+    def renamed(self, names: Mapping[str, str]) -> "Wanted":
+        """With other names for some slices."""
+        return replace(
+            self,
+            slices=tuple(
+                replace(each, spec=replace(each.spec, name=names.get(each.spec.name, each.spec.name)))
+                for each in self.slices
+            ),
+        )
+
+
+def _on(slice_name: str, models: Iterable[ServedModel]) -> tuple[WantedReplica, ...]:
+    here = [model for model in models if slice_name in model.slices]
+    pairs = [(model, variant) for model in here for variant in model.variants]
+    pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
+    return tuple(WantedReplica(model.name, variant) for model, variant in pairs)
+
+
+def union(old: Wanted, new: Wanted) -> Wanted:
+    """All of both at once: what make before break goes through. Models that both have are as in `new`."""
+    before = {each.spec.name: each for each in old.slices}
+    after = {each.spec.name: each for each in new.slices}
+    slices = tuple(
+        WantedSlice(
+            (after.get(name) or before[name]).spec,
+            _merged(
+                after[name].replicas if name in after else (), before[name].replicas if name in before else ()
+            ),
+        )
+        for name in {**after, **before}
+    )
+    models = {model.name: model for model in (*old.models, *new.models)}
+    return Wanted(slices, tuple(models.values()))
+
+
+def _merged(new: Iterable[WantedReplica], old: Iterable[WantedReplica]) -> tuple[WantedReplica, ...]:
+    found: dict[tuple[str, str], WantedReplica] = {}
+    for each in (*new, *old):
+        key = (each.model, each.variant)
+        had = found.get(key)
+        found[key] = each if had is None else replace(had, routed=had.routed or each.routed)
+    return tuple(found.values())

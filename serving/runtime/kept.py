@@ -1,0 +1,63 @@
+"""What may be kept of each model's answers, as models come, go and change."""
+
+from collections.abc import Mapping
+
+from serving.cache.worth import Worth
+from serving.ports import Call
+from serving.runtime.builds import Builds
+from serving.specs import ServedModel
+
+
+class Kept:
+    """Of a model as it is served now: the answers of which variants may be kept, and whether asking pays.
+    `before`: the same as it was served until now; what that learnt holds for the same builds."""
+
+    __slots__ = ("model", "variants", "worth")
+
+    def __init__(self, model: ServedModel, before: "Kept | None" = None) -> None:
+        self.model = model
+        names = model.variants if model.cache else ()
+        self.variants = frozenset(name for name in names if model.spec.variant(name).deterministic)
+        same = before is not None and before.model.spec.variants == model.spec.variants
+        self.worth: Worth = before.worth if before is not None and same else Worth()
+
+
+class KeptModels:
+    """`models`: those that are served, a live mapping."""
+
+    __slots__ = ("_builds", "_kept", "_models")
+
+    def __init__(self, models: Mapping[str, ServedModel], builds: Builds) -> None:
+        self._models = models
+        self._builds = builds
+        self._kept = {name: Kept(model) for name, model in models.items()}
+
+    def of(self, model: ServedModel) -> Kept | None:
+        """None while replicas of another build may answer, and for a model that is served otherwise by now:
+        what is asked of it has another key than what answers."""
+        kept = self._kept.get(model.name)
+        if kept is None or kept.model is not model:
+            if self._models.get(model.name) is not model:
+                return None
+            kept = self._kept[model.name] = Kept(model, kept)
+        return None if model.name in self._builds.mixed else kept
+
+    def may_keep(self, call: Call, variant: str) -> bool:
+        """Whether an answer of this variant is one to the key of a call that asked before: its model has not
+        been changed since."""
+        model = call.model
+        return variant == (call.variant or model.answering_variant) and self._models.get(model.name) is model
+
+    def worth(self, name: str) -> Worth:
+        """Whether asking pays for a model that has been asked for, served still or not."""
+        return self._kept[name].worth
+
+    def worths(self) -> dict[str, Worth]:
+        """Of each served model of which answers are kept."""
+        found = ((name, self.of(model)) for name, model in self._models.items())
+        return {name: kept.worth for name, kept in found if kept is not None and kept.variants}
+
+    def restart(self) -> None:
+        """What asking gained until now says nothing any more."""
+        for kept in self._kept.values():
+            kept.worth = Worth()

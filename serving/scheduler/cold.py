@@ -1,0 +1,100 @@
+"""What waits for variants that are not loaded: they are asked for, and who cannot wait so long is told."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from serving.scheduler.absent import Absent
+from serving.scheduler.commands import Miss
+from serving.scheduler.lanes import Lane
+from serving.scheduler.models import Model
+from serving.scheduler.requests import Request
+from serving.vocabulary import NEVER_US
+
+MISS_EVERY_US = 100_000
+"""A variant that nobody loads is asked for again after so long, while it is wanted: what kept control from
+loading it (batches in flight of all that could make room for it) may be over."""
+
+
+class ColdStarts:
+    """Over all models of a scheduler. `look_us`: when `look` is due."""
+
+    __slots__ = ("_models", "look_us")
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        self._models = models
+        self.look_us = NEVER_US
+
+    def mark(self, model: Model, variant: str, load_us: int, now_us: int) -> None:
+        """A variant can be loaded within `load_us`; NEVER_US: it cannot be."""
+        model.forecast.begin(now_us)
+        absent = model.absent.get(variant)
+        if load_us == NEVER_US:
+            model.absent.pop(variant, None)
+        elif absent is not None and absent.cold:
+            absent.load_us = load_us  # where a Miss was declined, it is not said again at once
+        else:
+            model.absent[variant] = Absent(load_us, now_us)
+        self.look_us = now_us
+
+    def expect(self, model: Model, variant: str, ready_us: int, now_us: int) -> None:
+        """A variant is being loaded, and will be there at about `ready_us`."""
+        model.forecast.begin(now_us)
+        absent = model.absent.setdefault(variant, Absent(max(ready_us - now_us, 0), now_us))
+        absent.ready_us = ready_us
+        self.look_us = now_us
+
+    def ask(self, model: Model, variants: tuple[str, ...], now_us: int) -> Sequence[Miss]:
+        """One of these is wanted: the nearest is asked for, unless one is live or it has been."""
+        if model.resides(variants):
+            return ()
+        variant = model.nearest(variants, now_us)
+        absent = model.absent.get(variant)
+        if absent is None or not absent.cold or absent.ask_us > now_us:
+            return ()
+        absent.ask_us = now_us + MISS_EVERY_US
+        return (Miss(model.served.name, variant),)
+
+    def wait(self, model: Model, request: Request, now_us: int) -> Sequence[Miss]:
+        """A request has joined the queue: what it waits for is asked for, and looked at in time."""
+        misses = self.ask(model, request.variants, now_us)
+        self._watch(model, request.variants, request.pieces[0].deadline_us, request.bucket, now_us)
+        return misses
+
+    def look(self, give_up: Callable[[Request], object], now_us: int) -> list[Miss]:
+        """Give up what cannot be answered in time any more, and ask for what the others wait for.
+
+        `give_up` ends a request, or lets it be due later.
+        """
+        self.look_us = NEVER_US
+        misses: list[Miss] = []
+        for model in self._models.values():
+            if model.absent and model.queue.backlog.rows:
+                for lane in list(model.queue.lanes):
+                    misses += self._look_at(model, lane, give_up, now_us)
+        return misses
+
+    def _look_at(
+        self, model: Model, lane: Lane, give_up: Callable[[Request], object], now_us: int
+    ) -> Sequence[Miss]:
+        if model.resides(lane.variants):
+            return ()
+        answer_us = model.first_us(lane.variants, lane.bucket, now_us)
+        while lane.pieces and lane.pieces[0].deadline_us < answer_us < NEVER_US:
+            give_up(lane.pieces[0].request)
+        if not lane.pieces:
+            return ()
+        misses = self.ask(model, lane.variants, now_us)
+        self._watch(model, lane.variants, lane.pieces[0].deadline_us, lane.bucket, now_us)
+        return misses
+
+    def _watch(
+        self, model: Model, variants: tuple[str, ...], deadline_us: int, bucket: int, now_us: int
+    ) -> None:
+        """What is due then waits for one of these: look when it may be hopeless, or is to be asked for
+        again."""
+        variant = model.nearest(variants, now_us)
+        absent = model.absent.get(variant)
+        if absent is None or model.resides(variants):
+            return
+        self.look_us = min(self.look_us, absent.doubt_us(deadline_us - model.row_us(variant, bucket)))
+        if absent.cold:
+            self.look_us = min(self.look_us, absent.ask_us)

@@ -1,0 +1,83 @@
+"""How accepted requests end that no batch completes, and which are tried again instead."""
+
+from collections.abc import Mapping, Sequence
+
+from serving.scheduler.accepted import Accepted
+from serving.scheduler.commands import Answer, Command
+from serving.scheduler.door import Door
+from serving.scheduler.models import Model, explain
+from serving.scheduler.pieces import cut
+from serving.scheduler.requests import Piece, Request
+from serving.vocabulary import DEADLINE_QUEUED, DEADLINE_RUNNING, WORKER_LOST, Outcome
+
+RETRIES = 1
+"""Batches that a request may lose with their worker and still be dispatched again: a request that kills
+workers takes at most two of them."""
+
+
+class Endings:
+    """Over all models of a scheduler."""
+
+    __slots__ = ("_accepted", "_door", "_models")
+
+    def __init__(self, models: Mapping[str, Model], accepted: Accepted, door: Door) -> None:
+        self._models = models
+        self._accepted = accepted
+        self._door = door
+
+    def end(self, request: Request, outcome: Outcome, detail: str = "") -> Answer:
+        """Take a request out of everything and answer it."""
+        model = self._models[request.model]
+        if self._accepted.remove(request):
+            model.open -= 1
+        if model.unsettled:
+            model.unsettled.pop(request.id, None)
+        queue = model.queue
+        for piece in request.pieces:
+            if piece.lane is not None:
+                queue.remove(piece)
+        request.pieces = []
+        if request.waiting:
+            request.waiting = 0
+            queue.backlog.requests -= 1
+        return Answer(request, outcome, None, detail)
+
+    def expire(self, now_us: int) -> list[Command]:
+        """Answer those whose own deadline has passed, waiting or running."""
+        answers: list[Command] = []
+        while (request := self._accepted.pop_expired(now_us)) is not None:
+            outcome = DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING
+            answers.append(self.shed(request, outcome, now_us))
+        return answers
+
+    def shed(self, request: Request, outcome: Outcome, now_us: int) -> Answer:
+        """End a request that was too late, and say when another try may fare better."""
+        model = self._models[request.model]
+        detail = explain(outcome, request, model, now_us) if model.absent else ""
+        answer = self.end(request, outcome, detail)
+        answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
+        return answer
+
+    def retry(self, pieces: Sequence[Piece], outcome: Outcome, detail: str, now_us: int) -> list[Command]:
+        """Queue pieces again that a replica can still answer in time; end the others' requests so."""
+        answers: list[Command] = []
+        for piece in pieces:
+            request = piece.request
+            if request.id not in self._accepted:
+                continue
+            model = self._models[request.model]
+            in_time = model.answer_us(request, now_us) <= request.deadline_us
+            if request.lost > RETRIES or not in_time:
+                answers.append(self.end(request, outcome, detail))
+                continue
+            if request.waiting == 0:
+                model.queue.backlog.requests += 1
+            for part in cut(piece, model.served.spec.batch_max):
+                request.waiting += 1
+                part.returned = True
+                model.queue.insert(part)
+        return answers
+
+    def abandon(self, model: Model, detail: str) -> list[Command]:
+        """End waiting requests that nothing can answer: nobody can say when a replica will be back."""
+        return [self.end(request, WORKER_LOST, detail) for request in model.stranded()]

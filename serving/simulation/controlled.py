@@ -1,0 +1,239 @@
+"""The live controller in virtual time: a heap of events in integer microseconds around it, and no clock.
+
+Its workers are virtual (`virtual_workers.py`), a plan takes its time and may be outdated when it comes, and
+devices are lost. What happens follows from a seed and from what was asked beforehand.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from serving.control.commands import (
+    Command,
+    EndWorker,
+    KeepProfile,
+    LoadReplica,
+    Measure,
+    Replan,
+    StartWorker,
+    StopWorker,
+    UnloadReplica,
+)
+from serving.control.control import Control
+from serving.control.course import Movement
+from serving.control.reconciling import LOAD_TRIES
+from serving.simulation.planning import Facts, Plan, Planner
+from serving.simulation.virtual_workers import Chances, Happening, Terms, Worker, Workers
+from serving.vocabulary import NEVER_US
+
+ENDLESS = 1_000  # events at one instant: control asks to be woken again and again
+
+
+class DataPlane(Protocol):
+    """What else carries commands out: who routes requests."""
+
+    @property
+    def wake_us(self) -> int:
+        """When something is due."""
+        ...
+
+    def carry_out(self, command: Command, now_us: int) -> Iterable[Happening]:
+        """A command that concerns no worker, or a worker's that holds up its batches. What comes of it at
+        once, without a slice: `("model_retired", name)` or `("missed", ...)`."""
+        ...
+
+    def wake(self, now_us: int) -> Iterable[Happening]:
+        """What was due."""
+        ...
+
+    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:
+        """What a worker told, before control hears of it."""
+        ...
+
+    def rest_us(self, slice_name: str, now_us: int) -> int:
+        """For how long a worker still computes what it was sent."""
+        ...
+
+    def idle(self, slices: Iterable[str]) -> Collection[str]:
+        """Those that have nothing to do."""
+        ...
+
+
+class ControlledSimulation:
+    """One run. `commanded`, `heard`, `planned` and `settled` may be overridden, to look on."""
+
+    def __init__(
+        self, control: Control, terms: Terms, planner: Planner, plane: DataPlane, seed: int, calm_us: int
+    ) -> None:
+        """From `calm_us` on no worker dies, starts in vain or fails to load, but for what is broken."""
+        self.control = control
+        self.plane = plane
+        self.lost: dict[str, str] = {}  # devices, and why
+        self.failures: Counter[tuple[str, str]] = Counter()  # (device, model): loads that failed in a row
+        self.unplanned: list[str] = []  # why there was no other plan
+        self.now_us = 0
+        self._terms = terms
+        self._planner = planner
+        self._events: list[tuple[int, int, Callable[[int], None]]] = []
+        self._count = self._repeats = 0
+        self._workers = Workers(terms, Chances(terms, seed, calm_us), self._tell)
+
+    # what may be overridden
+
+    def commanded(self, command: Command) -> None:
+        """Control asks for it now; it has not been carried out."""
+
+    def heard(self, slice_name: str, happening: Happening) -> None:
+        """Control is told now what happened, on a slice or ("") elsewhere."""
+
+    def planned(self, plan: Plan) -> None:
+        """Control is told now that this is wanted instead."""
+
+    def settled(self) -> None:
+        """All commands of an event have been carried out."""
+
+    # the run
+
+    def at(self, at_us: int, act: Callable[[int], Sequence[Command]]) -> None:
+        """Carry out what `act` returns, at that instant, of which it is told."""
+        self._push(at_us, lambda now_us: self._carry_out(act(now_us)))
+
+    def lose(self, at_us: int, device: str, back_us: int = NEVER_US) -> None:
+        """A device is gone from then until `back_us`, with all workers there."""
+        self._push(at_us, lambda now_us: self._lose(device, now_us))
+        if back_us != NEVER_US:
+            self._push(back_us, lambda now_us: self._find(device, now_us))
+
+    def crash(self, at_us: int, slice_name: str) -> None:
+        """The slice's worker dies then, if it has one."""
+
+        def die(now_us: int) -> None:
+            worker = self._workers.by_slice.get(slice_name)
+            if worker is not None:
+                self._happen(worker, ("worker_lost", "died"), now_us)
+
+        self._push(at_us, die)
+
+    def play(self, until_us: int) -> None:
+        """All that happens before that instant."""
+        while True:
+            event_us = self._events[0][0] if self._events else NEVER_US
+            due_us = min(event_us, self.control.wake_us, self.plane.wake_us)
+            if due_us >= until_us:
+                return
+            now_us = max(due_us, self.now_us)
+            self._repeats = self._repeats + 1 if now_us == self.now_us else 0
+            self.now_us = now_us
+            if self._repeats > ENDLESS:
+                raise RuntimeError(f"{ENDLESS} events at {now_us} us: control does not get on")
+            if event_us == due_us:
+                heappop(self._events)[2](now_us)
+            elif self.plane.wake_us == due_us:
+                self._pass_on(self.plane.wake(now_us), now_us)
+            else:
+                self._carry_out(self.control.tick(now_us, self.plane.idle([*self._workers.by_slice])))
+
+    # events
+
+    def _push(self, at_us: int, act: Callable[[int], None]) -> None:
+        self._count += 1
+        heappush(self._events, (at_us, self._count, act))
+
+    def _tell(self, after_us: int, worker: Worker, *happening: object) -> None:
+        self._push(self.now_us + after_us, lambda now_us: self._happen(worker, happening, now_us))
+
+    def _happen(self, worker: Worker, happening: Happening, now_us: int) -> None:
+        """A worker's link says something."""
+        seen = self._workers.happens(worker, happening, now_us)
+        if seen is None:
+            return
+        event, *arguments = seen
+        self._count_failures(worker, event, arguments)
+        self._pass_on(self.plane.settled(worker.spec.name, seen, now_us), now_us)
+        self.heard(worker.spec.name, seen)
+        handle = getattr(self.control, event)
+        self._carry_out(handle(worker.spec.name, *arguments, now_us))
+
+    def _count_failures(self, worker: Worker, event: str, arguments: Sequence[Any]) -> None:
+        if event in ("replica_loaded", "replica_failed"):
+            replica = self.control.slices[worker.spec.name].replicas[arguments[0]]
+            key = (worker.spec.device, replica.model)
+            self.failures[key] = self.failures[key] + 1 if event == "replica_failed" else 0
+
+    def _pass_on(self, happenings: Iterable[Happening], now_us: int) -> None:
+        """What the data plane says."""
+        for happening in happenings:
+            self.heard("", happening)
+            event, *arguments = happening
+            instant = () if event == "worker_stuck" else (now_us,)
+            self._carry_out(getattr(self.control, event)(*arguments, *instant))
+
+    def _lose(self, device: str, now_us: int) -> None:
+        reason = f"{device} fell off the bus"
+        self.lost[device] = reason
+        self.heard("", ("device_lost", device, reason))
+        self._carry_out(self.control.device_lost(device, reason, now_us))
+        for worker in [*self._workers.by_slice.values()]:
+            if worker.spec.device == device:
+                self._happen(worker, ("worker_lost", reason), now_us)
+
+    def _find(self, device: str, now_us: int) -> None:
+        self.lost.pop(device, None)
+        self.heard("", ("device_back", device))
+        self._carry_out(self.control.device_back(device, now_us))
+
+    # commands
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        later: list[Happening] = []
+        for command in commands:
+            self.commanded(command)
+            later += self._do(command)
+        self.settled()
+        for happening in later:
+            self._push(self.now_us, lambda now_us, one=happening: self._pass_on([one], now_us))  # type: ignore[misc]
+
+    def _do(self, command: Command) -> Iterable[Happening]:
+        now_us = self.now_us
+        match command:
+            case StartWorker(slice=name):
+                self._workers.start(self.control.slices[name].spec, now_us)
+            case EndWorker(slice=name, reason=reason):
+                worker = self._workers.by_slice.get(name)
+                if worker is not None:
+                    self._tell(0, worker, "worker_lost", f"was ended: {reason}")
+            case StopWorker(slice=name):
+                self._workers.stop(name, self.plane.rest_us(name, now_us), now_us)
+            case LoadReplica():
+                self._workers.load(command, now_us)
+            case UnloadReplica(slice=name, replica=replica):
+                self._workers.unload(name, replica, self.plane.rest_us(name, now_us), now_us)
+            case Measure():
+                self._workers.measure(command)
+            case Replan():
+                self._replan()
+            case KeepProfile():
+                pass
+        return self.plane.carry_out(command, now_us)
+
+    def _rests(self, facts: Facts) -> bool:
+        return self.control.progress.state is Movement.STEADY and self.control.wanted == facts.standing
+
+    def _replan(self) -> None:
+        """A plan from what is known now is there after a while, whatever has happened since."""
+        failing = frozenset(key for key, times in self.failures.items() if times >= LOAD_TRIES)
+        facts = Facts(frozenset(self.lost), failing, self.control.wanted)
+
+        def answer(now_us: int) -> None:
+            if self._planner.from_rest and not self._rests(facts):
+                self._replan()  # its way would not begin where control is now
+                return
+            plan = self._planner.plan(facts)
+            if isinstance(plan, str):
+                self.unplanned.append(plan)
+            else:
+                self.planned(plan)
+                self._carry_out(self.control.want(plan.wanted, now_us, plan.by))
+
+        self._push(self.now_us + self._terms.plan_us, answer)

@@ -1,0 +1,181 @@
+"""The live scheduler beside control in virtual time: requests come, batches take what is true of them."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from serving.control.commands import (
+    Cold,
+    Command,
+    Expect,
+    ForgetModel,
+    Measure,
+    RetireModel,
+    Route,
+    ServeModel,
+    Unroute,
+    Withdraw,
+)
+from serving.profile.latency import Latency
+from serving.scheduler.commands import Answer, Miss, ReplaceWorker, RunBatch
+from serving.scheduler.commands import Command as Order
+from serving.scheduler.replicas import Replica
+from serving.scheduler.requests import Request
+from serving.scheduler.scheduler import Scheduler
+from serving.simulation.virtual_workers import Happening
+from serving.specs import Limits, ServedModel
+from serving.vocabulary import UNKNOWN_MODEL, Outcome
+
+Truth = Callable[[str, str, int], int]
+"""(slice, model, rows of a batch) -> microseconds of compute"""
+
+
+class Asked(NamedTuple):
+    """A request for one row of a model's answering variant, due after its SLO."""
+
+    at_us: int
+    model: str
+
+
+class Ended(NamedTuple):
+    """How a request ended. `late_us`: after its deadline, at most 0 in time."""
+
+    arrived_us: int
+    model: str
+    outcome: Outcome
+    late_us: int
+    detail: str
+
+
+class Requests:
+    """A `serving.simulation.controlled.DataPlane`. `ended`: in the order of their ends."""
+
+    def __init__(
+        self, models: Iterable[ServedModel], truth: Truth, asked: Iterable[Asked], devices: Mapping[str, str]
+    ) -> None:
+        """`asked` in ascending order; `devices`: of the slices."""
+        self.ended: list[Ended] = []
+        self.open = 0
+        self._models = {model.name: model for model in models}
+        self._truth = truth
+        self._asked: Iterator[Asked] = iter(asked)
+        self._next = next(self._asked, None)
+        self.scheduler = Scheduler(self._models.values(), Limits(), devices=devices)
+        self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
+        self._running: dict[str, dict[int, int]] = {}  # slice -> batch id -> its end
+        self._retiring: set[str] = set()
+        self._count = 0
+
+    @property
+    def wake_us(self) -> int:
+        """See `DataPlane`."""
+        due_us = [self.scheduler.wake_us]
+        due_us += [self._finishes[0][0]] if self._finishes else []
+        due_us += [self._next.at_us] if self._next is not None else []
+        return min(due_us)
+
+    def wake(self, now_us: int) -> Iterable[Happening]:
+        """One arrival, batch that is back, or plan."""
+        if self._next is not None and self._next.at_us <= now_us:
+            asked, self._next = self._next, next(self._asked, None)
+            return self._do(self._arrive(asked, now_us), now_us)
+        if self._finishes and self._finishes[0][0] <= now_us:
+            _, batch_id, compute_us = heappop(self._finishes)
+            for here in self._running.values():
+                here.pop(batch_id, None)
+            return self._do(self.scheduler.batch_done(batch_id, compute_us, now_us), now_us)
+        return self._do(self.scheduler.wake(now_us), now_us)
+
+    def carry_out(self, command: Command, now_us: int) -> Iterable[Happening]:
+        """See `DataPlane`."""
+        scheduler = self.scheduler
+        orders: Iterable[Order] = ()
+        match command:
+            case Route(slice=name, model=model, variant=variant):
+                latency = Latency(command.profile)
+                replica = Replica(command.replica, variant, latency, self._models[model])
+                orders = scheduler.replica_up(name, model, replica, now_us)
+            case Unroute(slice=name, model=model, variant=variant, reason=reason):
+                orders = scheduler.replica_down(name, model, variant, reason, now_us)
+            case Withdraw(slice=name, reason=reason):
+                orders = scheduler.slice_down(name, reason, now_us)
+            case ServeModel(model=served):
+                self._models[served.name] = served
+                self._retiring.discard(served.name)
+                orders = scheduler.serve(served, now_us)
+            case RetireModel(model=model):
+                self._retiring.add(model)
+                scheduler.retire(model)
+            case ForgetModel(model=model):
+                del self._models[model]
+                scheduler.forget(model)
+            case Cold(model=model, variant=variant, load_us=load_us):
+                orders = scheduler.cold(model, variant, load_us, now_us)
+            case Expect(model=model, variant=variant, ready_us=ready_us):
+                orders = scheduler.expect(model, variant, ready_us, now_us)
+            case Measure(slice=name):
+                scheduler.hold(name)
+        return self._do(orders, now_us)
+
+    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:
+        """See `DataPlane`."""
+        if happening[0] == "worker_lost":
+            gone = self._running.pop(slice_name, {})
+            self._finishes = sorted(each for each in self._finishes if each[1] not in gone)
+        elif happening[0] == "measured":
+            return self._do(self.scheduler.release(slice_name, now_us), now_us)
+        return ()
+
+    def rest_us(self, slice_name: str, now_us: int) -> int:
+        """See `DataPlane`."""
+        return max(0, max(self._running.get(slice_name, {}).values(), default=0) - now_us)
+
+    def idle(self, slices: Iterable[str]) -> Collection[str]:
+        """See `DataPlane`."""
+        return [name for name in slices if self.scheduler.is_idle(name)]
+
+    def answered(self, answer: Answer, now_us: int) -> None:
+        """A request ended; may be overridden."""
+        request = answer.request
+        self.open -= 1
+        late_us = now_us - request.deadline_us
+        self.ended.append(Ended(request.arrived_us, request.model, answer.outcome, late_us, answer.detail))
+
+    # steps
+
+    def _arrive(self, asked: Asked, now_us: int) -> Iterable[Order]:
+        served = self._models.get(asked.model)
+        self._count += 1
+        if served is None:
+            gone = f"{asked.model} is not served any more"
+            self.ended.append(Ended(now_us, asked.model, UNKNOWN_MODEL, 0, gone))
+            return ()
+        request = Request(self._count, asked.model, 1, now_us, now_us + served.slo_us)
+        request.variants = (served.answering_variant,)
+        self.open += 1
+        return self.scheduler.arrive(request, now_us)
+
+    def _do(self, orders: Iterable[Order], now_us: int) -> list[Happening]:
+        found: list[Happening] = []
+        for order in orders:
+            if isinstance(order, RunBatch):
+                self._run(order, now_us)
+            elif isinstance(order, Answer):
+                self.answered(order, now_us)
+            elif isinstance(order, Miss):
+                busy = {name: self.scheduler.busy(name) for name in self._running}
+                found.append(("missed", order.model, order.variant, self.scheduler.rates(now_us), busy))
+            elif isinstance(order, ReplaceWorker):
+                found.append(("worker_stuck", order.slice, order.reason))
+        for model in sorted(self._retiring):
+            if not self.scheduler.open_of(model):
+                self._retiring.discard(model)
+                found.append(("model_retired", model))
+        return found
+
+    def _run(self, batch: RunBatch, now_us: int) -> None:
+        here = self._running.setdefault(batch.slice, {})
+        compute_us = self._truth(batch.slice, batch.model, batch.rows)
+        start_us = max([now_us, *here.values()])  # after the one before which it was sent
+        here[batch.id] = start_us + compute_us
+        heappush(self._finishes, (start_us + compute_us, batch.id, compute_us))

@@ -1,0 +1,159 @@
+"""Loads and unloads beside the batches: one thread, one at a time, in the order they were asked for.
+
+Both threads need the interpreter; a batch that waits for it gets it after SWITCH_S, unless a single call of
+the load keeps it longer (reading minilm's vocabulary: 15 ms). What a round trip of one of digits' rows takes
+beside a load, milliseconds, `python -m loadtests.loading --rounds 4`, medians of four to seven runs on two
+cores that others were using, too:
+
+    loaded beside           minilm: 99 %   longest   resnet50: 99 %   longest
+    on the batches' thread          as long as the load: 42 to 2,900
+    a thread, 5 ms                    17        58               14        39
+    a thread, 0.5 ms                  13        79               14        24
+    a thread, 0.05 ms                 37       161               14       114
+    0.5 ms, and nice 10               14        94               16        36
+    nothing beside                     8        12
+
+A nicer loader takes two to three times as long, and is worse where another process wants the core: it is kept
+waiting while it holds the interpreter, and the batches with it (300 ms instead of 60).
+"""
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from queue import Queue
+from typing import Final
+
+from serving.worker.backends.contract import Backend
+from serving.worker.garbage import Garbage
+from serving.worker.memory import Memory
+from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_unloaded
+from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
+from serving.worker.wire import ProtocolError
+
+SWITCH_S: Final = 0.0005
+"""For `sys.setswitchinterval`; Python's own is 5 ms."""
+
+
+class _Load:
+    """A load that was asked for; `wanted` until its replica is to be unloaded again."""
+
+    __slots__ = ("order", "wanted")
+
+    def __init__(self, order: LoadOrder) -> None:
+        self.order = order
+        self.wanted = True
+
+
+class _Unload:
+    """A replica that takes no batches any more, and where it is still loaded; `told`: whoever asked for it
+    hears when its memory is free."""
+
+    __slots__ = ("number", "replica", "told")
+
+    def __init__(self, number: int, replica: Replica | None, told: bool) -> None:
+        self.number = number
+        self.replica = replica
+        self.told = told
+
+
+class Loader:
+    """The replicas of one worker. `send` sends a frame, from the loader's thread."""
+
+    def __init__(self, backend: Backend, memory: Memory, send: Callable[[bytes], None]) -> None:
+        self._backend = backend
+        self._memory = memory
+        self._send = send
+        self._garbage = Garbage()
+        self._lock = threading.Lock()  # of the two that follow
+        self._replicas: dict[int, Replica] = {}
+        self._loads: dict[int, _Load] = {}
+        self._jobs: Queue[_Load | _Unload] = Queue()
+        self._thread = threading.Thread(target=self._work, name="loader", daemon=True)
+        self._thread.start()
+
+    @property
+    def loading(self) -> bool:
+        """Whether its thread has, or is about to have, anything to do."""
+        return self._jobs.unfinished_tasks > 0
+
+    def find(self, number: int) -> Replica | None:
+        """The replica, for the thread that runs its batches; None where it is not loaded."""
+        replica = self._replicas.get(number)
+        if replica is not None and not replica.settled:
+            self._backend.settle()
+            replica.settled = True
+        return replica
+
+    def load(self, order: LoadOrder) -> None:
+        """LOADED or LOAD_FAILED is sent, unless it is unloaded before. ProtocolError where it is here."""
+        job = _Load(order)
+        with self._lock:
+            if order.replica in self._loads or order.replica in self._replicas:
+                raise ProtocolError(f"orders replica {order.replica} a second time")
+            self._loads[order.replica] = job
+        self._jobs.put(job)
+
+    def unload(self, number: int, told: bool = True) -> None:
+        """No batch finds it from here on; UNLOADED is sent when its memory is given back."""
+        with self._lock:
+            load = self._loads.pop(number, None)
+            if load is not None:
+                load.wanted = False
+            job = _Unload(number, self._replicas.pop(number, None), told)
+        self._jobs.put(job)
+
+    # ---- the loader's thread
+
+    def _work(self) -> None:
+        try:
+            while True:
+                job = self._jobs.get()
+                if isinstance(job, _Load):
+                    self._carry_out(job)
+                else:
+                    self._give_back(job)
+                self._jobs.task_done()
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the gateway is gone: the worker's loop finds its end of file
+        except BaseException:  # a worker that loads nothing any more is none
+            traceback.print_exc()
+            os._exit(1)
+
+    def _carry_out(self, job: _Load) -> None:
+        order = job.order
+        if not job.wanted:
+            return
+        try:
+            with self._garbage.paused():
+                replica, loaded = load_replica(self._backend, order, self._memory, self._garbage)
+        except MODEL_ERRORS as error:
+            message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
+            answer = pack_load_failed(order.replica, message)
+            replica = None
+        else:
+            answer = pack_loaded(loaded)
+        with self._lock:
+            wanted = job.wanted
+            if wanted:
+                del self._loads[order.replica]
+                if replica is not None:
+                    self._replicas[order.replica] = replica
+        if replica is None or not wanted:
+            self._clear(replica)
+        if wanted:
+            self._send(answer)
+
+    def _give_back(self, job: _Unload) -> None:
+        self._clear(job.replica)
+        if job.told:
+            self._send(pack_unloaded(job.number))
+
+    def _clear(self, gone: Replica | None = None) -> None:
+        with self._lock:
+            orders = [replica.order for replica in self._replicas.values()]
+        self._backend.keep(orders)
+        if gone is None:
+            self._garbage.clear()
+        else:
+            self._garbage.clear(gone.drop(), gone.freezes)

@@ -1,0 +1,391 @@
+"""Whatever happens, in whatever order: control asks only for what can be done, takes no model's last replica
+away, and once nothing goes wrong any more all that is wanted comes true.
+
+PENSTOCK_HISTORIES raises the number of histories: `PENSTOCK_HISTORIES=2000 pytest tests/control`.
+"""
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from serving.control.commands import (
+    Command,
+    EndWorker,
+    ForgetModel,
+    LoadReplica,
+    Measure,
+    RetireModel,
+    Route,
+    ServeModel,
+    StartWorker,
+    StopWorker,
+    UnloadReplica,
+    Unroute,
+    Withdraw,
+)
+from serving.control.control import Control
+from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.profile.curve import Point, Profile
+from serving.profile.sweep import REFINED_COUNT
+from serving.specs import Limits, ServedModel, SliceSpec
+from serving.vocabulary import NEVER_US
+from tests.builders import KIND, model_spec, served
+
+DEVICES = ("d", "e")
+SLICES = tuple(SliceSpec(f"{device}{number}", (), device=device) for device in DEVICES for number in (0, 1))
+MODELS = tuple(served(model_spec(name, ("a", "b"), batch_max=1), ()) for name in ("m", "n"))
+KNOWN = {  # all but what `n b` takes
+    (spec.name, model, variant): Profile(
+        model, variant, KIND, (Point(0, 1, 100, 100, REFINED_COUNT),), share=spec.share
+    )
+    for spec in SLICES
+    for model, variant in (("m", "a"), ("m", "b"), ("n", "a"))
+}
+PATIENCE_US = 5_000_000
+"""So long a worker that does not answer is waited for at least."""
+Place = tuple[str, str, str, str]
+"""Slice, model, variant, revision."""
+
+
+@dataclass
+class Process:
+    """A worker and what it was told. `loads`, `unloads`: of which it has not said yet that they are done.
+    `heard_us`: when it last said something, or was told something with nothing else to do."""
+
+    device: str
+    heard_us: int
+    ready: bool = False
+    stopping: bool = False
+    ending: bool = False
+    keys: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    loads: deque[int] = field(default_factory=deque)
+    unloads: deque[int] = field(default_factory=deque)
+    routed: dict[tuple[str, str], int] = field(default_factory=dict)
+    measuring: Measure | None = None
+
+
+def wanted_of(models: tuple[ServedModel, ...], chosen: Mapping[SliceSpec, Sequence[WantedReplica]]) -> Wanted:
+    """With those of the replicas of which the models are served."""
+    names = {model.name for model in models}
+    slices = (
+        WantedSlice(spec, tuple(one for one in several if one.model in names))
+        for spec, several in chosen.items()
+    )
+    return Wanted(tuple(slices), models)
+
+
+served_models = st.lists(
+    st.sampled_from([*MODELS, *(replace(model, revision="new") for model in MODELS)]),
+    unique_by=lambda model: model.name,
+    max_size=2,
+)
+replicas = st.lists(
+    st.builds(WantedReplica, st.sampled_from("mn"), st.sampled_from("ab"), st.booleans()),
+    unique_by=lambda one: (one.model, one.variant),
+    max_size=3,
+)
+wanted_states = st.builds(
+    wanted_of, served_models.map(tuple), st.dictionaries(st.sampled_from(SLICES), replicas, max_size=3)
+)
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Events in any order that workers could give them; `processes` is what a driver would have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first = tuple(replace(model, slices=("d0", "e0")) for model in MODELS)
+        limits = Limits(sweep_s=0.01)
+        self.control = Control((SLICES[0], SLICES[2]), first, KNOWN, limits, lambda _: KIND)
+        self.now_us = 0
+        self.processes: dict[str, Process] = {}
+        self.lost: set[str] = set()
+        self.retiring: set[str] = set()
+        self.asked: list[Wanted] = [self.control.wanted]
+        self.do(self.control.start(0))
+
+    # what is asked
+
+    @rule(wanted=wanted_states, by=st.lists(wanted_states, max_size=2))
+    def want(self, wanted: Wanted, by: list[Wanted]) -> None:
+        self.asked += [*by, wanted]
+        self.do(self.control.want(wanted, self.now_us, by))
+
+    @rule()
+    def turn_back(self) -> None:
+        self.do(self.control.turn_back(self.now_us))
+
+    # what happens
+
+    @rule(after_us=st.sampled_from((0, 1000, 200_000, 11_000_000, 130_000_000)))
+    def tick(self, after_us: int) -> None:
+        self.now_us += after_us
+        if self.control.wake_us <= self.now_us:
+            self.do(self.control.tick(self.now_us, [*self.processes]))
+
+    @rule(data=st.data())
+    def worker_ready(self, data: st.DataObject) -> None:
+        self._each(data, [name for name, each in self.processes.items() if not each.ready], self._start)
+
+    @rule(data=st.data())
+    def worker_lost(self, data: st.DataObject) -> None:
+        self._each(data, [*self.processes], self._lose)
+
+    @rule(data=st.data())
+    def replica_loaded(self, data: st.DataObject) -> None:
+        self._each(data, [name for name, each in self.processes.items() if each.loads], self._load)
+
+    @rule(data=st.data())
+    def replica_failed(self, data: st.DataObject) -> None:
+        def fail(name: str) -> None:
+            process = self.heard(name)
+            number = process.loads.popleft()
+            if number in process.unloads:
+                self._unloaded(name, number)
+            else:
+                del process.keys[number]
+                self.do(self.control.replica_failed(name, number, "no luck", self.now_us), fault=True)
+
+        self._each(data, [name for name, each in self.processes.items() if each.loads], fail)
+
+    @rule(data=st.data())
+    def replica_unloaded(self, data: st.DataObject) -> None:
+        self._each(data, [name for name, each in self.processes.items() if _free(each)], self._unload)
+
+    @rule(data=st.data())
+    def measured(self, data: st.DataObject) -> None:
+        self._each(data, [name for name, each in self.processes.items() if each.measuring], self._measure)
+
+    @rule(device=st.sampled_from(DEVICES))
+    def device_lost(self, device: str) -> None:
+        self.lost.add(device)
+        self.do(self.control.device_lost(device, "it is gone", self.now_us), fault=True)
+        for name in [name for name, each in self.processes.items() if each.device == device]:
+            self._lose(name)
+
+    @rule(device=st.sampled_from(DEVICES))
+    def device_back(self, device: str) -> None:
+        self.lost.discard(device)
+        self.do(self.control.device_back(device, self.now_us))
+
+    @precondition(lambda self: self.retiring)
+    @rule(data=st.data())
+    def model_retired(self, data: st.DataObject) -> None:
+        self._each(data, sorted(self.retiring), self._retire)
+
+    @invariant()
+    def is_never_late(self) -> None:
+        progress = self.control.progress
+        assert 1 <= progress.step <= progress.steps
+
+    def teardown(self) -> None:
+        """Nothing goes wrong any more."""
+        if sys.exc_info()[0] is not None:
+            return  # a promise was broken before: that is what to report
+        for device in DEVICES:
+            self.device_back(device)
+        for _ in range(2000):
+            if not self._go_on():
+                break
+        progress, wanted = self.control.progress, self.control.wanted
+        assert progress.state == "steady", progress
+        assert progress.waiting == (), progress
+        assert self.routed() == _places(wanted, routed=True)
+        assert self.held() == _places(wanted, routed=False)
+        assert set(self.processes) == {each.spec.name for each in wanted.slices}
+        assert not self.retiring
+        plain = [tuple((each.spec.device, each.replicas) for each in state.slices) for state in self.asked]
+        assert tuple((each.spec.device, each.replicas) for each in wanted.slices) in plain
+
+    def _go_on(self) -> bool:
+        """Whatever a worker has to say next; whether there was anything."""
+        for name, process in [*self.processes.items()]:
+            if process.stopping or process.ending:
+                self._lose(name)
+            elif not process.ready:
+                self._start(name)
+            elif process.loads:
+                self._load(name)
+            elif _free(process):
+                self._unload(name)
+            elif process.measuring:
+                self._measure(name)
+            else:
+                continue
+            return True
+        if self.retiring:
+            self._retire(min(self.retiring))
+        elif self.control.wake_us < NEVER_US:
+            self.now_us = max(self.now_us, self.control.wake_us)
+            self.do(self.control.tick(self.now_us, [*self.processes]))
+        else:
+            return False
+        return True
+
+    # one event of a worker
+
+    @staticmethod
+    def _each(data: st.DataObject, names: list[str], act: Callable[[str], None]) -> None:
+        if names:
+            act(data.draw(st.sampled_from(names)))
+
+    def _start(self, name: str) -> None:
+        self.heard(name).ready = True
+        self.do(self.control.worker_ready(name, self.now_us))
+
+    def _lose(self, name: str) -> None:
+        del self.processes[name]
+        self.do(self.control.worker_lost(name, "died", self.now_us), fault=True)
+
+    def _load(self, name: str) -> None:
+        process = self.heard(name)
+        number = process.loads.popleft()
+        if number in process.unloads:
+            self._unloaded(name, number)
+        else:
+            self.do(self.control.replica_loaded(name, number, (5, 7), self.now_us))
+
+    def _unload(self, name: str) -> None:
+        self._unloaded(name, _free(self.processes[name])[0])
+
+    def _unloaded(self, name: str, number: int) -> None:
+        process = self.heard(name)
+        process.unloads.remove(number)
+        del process.keys[number]
+        self.do(self.control.replica_unloaded(name, number, self.now_us))
+
+    def _measure(self, name: str) -> None:
+        process = self.heard(name)
+        assert process.measuring is not None
+        wanted, process.measuring = process.measuring.measurement, None
+        latencies = [100] * wanted.repeats
+        self.do(self.control.measured(name, (wanted.rows, wanted.size), latencies, self.now_us))
+
+    def _retire(self, model: str) -> None:
+        self.retiring.discard(model)
+        self.do(self.control.model_retired(model, self.now_us))
+
+    # commands
+
+    def heard(self, name: str) -> Process:
+        """It says something."""
+        self.processes[name].heard_us = self.now_us
+        return self.processes[name]
+
+    def do(self, commands: Iterable[Command], *, fault: bool = False) -> None:
+        """Carry out what was asked for, where that can be. `fault`: nobody planned what is taken away."""
+        before = {place[1] for place in self.routed()}
+        for command in commands:
+            self._carry_out(command)
+        wanted = {place[1] for place in _places(self.control.wanted, routed=True)}
+        gone = before - {place[1] for place in self.routed()}
+        assert fault or not gone & wanted, f"{gone} had replicas, and has none"
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case StartWorker(slice=name):
+                assert name not in self.processes
+                device = self.control.slices[name].spec.device
+                assert device not in self.lost
+                self.processes[name] = Process(device, self.now_us)
+            case EndWorker(slice=name, reason=reason):
+                silent_us = self.now_us - self.processes[name].heard_us
+                assert "not wanted" in reason or silent_us >= PATIENCE_US, f"{command}: after {silent_us} us"
+                self.processes[name].ending = True
+            case StopWorker(slice=name):
+                assert not self._ready(name).keys
+                self.processes[name].stopping = True
+            case LoadReplica():
+                process, key = self._ready(command.slice), (command.model, command.variant, command.revision)
+                assert command.replica not in process.keys
+                there = [process.keys[number] for number in process.keys if number not in process.unloads]
+                assert key not in there
+                process.keys[command.replica] = key
+                process.loads.append(command.replica)
+            case UnloadReplica(slice=name, replica=number):
+                process = self._ready(name)
+                assert number in process.keys
+                assert number not in process.unloads
+                assert number not in process.routed.values()
+                process.unloads.append(number)
+            case Measure(slice=name, replica=number):
+                process = self._ready(name)
+                assert number in process.keys
+                assert number not in (*process.loads, *process.unloads)
+                assert process.measuring is None
+                process.measuring = command
+            case Route() | Unroute() | Withdraw():
+                self._route(command)
+            case RetireModel(model=name):
+                self.retiring.add(name)
+            case ServeModel(model=model):
+                self.retiring.discard(model.name)
+            case ForgetModel(model=name):
+                assert name not in {
+                    key[0] for process in self.processes.values() for key in process.keys.values()
+                }
+
+    def _route(self, command: Route | Unroute | Withdraw) -> None:
+        process = self.processes.get(command.slice)
+        if isinstance(command, Withdraw):
+            if process is not None:  # with its device: that it has gone will be said
+                process.routed.clear()
+            return
+        assert process is not None
+        key = (command.model, command.variant)
+        if isinstance(command, Unroute):
+            del process.routed[key]
+            return
+        assert process.keys[command.replica][:2] == key
+        assert command.replica not in (*process.loads, *process.unloads)
+        process.routed[key] = command.replica
+
+    def _ready(self, name: str) -> Process:
+        process = self.processes[name]
+        assert process.ready
+        assert not process.stopping
+        if not (process.loads or process.unloads or process.measuring):
+            process.heard_us = self.now_us
+        return process
+
+    def routed(self) -> set[Place]:
+        return {
+            (name, *process.keys[number])
+            for name, process in self.processes.items()
+            for number in process.routed.values()
+        }
+
+    def held(self) -> set[Place]:
+        return {(name, *key) for name, process in self.processes.items() for key in process.keys.values()}
+
+
+def _free(process: Process) -> list[int]:
+    """Those that are loaded, and to be unloaded."""
+    return [number for number in process.unloads if number not in process.loads]
+
+
+def _places(wanted: Wanted, *, routed: bool) -> set[Place]:
+    revision = {model.name: model.revision for model in wanted.models}
+    return {
+        (each.spec.name, one.model, one.variant, revision[one.model])
+        for each in wanted.slices
+        for one in each.replicas
+        if one.routed or not routed
+    }
+
+
+HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "0"))
+AnyHistory.TestCase.settings = settings(
+    max_examples=HISTORIES or 100,
+    stateful_step_count=40,
+    derandomize=not HISTORIES,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestAnyHistory = pytest.mark.slow(pytest.mark.timeout(0)(AnyHistory.TestCase))

@@ -1,0 +1,238 @@
+"""The body of `PUT /v2/placement` is held against what runs, and all that is wrong with it is told."""
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.operations.proposal import Proposal, UnsoundError, proposal
+from router.operations.standing import Load
+from router.settings import Settings, load_settings
+from serving.specs import SliceSpec
+from tests.router.settings.samples import write_deployment
+
+GATEWAY = """\
+slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]
+models:
+  - {path: models/digits, slices: [cpu-a], default_variant: linear}
+  - {path: models/minilm, slices: [cpu-b], variants: [fp32]}
+"""
+BOTH = {"digits": {"slices": ["new"]}, "minilm": {"slices": ["new"]}}
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+        return load_settings(write_deployment(tmp_path_factory.mktemp("home"), GATEWAY))
+
+
+def asked(settings: Settings, body: object, cores: int = 4) -> Proposal:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return proposal(content, settings, range(cores))
+
+
+def reasons(settings: Settings, body: object, cores: int = 4) -> Sequence[str]:
+    with pytest.raises(UnsoundError) as refused:
+        asked(settings, body, cores)
+    return refused.value.reasons
+
+
+def test_a_slice_that_runs_keeps_its_cores_and_others_get_free_ones(settings: Settings) -> None:
+    body = {
+        "slices": [{"name": "new", "cores": 2, "threads": 2}, {"name": "cpu-b", "cores": 1}],
+        "models": {"digits": {"slices": ["cpu-b", "new"]}, "minilm": {"slices": ["new"]}},
+    }
+    found = asked(settings, body).settings
+    assert found.slices == (SliceSpec("new", (2, 3), 2), SliceSpec("cpu-b", (1,), 1))
+    assert [each.slices for each in found.models] == [("cpu-b", "new"), ("new",)]
+    assert (found.path, found.limits) == (settings.path, settings.limits)
+
+
+def test_where_none_is_free_cores_of_slices_that_end_are_used(settings: Settings) -> None:
+    body = {"slices": [{"name": "new", "cores": 1}, {"name": "cpu-b", "cores": 1}], "models": BOTH}
+    assert asked(settings, body, cores=2).settings.slices[0].cores == (0,)
+
+
+def test_on_the_way_a_slice_gets_what_is_free_when_it_starts_and_keeps_it(settings: Settings) -> None:
+    def on(*names: str) -> list[dict[str, object]]:
+        cores = {"cpu-a": 1, "cpu-b": 1, "first": 1, "wide": 2}
+        return [{"name": name, "cores": cores[name], "models": {"digits": True}} for name in names]
+
+    last = [{"name": "wide", "cores": 2}, {"name": "first", "cores": 1}]
+    models = {"digits": {"slices": ["wide"]}, "minilm": {"slices": ["first"]}}
+    steps = [on("cpu-a", "cpu-b", "first"), on("first")]
+    found = asked(settings, {"slices": last, "models": models, "steps": steps}, cores=3)
+    cores = {each.name: each.cores for each in found.settings.slices}
+    assert cores == {"first": (2,), "wide": (0, 1)}
+    assert [[each.spec.name for each in state.slices] for state in found.by] == [
+        ["cpu-a", "cpu-b", "first"],
+        ["first"],
+    ]
+    assert found.by[0].slices[0].spec == settings.slices[0]
+
+
+def test_a_state_on_the_way_has_every_served_variant_of_whoever_is_there(settings: Settings) -> None:
+    steps = [[{"name": "cpu-a", "cores": 1, "models": {"minilm": False, "digits": True}}]]
+    body = {"slices": [{"name": "new", "cores": 1}], "models": BOTH, "steps": steps}
+    (state,) = asked(settings, body).by
+    there = [(each.model, each.variant, each.routed) for each in state.slices[0].replicas]
+    assert there == [("digits", "linear", True), ("minilm", "fp32", False), ("digits", "cnn", True)]
+    assert state.models == asked(settings, body).settings.models
+
+
+def test_what_it_was_planned_for_is_kept_of_those_that_say_it(settings: Settings) -> None:
+    load = {"requests_per_s": 50, "rows": 2.5, "capacity_rows_per_s": 400}
+    models = {
+        "digits": {"slices": ["new"], "variant": "linear", **load},
+        "minilm": {"slices": ["new"], "requests_per_s": 3},
+    }
+    found = asked(settings, {"slices": [{"name": "new", "cores": 1}], "models": models})
+    assert found.loads == {"digits": Load(50.0, 2.5, 400.0)}
+
+
+def test_all_that_is_wrong_is_told_at_once(settings: Settings) -> None:
+    body = {
+        "slices": [{"name": "x", "cores": 9}, {"name": "x", "cores": 1}, {"nam": "y", "cores": 0}, 7],
+        "models": {
+            "digits": {"slices": ["y"], "variant": "cnn", "rows": -1},
+            "digit": {"slices": ["x"]},
+        },
+        "steps": [[{"name": "cpu-a", "cores": 2, "models": {"other": True}}], []],
+        "more": 1,
+    }
+    assert reasons(settings, body) == (
+        "more: unknown key; got 'more', expected slices, models or steps (did you mean models?)",
+        "slices[2].name: this key is required",
+        "slices[2].cores: too small; got 0, expected 1 or more",
+        "slices[2].nam: unknown key; got 'nam', expected name, cores or threads (did you mean name?)",
+        "slices[3]: not a mapping; got 7, expected keys and values (key: value)",
+        "models.digits.slices[0]: unknown slice; got 'y', expected x",
+        "models.digits.variant: planned for another variant than the one that answers; got 'cnn', expected "
+        "linear",
+        "models.digits.rows: too small; got -1, expected 0 or more",
+        "models: unknown model; got 'digit', expected digits or minilm (did you mean digits?)",
+        "models: 'minilm' is missing; expected every model that is served",
+        "slices[1].name: 'x' is used twice",
+        "slices: no such cores here; got 10, expected at most 4 in all",
+        "steps[0][0].name: 'cpu-a' has cores: 1, threads: 1; name another slice otherwise",
+        "steps[1]: empty; expected at least one slice",
+        "steps[0][0].models: unknown model; got 'other', expected digits or minilm",
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"null", b'"slices"', b"[" * 5000, b"\xff", b"{}"])
+def test_what_is_no_placement_is_refused(settings: Settings, body: bytes) -> None:
+    assert reasons(settings, body)
+
+
+def test_more_cores_than_there_are_at_any_time_are_refused(settings: Settings) -> None:
+    wide = {"name": "wide", "cores": 5, "models": {}}
+    body = {"slices": [{"name": "new", "cores": 1}], "models": BOTH, "steps": [[wide]]}
+    assert reasons(settings, body) == ("steps[0]: no such cores here; got 5, expected at most 4 in all",)
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 9)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["a", "cpu-a"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["slices", "models", "steps", "name", "cores", "threads", "digits", "minilm", "rows"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def test_more_than_a_gateway_could_have_is_refused_before_it_is_looked_at(settings: Settings) -> None:
+    many = [{"name": f"s-{number}", "cores": 1} for number in range(5)]
+    body = {"slices": many, "models": BOTH, "steps": [many]}
+    assert reasons(settings, body) == (
+        "slices: too many slices; got 5, expected at most 4, as many as there are cores here",
+        "steps[0]: too many slices; got 5, expected at most 4, as many as there are cores here",
+    )
+    assert reasons(settings, b" " * (300 << 10)) == ("the body is too large; expected at most 256 KB",)
+
+
+@given(_JSON)
+def test_any_json_is_either_refused_in_sentences_or_a_sound_placement(settings: Settings, body: Any) -> None:
+    told: Sequence[str] = ["none"]
+    with suppress(UnsoundError):
+        try:
+            _is_sound(asked(settings, body), settings, range(4))
+        except UnsoundError as error:
+            told = error.reasons
+            raise
+    assert told
+    assert all(told)
+
+
+@st.composite
+def _bodies(draw: st.DrawFn) -> dict[str, Any]:
+    """Sound ones: at most as many cores as there are, in any state."""
+    wide = {"cpu-a": 1, "cpu-b": 1, "x": 1, "y": 2, "z": 3}
+
+    def state() -> list[str]:
+        found: list[str] = []
+        for name in draw(st.permutations([*wide])):
+            if sum(wide[each] for each in found) + wide[name] <= 4 and (not found or draw(st.booleans())):
+                found.append(name)
+        return found
+
+    last = state()
+    return {
+        "slices": [{"name": name, "cores": wide[name]} for name in last],
+        "models": {
+            name: {"slices": draw(st.lists(st.sampled_from(last), min_size=1, unique=True))}
+            for name in ("digits", "minilm")
+        },
+        "steps": [
+            [
+                {"name": name, "cores": wide[name], "models": {"digits": draw(st.booleans())}}
+                for name in state()
+            ]
+            for _ in range(draw(st.integers(0, 3)))
+        ],
+    }
+
+
+@given(_bodies())
+def test_slices_that_are_there_at_the_same_time_never_share_a_core_that_could_be_free(
+    settings: Settings, body: dict[str, Any]
+) -> None:
+    found = asked(settings, body)
+    _is_sound(found, settings, range(4))
+    states = [[each.spec for each in state.slices] for state in found.by] + [[*found.settings.slices]]
+    running = {each.name for each in settings.slices}
+    before = running
+    for state in states:
+        names = {each.name for each in state}
+        new = [each for each in state if each.name not in before]
+        for each in new:  # its cores are shared only where the others hold too many
+            held = {core for other in state if other is not each for core in other.cores}
+            free = 4 - len(held - {*each.cores})
+            assert len({*each.cores} & held) <= max(0, len(each.cores) - free)
+        before = before | names
+
+
+def _is_sound(found: Proposal, settings: Settings, usable: Sequence[int]) -> None:
+    names = {each.name for each in found.settings.slices}
+    known: dict[str, SliceSpec] = {each.name: each for each in settings.slices}
+    for spec in (*(each.spec for state in found.by for each in state.slices), *found.settings.slices):
+        assert known.setdefault(spec.name, spec) == spec
+        assert spec.cores
+        assert {*spec.cores} <= {*usable}
+    assert [each.name for each in found.settings.models] == [each.name for each in settings.models]
+    assert all(each.slices and names.issuperset(each.slices) for each in found.settings.models)

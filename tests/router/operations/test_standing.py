@@ -1,0 +1,213 @@
+"""What was applied is kept beside the settings, outlives a restart, and ends when these say otherwise."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.operations.standing import (
+    Load,
+    Standing,
+    applied,
+    digest,
+    forget,
+    keep,
+    path_of,
+    put_back,
+    read,
+    settings_in_force,
+)
+from router.settings import Settings, load_settings
+from serving.specs import SliceSpec
+from tests.router.settings.samples import write_deployment
+
+GATEWAY = """\
+slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]
+models:
+  - {path: models/digits, slices: [cpu-a]}
+  - {path: models/minilm, slices: [cpu-b]}
+"""
+SLICES = (SliceSpec("cpu-a", (0,), 1), SliceSpec("cpu-1", (1, 2), 2))
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(write_deployment(tmp_path, GATEWAY))
+
+
+def sample(settings: Settings, **changes: Any) -> Standing:
+    models = {"digits": ("cpu-a", "cpu-1"), "minilm": ("cpu-1",)}
+    loads = {"digits": Load(50.0, 2.5, 400.0)}
+    whole = Standing("ab12", "2026-01-02 03:04:05 UTC", digest(settings), SLICES, models, loads)
+    return replace(whole, **changes)
+
+
+def test_what_is_kept_is_read_again_as_it_was(settings: Settings) -> None:
+    assert read(settings.path) is None
+    keep(settings.path, sample(settings))
+    assert read(settings.path) == sample(settings)
+    assert path_of(settings.path) == settings.path.parent / ".penstock" / "penstock.placement.json"
+    assert [each.name for each in path_of(settings.path).parent.iterdir()] == ["penstock.placement.json"]
+
+
+def test_after_a_restart_slices_and_models_are_those_that_were_applied(settings: Settings) -> None:
+    assert settings_in_force(settings) == (settings, None)
+    keep(settings.path, sample(settings))
+    found, said = settings_in_force(settings)
+    assert found.slices == SLICES
+    assert {each.name: each.slices for each in found.models} == {
+        "digits": ("cpu-a", "cpu-1"),
+        "minilm": ("cpu-1",),
+    }
+    assert said is not None
+    assert "slices are as a placement has them that was applied (2026-01-02 03:04:05 UTC), not as" in said
+    assert applied(found) == sample(settings)
+    assert applied(settings) is None  # these are not in force
+
+
+def test_settings_of_other_names_have_placements_of_their_own(settings: Settings, tmp_path: Path) -> None:
+    keep(settings.path, sample(settings))
+    other = tmp_path / "other.yaml"
+    other.write_text(GATEWAY)
+    assert settings_in_force(load_settings(other))[1] is None
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("slices: [cpu-b]", "slices: [cpu-a]"),
+        ("{name: cpu-b, cores: 1}", "{name: cpu-b, cores: 2}"),
+        ("{name: cpu-b, cores: 1}", "{name: cpu-b, cores: 1}, {name: cpu-c}"),
+        ("  - {path: models/minilm, slices: [cpu-b]}\n", ""),
+    ],
+)
+def test_while_the_file_has_other_slices_or_models_than_when_it_was_applied_the_file_counts(
+    settings: Settings, was: str, now: str
+) -> None:
+    keep(settings.path, sample(settings))
+    settings.path.write_text(GATEWAY.replace(was, now))
+    changed = load_settings(settings.path)
+    found, said = settings_in_force(changed)
+    assert found == changed
+    assert said is not None
+    assert "(2026-01-02 03:04:05 UTC): penstock.yaml counts, not " in said
+    assert settings_in_force(settings)[0].slices == SLICES  # with the old lines it holds again
+
+
+def test_what_else_changes_in_the_file_leaves_it_applied(settings: Settings) -> None:
+    keep(settings.path, sample(settings))
+    settings.path.write_text(
+        GATEWAY.replace("slices: [cpu-b]", "slo_ms: 99, slices: [cpu-b]").replace("slices: [{", "slices:  [{")
+    )
+    assert settings_in_force(load_settings(settings.path))[0].slices == SLICES
+
+
+def test_a_placement_of_cores_that_are_gone_is_passed_over_and_kept(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(settings.path, sample(settings))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1})
+    found, said = settings_in_force(settings)
+    assert found == settings
+    assert said is not None
+    assert "is passed over: it uses core 2, not usable here" in said
+    assert path_of(settings.path).exists()
+
+
+def test_a_model_that_the_placement_does_not_know_keeps_what_is_left_of_its_slices(
+    settings: Settings,
+) -> None:
+    keep(settings.path, sample(settings, models={"minilm": ("cpu-1",)}))
+    assert settings_in_force(settings)[0].models[0].slices == ("cpu-a",)
+    keep(settings.path, sample(settings, models={"digits": ("cpu-1",)}))
+    assert settings_in_force(settings)[0].models[1].slices == ("cpu-a", "cpu-1")
+
+
+def told(settings: Settings) -> dict[str, Any]:
+    keep(settings.path, sample(settings))
+    found: dict[str, Any] = json.loads(path_of(settings.path).read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"3", b"\xff\xfe", b"null", b'{"format": 2}', b"[" * 100_000, b"x" * (5 << 20)],
+)
+def test_a_damaged_file_is_named_and_passed_over(settings: Settings, content: bytes) -> None:
+    keep(settings.path, sample(settings))
+    path_of(settings.path).write_bytes(content)
+    found, said = settings_in_force(settings)
+    assert found == settings
+    assert said is not None
+    assert f"{path_of(settings.path)} is passed over: it holds no applied placement" in said
+    assert path_of(settings.path).exists()  # perhaps somebody wants to see it
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("slices", []),
+        ("slices", [{"name": "a", "cores": [0], "threads": 0, "memory_bytes": 0}]),
+        ("slices", [{"name": "a", "cores": [-1], "threads": 1, "memory_bytes": 0}]),
+        ("slices", [{"name": "a", "cores": [True], "threads": 1, "memory_bytes": 0}]),
+        ("slices", [{"name": 7, "cores": [0], "threads": 1, "memory_bytes": 0}]),
+        ("slices", [{"name": "a", "cores": [0], "threads": 1}]),
+        ("slices", [{"name": "a", "cores": [0], "threads": 1, "memory_bytes": 0}] * 2),
+        ("models", {"digits": ["nowhere"]}),
+        ("models", {"digits": []}),
+        ("models", ["digits"]),
+        ("loads", {"digits": {"requests": "many"}}),
+        ("loads", {"digits": {"requests": 1, "rows": 1}}),
+        ("id", ""),
+        ("digest", None),
+    ],
+)
+def test_a_file_that_is_no_placement_is_named_and_passed_over(
+    settings: Settings, key: str, value: object
+) -> None:
+    path = path_of(settings.path)
+    path.parent.mkdir()
+    path.write_text(json.dumps(told(settings) | {key: value}))
+    found, said = settings_in_force(settings)
+    assert found == settings
+    assert said is not None
+    assert "it holds no applied placement" in said
+
+
+def test_a_file_that_cannot_be_read_is_named_and_passed_over(settings: Settings) -> None:
+    path_of(settings.path).mkdir(parents=True)
+    found, said = settings_in_force(settings)
+    assert found == settings
+    assert said is not None
+    assert "is passed over: it cannot be read: Is a directory" in said
+
+
+def test_a_placement_that_cannot_be_written_leaves_the_old_one_whole(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(settings.path, sample(settings))
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        keep(settings.path, sample(settings, id="new"))
+    assert read(settings.path) == sample(settings)
+    assert len([*path_of(settings.path).parent.iterdir()]) == 1
+
+
+def test_what_was_kept_before_is_put_back_be_it_nothing(settings: Settings) -> None:
+    put_back(settings.path, sample(settings))
+    assert read(settings.path) == sample(settings)
+    put_back(settings.path, None)
+    assert read(settings.path) is None
+    forget(settings.path)  # nothing to forget is nothing wrong

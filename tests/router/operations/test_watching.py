@@ -1,0 +1,284 @@
+"""An edit of penstock.yaml is in force as a whole, or refused with every reason and nothing done."""
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.router.operations.worlds import GATEWAY, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def test_at_the_start_nothing_is_done_unless_the_file_was_edited_meanwhile(world: World) -> None:
+    await world.watch.look()
+    await world.watch.look()
+    assert (world.said, world.current.changes) == ([], [])
+
+
+async def test_an_edit_before_the_first_look_is_not_missed(world: World) -> None:
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    assert world.served["digits"].slo_us == 50_000
+
+
+async def test_another_slo_is_in_force(world: World) -> None:
+    await world.watch.look()
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    assert world.served["digits"].slo_us == 50_000
+    assert world.said[0] == f"{world.path} was edited: digits: slo_ms 40 -> 50"
+    assert world.said[1].startswith(f"{world.path} is in force")
+
+
+async def test_models_and_slices_come_and_go(world: World) -> None:
+    world.add_folder("spare")
+    await world.edit("  - {path: models/minilm}", "  - {path: models/spare, slices: [b]}")
+    assert [*world.served] == ["digits", "spare"]
+    assert world.said[0].endswith("minilm is removed; spare is added")
+    await world.edit("{name: b}]", "{name: b}, {name: c}]")
+    assert [each.name for each in world.current.settings.slices] == ["a", "b", "c"]
+    entry = next(each for each in await world.repository.index() if each.name == "minilm")
+    assert entry.reason == "unloaded"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("slo_ms: 40", "slo_ms: 40, variants: [linear]", "digits: variants linear, cnn -> linear answers"),
+        ("slo_ms: 40", "slo_ms: 40, default_variant: linear", "digits: cnn -> linear answers"),
+        ("slo_ms: 40", "slo_ms: 40, batching: {policy: static, size: 2}", "digits: batching"),
+        ("slo_ms: 40", "slo_ms: 40, cache: false", "digits: cache"),
+        ("slices: [a]", "slices: [a, b]", "digits: slices a, b"),
+    ],
+)
+async def test_what_is_served_otherwise_is_said(world: World, old: str, new: str, said: str) -> None:
+    await world.edit(old, new)
+    assert world.said[0].endswith(said)
+    assert len(world.current.changes) == 1
+
+
+async def test_other_comments_change_nothing(world: World) -> None:
+    await world.edit("models:\n", "models:  # all of them\n")
+    assert (world.said, world.current.changes) == ([], [])
+
+
+async def test_a_bad_edit_is_refused_with_the_place_of_every_fault_and_the_old_one_stays(
+    world: World,
+) -> None:
+    await world.edit("slo_ms: 40}\n  - {path: models/minilm}", "slo_ms: soon}\n  - {pth: models/minilm}")
+    assert [reason.removeprefix(str(world.path)) for reason in world.watch.refused] == [
+        ":4:48: models[0].slo_ms: not a number; got 'soon', expected a number",
+        ":5:5: models[1].path: this key is required",
+        ":5:6: models[1].pth: unknown key; got 'pth', expected path, slo_ms, slices, "
+        "variants, default_variant, batching, cache or domains (did you mean path?)",
+    ]
+    assert world.said[0] == f"the edit of {world.path} is refused, nothing of it is done:"
+    assert world.said[1:] == [f"  {reason}" for reason in world.watch.refused]
+    assert world.current.changes == []
+    assert world.served["digits"].slo_us == 40_000
+
+
+async def test_an_edit_that_takes_a_bad_one_back_is_in_force_again(world: World) -> None:
+    await world.edit("slo_ms: 40", "slo_ms: -40")
+    assert world.watch.refused
+    await world.edit("slo_ms: -40", "slo_ms: 40")
+    assert world.watch.refused == ()
+    assert "is in force" in world.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("new", "places"),
+    [
+        ("server: {rest_port: 9100, name: other}", ["1:10: server.rest_port", "1:27: server.name"]),
+        ("server: {rest_port: 9000}\nlimits: {drain_s: 5}", ["2:9: limits"]),
+        ("server: {rest_port: 9000}\ncache: false", ["2:8: cache"]),
+        ("server: {rest_port: 9000}\ncache: {ttl_s: 5}", ["2:8: cache"]),
+        ("server: {rest_port: 9000}\ntenants: [{name: x}]", ["2:10: tenants"]),
+        ("server: {rest_port: 9000}\nrecording: {}", ["2:12: recording"]),
+        ("server: {rest_port: 9000}\nprofiles: {remeasure: false}", ["2:11: profiles"]),
+        ("", ["2:1: server"]),
+    ],
+)
+async def test_what_needs_a_restart_is_named_and_nothing_else_of_the_edit_is_done(
+    world: World, new: str, places: list[str]
+) -> None:
+    text = world.path.read_text().replace("slo_ms: 40", "slo_ms: 50")
+    world.path.write_text(text.replace("server: {rest_port: 9000}", new))
+    await world.watch.look()
+    expected = [f"{world.path}:{place}: cannot be changed while" for place in places]
+    assert len(world.watch.refused) == len(expected)
+    for reason, beginning in zip(world.watch.refused, expected, strict=True):
+        assert reason.startswith(beginning)
+        assert reason.endswith("needs a restart")
+    assert world.current.changes == []
+
+
+async def test_what_the_same_is_said_in_more_words_needs_no_restart(world: World) -> None:
+    await world.edit("{rest_port: 9000}", "{rest_port: 9000, name: penstock, grpc_port: 8001}\nlimits: {}")
+    assert world.watch.refused == ()
+
+
+async def test_ports_of_the_command_line_are_not_the_files(world: World) -> None:
+    server = replace(world.current.settings.server, rest_port=0)
+    world.current.settings = replace(world.current.settings, server=server)
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    assert world.watch.refused == ()
+    assert world.current.settings.server.rest_port == 0
+
+
+async def test_what_cannot_be_loaded_is_refused_and_the_next_edit_counts(world: World) -> None:
+    world.current.refusal = ("digits cnn cannot be loaded: no memory",)
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    assert world.watch.refused == world.current.refusal
+    world.current.refusal = ()
+    await world.edit("slo_ms: 50", "slo_ms: 60")
+    assert world.served["digits"].slo_us == 60_000
+    assert "slo_ms 40 -> 60" in world.said[-2]  # against what is in force
+
+
+async def test_a_touch_has_what_was_refused_tried_again(world: World) -> None:
+    world.current.refusal = ("no memory",)
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    world.current.refusal = ()
+    await world.watch.look()
+    assert world.served["digits"].slo_us == 40_000
+    os.utime(world.path, ns=(1, 1))
+    await world.watch.look()
+    assert world.served["digits"].slo_us == 50_000
+    assert world.watch.refused == ()
+
+
+async def test_a_file_that_is_gone_is_waited_for(world: World) -> None:
+    await world.watch.look()
+    text = world.path.read_text()
+    world.path.unlink()
+    await world.watch.look()
+    await world.watch.look()
+    assert world.said == [f"{world.path} is gone: what it said stays in force until it is back"]
+    world.path.write_text(text.replace("slo_ms: 40", "slo_ms: 50"))
+    await world.watch.look()
+    assert world.served["digits"].slo_us == 50_000
+
+
+async def test_what_clients_unloaded_stays_so_until_the_file_says_something_new_of_it(world: World) -> None:
+    await world.repository.unload("digits")
+    await world.edit("{path: models/minilm}", "{path: models/minilm, slo_ms: 99}")
+    assert [*world.served] == ["minilm"]
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    assert [*world.served] == ["digits", "minilm"]
+
+
+async def test_what_clients_loaded_stays_so_until_the_file_names_and_drops_it(world: World) -> None:
+    world.add_folder("spare")
+    await world.repository.load("spare")
+    await world.edit("[{name: a}, {name: b}]", "[{name: a}, {name: b}, {name: c}]")
+    assert world.served["spare"].slices == ("a", "b", "c")
+    await world.edit("{path: models/minilm}", "{path: models/minilm}\n  - {path: models/spare, slo_ms: 5}")
+    assert world.served["spare"].slo_us == 5_000
+    await world.edit("\n  - {path: models/spare, slo_ms: 5}", "")
+    assert [*world.served] == ["digits", "minilm"]
+
+
+async def test_an_edit_that_is_refused_takes_no_clients_word_back(world: World) -> None:
+    await world.repository.unload("digits")
+    world.current.refusal = ("no memory",)
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    world.current.refusal = ()
+    await world.edit("slo_ms: 50", "slo_ms: 40")
+    assert [*world.served] == ["minilm"]
+
+
+async def test_control_is_given_and_taken_live(world: World) -> None:
+    await world.edit("[models]}", "[models], control: false}")
+    assert not world.repository.filed.repository.control
+    assert world.watch.refused == ()
+
+
+async def wait_for(world: World, sentence: str) -> None:
+    async with asyncio.timeout(5):
+        while not any(sentence in line for line in world.said):
+            world.spoke.clear()
+            await world.spoke.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["in place", "renamed", "gone for a while", "through a link"])
+async def test_however_an_editor_writes_the_edit_is_seen(tmp_path: Path, way: str) -> None:
+    world = World(tmp_path)
+    if way == "through a link":  # as a mounted ConfigMap
+        for version in ("1", "2"):
+            (tmp_path / version).mkdir()
+        (tmp_path / "1" / "penstock.yaml").write_text(world.path.read_text())
+        (tmp_path / "data").symlink_to("1")
+        world.path.unlink()
+        world.path.symlink_to("data/penstock.yaml")
+    watching = asyncio.create_task(world.watch.run())
+    await asyncio.sleep(0.5)
+    text = world.path.read_text().replace("slo_ms: 40", "slo_ms: 50")
+    match way:
+        case "in place":
+            world.path.write_text(text)
+        case "renamed":
+            scratch = tmp_path / ".penstock.yaml.swp"
+            scratch.write_text(text)
+            scratch.rename(world.path)
+        case "gone for a while":
+            world.path.rename(tmp_path / "penstock.yaml~")
+            await wait_for(world, "is gone")
+            world.path.write_text(text)
+        case "through a link":
+            (tmp_path / "2" / "penstock.yaml").write_text(text)
+            (tmp_path / "next").symlink_to("2")
+            os.replace(tmp_path / "next", tmp_path / "data")
+    await wait_for(world, "is in force")
+    assert world.served["digits"].slo_us == 50_000
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+async def test_where_nothing_can_be_watched_that_is_said_and_the_gateway_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_folders: Path, **_more: object) -> None:
+        raise OSError("OS file watch limit reached")
+
+    monkeypatch.setattr("router.operations.watching.awatch", fail)
+    await world.watch.run()
+    assert "is not watched any more, an edit needs a restart: OS file watch limit" in world.said[-1]
+
+
+@pytest.mark.slow
+async def test_a_bug_on_the_way_is_said_and_the_next_edit_counts(world: World) -> None:
+    follow, world.repository.follow = world.repository.follow, None  # type: ignore[assignment,method-assign]
+    watching = asyncio.create_task(world.watch.run())
+    world.path.write_text(GATEWAY.replace("slo_ms: 40", "slo_ms: 50"))
+    await wait_for(world, "it failed inside the gateway")
+    assert world.watch.refused
+    world.repository.follow = follow  # type: ignore[method-assign]
+    await asyncio.sleep(0.3)
+    world.path.write_text(GATEWAY.replace("slo_ms: 40", "slo_ms: 60"))
+    await wait_for(world, "is in force")
+    assert world.served["digits"].slo_us == 60_000
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+@pytest.mark.slow
+async def test_an_edit_during_a_change_turns_that_back_and_counts(world: World) -> None:
+    watching = asyncio.create_task(world.watch.run())
+    await asyncio.sleep(0.5)
+    world.current.hold.clear()
+    world.path.write_text(GATEWAY.replace("slo_ms: 40", "slo_ms: 50"))
+    await world.current.begun.wait()
+    world.path.write_text(GATEWAY.replace("slo_ms: 40", "slo_ms: 60"))
+    await wait_for(world, "it was given up")
+    world.current.refusal = ()
+    await wait_for(world, "is in force")
+    assert world.served["digits"].slo_us == 60_000
+    assert world.current.turned_back == 1
+    watching.cancel()
+    await asyncio.wait([watching])
