@@ -8,7 +8,7 @@ measures stale ones anew.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from serving.control.commands import Command, EndWorker, Replan, Unroute, Withdraw
+from serving.control.commands import Command, EndWorker, Replan, StopWorker, Unroute, Withdraw
 from serving.control.course import Course, Movement, Progress
 from serving.control.holdings import Holdings, KnownProfiles
 from serving.control.measuring import Measuring
@@ -98,7 +98,7 @@ class Control:
     def want(self, wanted: Wanted, now_us: int, by: Sequence[Wanted] = ()) -> Sequence[Command]:
         """From now on this is wanted. `by`: the states to go through before, in order; without, all that is
         new is made before anything goes."""
-        *between, last = resolved([*by, wanted], self.slices)
+        *between, last = resolved([*by, wanted], self._course.passed, self.slices)
         self._course.set(last, between)
         self._replan = ""
         return self._then(now_us, self._refuse_lost(last))
@@ -135,10 +135,12 @@ class Control:
 
     def worker_ready(self, slice_name: str, now_us: int) -> Sequence[Command]:
         """A worker process answers: load what is wanted there."""
-        record = self.slices.get(slice_name)
+        record, commands = self.slices.get(slice_name), list[Command]()
         if record is not None and record.status is WorkerStatus.STARTING:
             record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
-        return self._then(now_us, [])
+        elif record is not None and record.status is WorkerStatus.STOPPING:
+            commands.append(StopWorker(slice_name))  # it was to end before it was there
+        return self._then(now_us, commands)
 
     def worker_lost(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
         """A worker process is gone: withdraw the slice and start it again after a back-off, if it was not to
@@ -321,13 +323,12 @@ class Control:
         """What is wanted of a device that is lost: a slice that was there before waits for it, others are in
         vain; either way another plan may do better."""
         home = {each.spec.name: each for each in self._course.home.slices} if self._course.home else {}
-        for each in wanted.slices:
-            lost = self._holdings.lost.get(each.spec.device)
-            if lost is not None and home.get(each.spec.name) != each:
-                reason = f"{each.spec.device} is lost: {lost}"
-                if each.spec.name in home:
-                    return [Replan(reason)]
-                self._give_up(reason)
+        lost = [each for each in wanted.slices if each.spec.device in self._holdings.lost]
+        changed = [each for each in lost if home.get(each.spec.name) != each]
+        reasons = [f"{each.spec.device} is lost: {self._holdings.lost[each.spec.device]}" for each in changed]
+        if all(each.spec.name in home for each in changed):
+            return [Replan(reason) for reason in reasons[:1]]
+        self._give_up(reasons[0])
         return []
 
     def _is_reached(self) -> bool:
@@ -375,6 +376,8 @@ class Control:
         patience_us = int(startup_s * 1e6)
         if record.status is WorkerStatus.STARTING:
             return f"it did not start within {startup_s:g} s", record.heard_us + patience_us
+        if record.status is WorkerStatus.STOPPING:
+            return f"it did not end within {startup_s:g} s", record.heard_us + patience_us
         if record.status is not WorkerStatus.READY:
             return "", NEVER_US
         for replica in record.replicas.values():

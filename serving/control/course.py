@@ -49,6 +49,11 @@ class Course:
         return self._states[-1]
 
     @property
+    def passed(self) -> tuple[Wanted, ...]:
+        """The states that a way back would lead through, and the present one."""
+        return (*([self.home] if self.home else []), *self._states[: self._place + 1])
+
+    @property
     def step(self) -> tuple[int, int]:
         """(which state is to be reached, from 1; how many there are)."""
         return self._place + 1, len(self._states)

@@ -4,7 +4,7 @@ It never remembers a plan: from whatever there is, it loads what is missing, rou
 go what is not wanted, in that order by model. So it goes on from any crash, and may change its mind.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -83,7 +83,7 @@ class Reconciling:
         for name, record in self._slices.items():
             commands += self._let_go(record, wanted.get(name, {}), aim, now_us)
         commands += self._retire(models)
-        commands += self._stop(wanted)
+        commands += self._stop(wanted, now_us)
         return commands
 
     def lacks(self, aim: Wanted) -> Iterator[Lack]:
@@ -254,7 +254,7 @@ class Reconciling:
                 commands.append(ForgetModel(name))
         return commands
 
-    def _stop(self, wanted: Mapping[str, object]) -> list[Command]:
+    def _stop(self, wanted: Mapping[str, object], now_us: int) -> list[Command]:
         """End the workers of slices that are not wanted and hold nothing."""
         commands: list[Command] = []
         for name in [name for name, record in self._slices.items() if name not in wanted]:
@@ -268,7 +268,7 @@ class Reconciling:
             else:
                 del self._slices[name]
                 continue
-            record.status = WorkerStatus.STOPPING
+            record.status, record.heard_us = WorkerStatus.STOPPING, now_us
         return commands
 
 
@@ -318,14 +318,20 @@ def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadRe
     return UnloadReplica(record.spec.name, replica.id)
 
 
-def resolved(states: Sequence[Wanted], slices: Mapping[str, SliceRecord]) -> list[Wanted]:
-    """The states with names for their slices under which they can be: one that is like a slice that is there
-    is that slice; one of a name that another slice has is given a free name, `name~2`, `name~3` and so on."""
+def resolved(
+    states: Sequence[Wanted], kept: Iterable[Wanted], slices: Mapping[str, SliceRecord]
+) -> list[Wanted]:
+    """The states with names for their slices under which they can be: one that is like a slice that is there,
+    or in one of the states that are `kept` to go back to, is that slice; one of a name that another slice has
+    is given a free name, `name~2`, `name~3` and so on."""
+    known = {each.spec.name: each.spec for state in kept for each in state.slices}
+    ending = {name for name, each in slices.items() if each.status is WorkerStatus.STOPPING}
+    known |= {name: record.spec for name, record in slices.items() if name not in ending}
     names: dict[SliceSpec, str] = {}
     for state in states:
         for each in state.slices:
             if each.spec not in names:
-                names[each.spec] = _name(each.spec, slices, set(names.values()))
+                names[each.spec] = _name(each.spec, known, ending.union(names.values()))
     return [
         replace(
             state,
@@ -337,14 +343,12 @@ def resolved(states: Sequence[Wanted], slices: Mapping[str, SliceRecord]) -> lis
     ]
 
 
-def _name(spec: SliceSpec, slices: Mapping[str, SliceRecord], given: set[str]) -> str:
+def _name(spec: SliceSpec, known: Mapping[str, SliceSpec], taken: Collection[str]) -> str:
     name = plain(spec.name)
-    for each, record in slices.items():
-        same = plain(each) == name and replace(record.spec, name=spec.name) == spec
-        if same and each not in given and record.status is not WorkerStatus.STOPPING:
+    for each, there in known.items():
+        if plain(each) == name and replace(there, name=spec.name) == spec and each not in taken:
             return each
-    free = (candidate for candidate in _names(name) if candidate not in slices and candidate not in given)
-    return next(free)
+    return next(each for each in _names(name) if each not in known and each not in taken)
 
 
 def _names(name: str) -> Iterator[str]:

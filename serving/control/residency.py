@@ -29,6 +29,9 @@ IN_USE = "all that could make room for it is in use, or has just been loaded"
 WORTH_MORE = "what would have to make room for it is asked for more"
 LOST = "its worker was lost"
 UNWANTED = "it is not wanted on this slice"
+IN_TIME = 0.8
+"""A model that is there after so much of its SLO is there in time for a request of now: loads take longer now
+and then, those that go have to have gone, and the request is to be answered."""
 _MB = 1 << 20
 
 

@@ -388,12 +388,13 @@ class Scheduler:
             given_up.append(self._endings.shed(request, DEADLINE_UNMET, now_us))
             return True
 
-        misses = self._cold.look(give_up, now_us) if now_us >= self._cold.look_us else ()
+        if now_us >= self._cold.look_us:
+            answers = [*answers, *self._cold.look(give_up, now_us)]
         batches, wake_us = self._dispatch.plan(give_up, now_us)
-        wake_us = min(wake_us, self._accepted.next_expiry_us, self._cold.look_us)
+        wake_us = min(min(wake_us, self._accepted.next_expiry_us), self._cold.look_us)  # of two mypyc makes C
         for live in self._slices.values():
             if live.doubt_us < wake_us:
                 wake_us = live.doubt_us
         self.wake_us = wake_us
         self._timed = True
-        return [*batches, *given_up, *answers, *misses]
+        return [*batches, *given_up, *answers]

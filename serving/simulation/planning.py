@@ -112,7 +112,7 @@ class Solver:
         current, specs = self._standing(facts)
         if not problem.pools:
             return "all devices are lost"
-        made = next(plans(Task(problem, current, 0.5)), None)
+        made = next(plans(Task(problem, current)), None)
         if made is None:
             return NONE
         found = transition(pooled(problem, made.placement), current, made.placement, trials=self.trials)

@@ -34,12 +34,13 @@ from serving.control.control import Control
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.specs import Limits, ServedModel, Share, SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, served
 
 DEVICES = ("d", "e")
 SLICES = tuple(SliceSpec(f"{device}{number}", (), device=device) for device in DEVICES for number in (0, 1))
+OTHERS = tuple(replace(spec, part=Share("mps", 50.0)) for spec in SLICES[:2])  # of the same names
 MODELS = tuple(served(model_spec(name, ("a", "b"), batch_max=1), ()) for name in ("m", "n"))
 KNOWN = {  # all but what `n b` takes
     (spec.name, model, variant): Profile(
@@ -59,7 +60,7 @@ class Process:
     """A worker and what it was told. `loads`, `unloads`: of which it has not said yet that they are done.
     `heard_us`: when it last said something, or was told something with nothing else to do."""
 
-    device: str
+    spec: SliceSpec
     heard_us: int
     ready: bool = False
     stopping: bool = False
@@ -74,11 +75,18 @@ class Process:
 def wanted_of(models: tuple[ServedModel, ...], chosen: Mapping[SliceSpec, Sequence[WantedReplica]]) -> Wanted:
     """With those of the replicas of which the models are served."""
     names = {model.name for model in models}
+    chosen = {
+        spec: several for spec, several in chosen.items() if spec not in OTHERS or _plain(spec) not in chosen
+    }
     slices = (
         WantedSlice(spec, tuple(one for one in several if one.model in names))
         for spec, several in chosen.items()
     )
     return Wanted(tuple(slices), models)
+
+
+def _plain(spec: SliceSpec) -> SliceSpec:
+    return replace(spec, part=None)
 
 
 served_models = st.lists(
@@ -92,7 +100,9 @@ replicas = st.lists(
     max_size=3,
 )
 wanted_states = st.builds(
-    wanted_of, served_models.map(tuple), st.dictionaries(st.sampled_from(SLICES), replicas, max_size=3)
+    wanted_of,
+    served_models.map(tuple),
+    st.dictionaries(st.sampled_from((*SLICES, *OTHERS)), replicas, max_size=3),
 )
 
 
@@ -167,7 +177,7 @@ class AnyHistory(RuleBasedStateMachine):
     def device_lost(self, device: str) -> None:
         self.lost.add(device)
         self.do(self.control.device_lost(device, "it is gone", self.now_us), fault=True)
-        for name in [name for name, each in self.processes.items() if each.device == device]:
+        for name in [name for name, each in self.processes.items() if each.spec.device == device]:
             self._lose(name)
 
     @rule(device=st.sampled_from(DEVICES))
@@ -199,10 +209,11 @@ class AnyHistory(RuleBasedStateMachine):
         assert progress.waiting == (), progress
         assert self.routed() == _places(wanted, routed=True)
         assert self.held() == _places(wanted, routed=False)
-        assert set(self.processes) == {each.spec.name for each in wanted.slices}
+        there = {name: process.spec for name, process in self.processes.items()}
+        assert there == {each.spec.name: each.spec for each in wanted.slices}
         assert not self.retiring
-        plain = [tuple((each.spec.device, each.replicas) for each in state.slices) for state in self.asked]
-        assert tuple((each.spec.device, each.replicas) for each in wanted.slices) in plain
+        plain = [[(each.spec.share, each.replicas) for each in state.slices] for state in self.asked]
+        assert [(each.spec.share, each.replicas) for each in wanted.slices] in plain
 
     def _go_on(self) -> bool:
         """Whatever a worker has to say next; whether there was anything."""
@@ -292,9 +303,9 @@ class AnyHistory(RuleBasedStateMachine):
         match command:
             case StartWorker(slice=name):
                 assert name not in self.processes
-                device = self.control.slices[name].spec.device
-                assert device not in self.lost
-                self.processes[name] = Process(device, self.now_us)
+                spec = self.control.slices[name].spec
+                assert spec.device not in self.lost
+                self.processes[name] = Process(spec, self.now_us)
             case EndWorker(slice=name, reason=reason):
                 silent_us = self.now_us - self.processes[name].heard_us
                 assert "not wanted" in reason or silent_us >= PATIENCE_US, f"{command}: after {silent_us} us"

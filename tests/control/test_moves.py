@@ -331,3 +331,29 @@ def test_a_worker_that_has_long_been_quiet_has_its_time_to_unload() -> None:
     assert only(world.control.replica_loaded("b", load.replica, (5, 7), world.now), UnloadReplica)
     assert world.control.wake_us > world.now
     assert not only(world.control.tick(world.now + 1000, ()), EndWorker)
+
+
+def test_a_slice_to_go_back_to_keeps_its_name_to_itself() -> None:
+    world = World([A, B], model("m", "a"), model("n", "b"))
+    world.starts = lambda name: name == "b"
+    world.control.want(wanted([B], model("m", "b"), model("n", "b")), world.now)
+    wide = replace(A, threads=2)
+    done = world.want(wanted([wide, B], model("m", "a"), model("n", "b")))
+    assert StartWorker("a~2") in done
+    assert world.routed == {"a": ["m"], "b": ["n"]}, "the wide one never started"
+
+
+def test_a_worker_that_is_there_only_after_it_was_to_end_is_stopped() -> None:
+    world = World([A], model("m", "a"))
+    started = world.control.want(wanted([A, B], model("m", "a")), world.now)
+    assert StartWorker("b") in started
+    world.control.turn_back(world.now)
+    assert world.control.worker_ready("b", world.now) == [StopWorker("b")]
+
+
+def test_a_worker_that_does_not_end_when_it_is_to_is_ended() -> None:
+    world = World([A, B], model("m", "a"))
+    assert StopWorker("b") in world.control.want(wanted([A], model("m", "a")), world.now)
+    patience_us = int(Limits().startup_s * 1e6)
+    assert not only(world.control.tick(world.now + patience_us - 1, ()), EndWorker)
+    assert only(world.control.tick(world.now + patience_us, ()), EndWorker)[0].slice == "b"

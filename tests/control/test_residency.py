@@ -181,6 +181,15 @@ def test_a_request_that_cannot_be_answered_in_time_is_no_reason_to_let_others_go
     assert residency.ask(E, rates | {"e": 2.0}, (), 0) == [Unload(B), Ready(E, 2 * LOAD_US)]
 
 
+@pytest.mark.parametrize(("slo_us", "expected"), [(1.25 * LOAD_US, Unload(A)), (1.2 * LOAD_US, None)])
+def test_a_load_that_takes_nearly_all_of_the_slo_is_not_in_time(
+    slo_us: float, expected: Unload | None
+) -> None:
+    residency = residency_of(2, dict.fromkeys(keys, Figures(MB, LOAD_US, slo_us=slo_us)))
+    told = residency.ask(C, {"a": 1.0, "b": 1.0}, (), 0)
+    assert told[0] == (expected or Refuse(C, WORTH_MORE))
+
+
 def test_the_wait_for_the_loader_counts_against_a_newcomer() -> None:
     slow = {A: Figures(MB, LOAD_US), B: Figures(MB, LOAD_US), C: Figures(MB, 1e6), D: Figures(MB, LOAD_US)}
     residency = residency_of(3, slow, there=(A, B))
@@ -379,5 +388,5 @@ def test_what_is_wanted_again_and_then_fails_is_refused() -> None:
 
 def test_what_is_there_holds_what_it_did_whatever_is_said_of_it_later() -> None:
     residency = residency_of(4, {A: Figures(4 * MB, LOAD_US)}, there=(A,))
-    residency.want({A: Figures(MB, LOAD_US), B: Figures(3 * MB, LOAD_US)}, 0)
+    residency.want({A: Figures(MB, LOAD_US), B: Figures(4 * MB, LOAD_US)}, 0)
     assert residency.ask(B, {}, (), 0) == [Unload(A), Ready(B, LOAD_US)]

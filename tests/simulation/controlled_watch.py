@@ -158,7 +158,8 @@ class Watch(ControlledSimulation):
                 self.workers[name].stopping = True
             case EndWorker(slice=name, reason=reason):
                 silent_us = self.now_us - self.workers[name].heard_us
-                assert silent_us >= PATIENCE_US or "not wanted" in reason, f"{command}: after {silent_us} us"
+                due = reason == "it stalls" or "not wanted" in reason or silent_us >= PATIENCE_US
+                assert due, f"{command}: after {silent_us} us"
             case LoadReplica() | UnloadReplica() | Measure():
                 self._order(command)
             case Route() | Unroute() | Withdraw():
@@ -364,5 +365,5 @@ def shown(wanted: Wanted) -> str:
     there = []
     for each in wanted.slices:
         replicas = [f"{one.model}.{one.variant}{'' if one.routed else '-'}" for one in each.replicas]
-        there.append(f"{each.spec.name}: {' '.join(replicas)}")
+        there.append(f"{each.spec.name} {each.spec.share}: {' '.join(replicas)}")
     return "; ".join(there)

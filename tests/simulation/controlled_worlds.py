@@ -7,6 +7,7 @@ from random import Random
 from serving.control.commands import Command
 from serving.control.control import Control
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.policy.freshness import Freshness
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.plan import Resident, Slot
 from serving.policy.placement.problem import Option, Problem
@@ -158,6 +159,34 @@ def befall(random: Random, watch: Watch, devices: Sequence[str], slices: Sequenc
         watch.lose(at_us, device, *([back_us] if random.random() < 0.5 else []))
     for _ in range(random.choice((0, 1, 4))):
         watch.crash(random.randint(0, CALM_US), random.choice(slices))
+    for _ in range(random.choice((0, 0, 3))):
+        watch.at(random.randint(0, CALM_US), stall(watch, random.random()))
+    for _ in range(random.choice((0, 0, 3))):
+        watch.at(random.randint(0, CALM_US), flag(watch, random.random()))
+
+
+def stall(watch: Watch, which: float) -> Act:
+    """A worker with something routed holds a batch for too long."""
+
+    def tell(_now_us: int) -> Sequence[Command]:
+        names = [name for name, worker in watch.workers.items() if worker.routed]
+        return watch.control.worker_stuck(names[int(which * len(names))], "it stalls") if names else ()
+
+    return tell
+
+
+def flag(watch: Watch, which: float) -> Act:
+    """The batches of a replica say that its profile is out of date."""
+
+    def tell(now_us: int) -> Sequence[Command]:
+        places = [
+            (name, number) for name, worker in watch.workers.items() for number in worker.routed.values()
+        ]
+        if not places:
+            return ()
+        return watch.control.profile_flagged(*places[int(which * len(places))], Freshness.STALE, now_us)
+
+    return tell
 
 
 class Answering(Requests):
