@@ -24,12 +24,15 @@ class Measuring:
     """`remeasure`: whether a profile that is no longer right may be measured anew."""
 
     def __init__(self, holdings: Holdings, remeasure: bool) -> None:
+        self._holdings = holdings
         self._slices = holdings.slices
         self._remeasure = remeasure
 
     def next_coarse(self, record: SliceRecord) -> list[Command]:
-        """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded."""
-        if record.measuring or any(r.status is ReplicaStatus.LOADING for r in record.replicas.values()):
+        """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded (where
+        all of it is to be)."""
+        loading = any(each.status is ReplicaStatus.LOADING for each in record.replicas.values())
+        if record.measuring or (loading and not record.spec.memory_bytes):
             return []
         for replica in record.replicas.values():
             if replica.status is ReplicaStatus.MEASURING:
@@ -85,14 +88,14 @@ class Measuring:
         replica.freshness, replica.renew_us = Freshness.FRESH, now_us + RENEW_EVERY_US
         return True
 
-    @staticmethod
-    def refresh(record: SliceRecord, replica: ReplicaRecord, save: bool = False) -> list[Command]:
+    def refresh(self, record: SliceRecord, replica: ReplicaRecord, save: bool = False) -> list[Command]:
         """Route by what is known now, and store it now and then, but for what is half old and half new."""
         replica.profile = Profile(
             replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
             replica.load_us, replica.memory_bytes, "measured by this gateway",
             1 if replica.profile is None else replica.profile.streams, record.spec.share,
         )  # fmt: skip
+        self._holdings.known[record.spec.name, replica.model, replica.variant] = replica.profile
         commands: list[Command] = [route(record, replica)] if replica.status is ReplicaStatus.READY else []
         complete = replica.sweep.next_refinement(_budget_us(record)) is None
         if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):

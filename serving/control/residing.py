@@ -63,7 +63,7 @@ class Residing:
                 found = self._places[name].ask(key, rates, busy.get(name, ()), now_us)
                 if not any(isinstance(order, Refuse) for order in found):
                     return self._carry_out(name, found, now_us)
-        return self._tell(key, self._load_us(key, now_us))  # it is asked for again while somebody waits
+        return self._tell(key, self._ready_in_us(key, now_us))  # it is asked for again while somebody waits
 
     def loaded(
         self, record: SliceRecord, replica: ReplicaRecord, busy: Collection[str] | None, now_us: int
@@ -142,7 +142,7 @@ class Residing:
         load_us = profile.load_us if profile is not None else 0
         share = 1.0 if variant == model.answering_variant else 0.0
         artifact_bytes = model.spec.variant(variant).artifact_bytes
-        return Figures(held_bytes or artifact_bytes + PROCESS_BYTES, load_us or LOAD_US, share)
+        return Figures(held_bytes or artifact_bytes + PROCESS_BYTES, load_us or LOAD_US, share, model.slo_us)
 
     def _carry_out(self, name: str, orders: Iterable[Order], now_us: int) -> list[Command]:
         record = self._holdings.slices[name]
@@ -159,7 +159,7 @@ class Residing:
                 self._cold.add(key)
                 commands.append(Expect(model, variant, order.ready_us))
             elif isinstance(order, Refuse):
-                commands += self._tell(key, self._load_us(key, now_us))
+                commands += self._tell(key, self._ready_in_us(key, now_us))
         return commands
 
     def _unload(self, record: SliceRecord, key: Key, now_us: int) -> list[Command]:
@@ -195,6 +195,11 @@ class Residing:
         return [Cold(*key, load_us)]
 
     def _load_us(self, key: Key, now_us: int) -> int:
+        """What its own loading takes, whatever is being loaded at the moment."""
+        return min((place.load_us(key, now_us) for place in self._places.values()), default=NEVER_US)
+
+    def _ready_in_us(self, key: Key, now_us: int) -> int:
+        """When it could be there, after what is being loaded."""
         return min((place.ready_in_us(key, now_us) for place in self._places.values()), default=NEVER_US)
 
 
