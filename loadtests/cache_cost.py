@@ -128,7 +128,7 @@ class House:
         """Let the cache be on, or off, for good."""
         worth = Steadfast()
         worth.enabled = enabled
-        self.cached.worth = {"m": worth}
+        self.cached._kept._kept["m"].worth = worth  # noqa: SLF001  nobody else may fix it
 
     async def cost_us(self, submit: Submit, calls: list[Call]) -> float:
         """CPU of a call, from its submission to its answer."""

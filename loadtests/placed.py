@@ -33,7 +33,7 @@ from loadtests.gateway import ROOT, Gateway, started
 from loadtests.openloop import Ask, Course, prepare
 from loadtests.payloads import Contents, Target
 from loadtests.processes import pin, undisturbed
-from loadtests.report import Summary, summarise, without_nan
+from loadtests.report import IN_TIME, Summary, summarise, without_nan
 from loadtests.testbed import CONNECTIONS_MAX, may_go_first
 from loadtests.two_slos import Party
 
@@ -265,6 +265,10 @@ def _say_round(one: Round) -> None:
     )
     cpu = ", ".join(f"{name} {share:.2f}" for name, share in one.cpu.items())
     print(f"  {one.placement}: {loads}; cores busy: {cpu}{'  VOID' if one.voids else ''}", flush=True)
+    for load in one.loads:
+        missed = [f"{each.count} {each.outcome}" for each in load.outcomes if each.outcome != IN_TIME]
+        if missed:
+            print(f"    {load.name}: {', '.join(missed)}", flush=True)
 
 
 def _arguments() -> argparse.Namespace:

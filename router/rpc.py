@@ -230,7 +230,7 @@ class RpcServer:
         except RequestError as error:
             await _abort(context, Reply(error.outcome, error.message))
         answer = service_pb2.ModelStatisticsResponse()
-        for name in one or self._serving.models:
+        for name in one or tuple(self._serving.models):
             answer.model_stats.add(**self._statistics(name))
             await asyncio.sleep(0)  # requests first
         return answer

@@ -14,6 +14,7 @@ REASONS = {
     "quota": "refused at once: the tenant was over its share",
     "deadline_unreachable": "refused at once: even the next batch would have been too late",
     "no_replica": "refused: no replica was up",
+    "not_loaded": "refused: the model was not loaded, and could not be in time",
     "deadline_queued": "given up while it waited: its client's deadline had passed",
     "deadline_running": "given up while it ran: its client's deadline had passed",
     "deadline_unmet": "given up while it waited: it could no longer be answered in time",

@@ -28,18 +28,18 @@ class Epochs:
 
     def known(self, scope: str) -> int:
         """The latest epoch of it that is known here; 0 at first."""
-        return self._known[scope]
+        return self._known.get(scope, 0)
 
     def name(self, model: str) -> bytes:
         """The part of a key that no answer from before an invalidation has."""
         name = self._names.get(model)
         if name is None:
-            name = self._names[model] = b"%d.%d" % (self._known[""], self._known[model])
+            name = self._names[model] = b"%d.%d" % (self._known[""], self._known.setdefault(model, 0))
         return name
 
     def learn(self, scope: str, told: int) -> bool:
         """Another's word; True where it is news: what is kept from before must go."""
-        if told <= self._known[scope]:
+        if told <= self.known(scope):
             return False
         self._known[scope] = told
         self._names.clear()

@@ -1,7 +1,7 @@
 """Whatever happens in whatever order, every request ends once and no row is lost, doubled or misplaced.
 
-Hypothesis writes histories of events (`draws.py`); `witness.py` and `verdicts.py` hold the promises, `rules.py`
-what they rest on.
+Hypothesis writes histories of events (`draws.py`); `witness.py` and `verdicts.py` hold the promises,
+`rules.py` what they rest on.
 PENSTOCK_HISTORIES raises their number (and draws others): `PENSTOCK_HISTORIES=20000 pytest tests/scheduler`.
 """
 
