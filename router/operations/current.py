@@ -55,6 +55,7 @@ class Current:
         self._fleet = fleet
         self._stored = stored
         self._alone = asyncio.Lock()
+        self._withdrawn = ""  # why a change is given up that has not begun to move anything
 
     async def change(
         self,
@@ -77,6 +78,7 @@ class Current:
 
     def turn_back(self, reason: str = TURNED_BACK) -> None:
         """Give up a change under way: its `change` is Refused for that reason once all is as before."""
+        self._withdrawn = reason
         self._fleet.turn_back(reason)
 
     async def _change(
@@ -86,11 +88,14 @@ class Current:
         turning_back: Callable[[], Awaitable[object]] | None,
     ) -> None:
         async with self._alone:
+            self._withdrawn = ""
             before = self.settings
             settings = asked if isinstance(asked, Settings) else asked(before)
             if faults := [*_conflicts(before.models, settings.models)]:
                 raise Refused(faults)
             known = await asyncio.get_running_loop().run_in_executor(None, self._stored, settings)
+            if self._withdrawn:
+                raise Refused((self._withdrawn,))
             self._fleet.know(known)
             self.settings = settings
             self._fleet.want(Wanted.of(settings.slices, settings.models), by)

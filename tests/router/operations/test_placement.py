@@ -357,3 +357,14 @@ async def test_a_move_that_fails_inside_the_gateway_says_so(
 async def test_what_has_drifted_is_told(house: House) -> None:
     house.drift.append("digits is asked too much")
     assert (await house.get())["drift"] == ["digits is asked too much"]
+
+
+async def test_a_move_that_has_not_begun_to_move_anything_is_given_up_too(house: House) -> None:
+    house.disk.clear()  # it still reads profiles
+    await house.put()
+    assert (await house.client.post("/v2/placement/turn-back")).status_code == 202
+    house.disk.set()
+    found = await house.ended()
+    assert found["outcome"]["reasons"] == ["it was told to turn back"]
+    assert not house.workers.wanted
+    assert read(house.settings.path) is None
