@@ -15,6 +15,9 @@ TURNED_BACK = "it was told to turn back"
 Changed = Callable[[Settings], Settings]
 """Other settings, made of those in force."""
 
+Back = Callable[[], Awaitable[object]]
+"""Called when a change is given up."""
+
 
 class Refused(Exception):  # noqa: N818  it is no error of the gateway's
     """A change that was not carried out; what was in force before is in force. `reasons`: sentences."""
@@ -55,13 +58,14 @@ class Current:
         self._fleet = fleet
         self._stored = stored
         self._alone = asyncio.Lock()
+        self._pending = 0
         self._withdrawn = ""  # why a change is given up that has not begun to move anything
 
     async def change(
         self,
         settings: Settings | Changed,
         by: Sequence[Wanted] = (),
-        turning_back: Callable[[], Awaitable[object]] | None = None,
+        turning_back: Back | None = None,
     ) -> None:
         """Carry out other slices and models; returns when it is so. Refused where it cannot be.
 
@@ -70,7 +74,8 @@ class Current:
         `turning_back`: called as soon as it is given up. It goes on where its caller is cancelled: half of a
         change is none.
         """
-        await asyncio.shield(asyncio.create_task(self._change(settings, by, turning_back)))
+        self._pending += 1
+        await asyncio.shield(asyncio.create_task(self._take_turn(settings, by, turning_back)))
 
     def progress(self) -> Progress:
         """How far what is wanted is so."""
@@ -78,36 +83,37 @@ class Current:
 
     def turn_back(self, reason: str = TURNED_BACK) -> None:
         """Give up a change under way: its `change` is Refused for that reason once all is as before."""
-        self._withdrawn = reason
+        self._withdrawn = reason if self._pending else ""
         self._fleet.turn_back(reason)
 
-    async def _change(
-        self,
-        asked: Settings | Changed,
-        by: Sequence[Wanted],
-        turning_back: Callable[[], Awaitable[object]] | None,
-    ) -> None:
+    async def _take_turn(self, asked: Settings | Changed, by: Sequence[Wanted], back: Back | None) -> None:
         async with self._alone:
-            self._withdrawn = ""
-            before = self.settings
-            settings = asked if isinstance(asked, Settings) else asked(before)
-            if faults := [*_conflicts(before.models, settings.models)]:
-                raise Refused(faults)
-            known = await asyncio.get_running_loop().run_in_executor(None, self._stored, settings)
-            if self._withdrawn:
-                raise Refused((self._withdrawn,))
-            self._fleet.know(known)
-            self.settings = settings
-            self._fleet.want(Wanted.of(settings.slices, settings.models), by)
-            while (state := self._fleet.progress.state) is not Movement.STEADY:
-                if state is Movement.TURNING_BACK and turning_back is not None:
-                    await turning_back()
-                    turning_back = None
-                    continue  # it may have ended meanwhile
-                await self._fleet.changed()
-            if reasons := self._fleet.given_up:
-                self.settings = before
-                raise Refused(reasons)
+            try:
+                await self._change(asked, by, back)
+            finally:
+                self._pending -= 1
+                self._withdrawn = ""
+
+    async def _change(self, asked: Settings | Changed, by: Sequence[Wanted], back: Back | None) -> None:
+        before = self.settings
+        settings = asked if isinstance(asked, Settings) else asked(before)
+        if faults := [*_conflicts(before.models, settings.models)]:
+            raise Refused(faults)
+        known = await asyncio.get_running_loop().run_in_executor(None, self._stored, settings)
+        if self._withdrawn:
+            raise Refused((self._withdrawn,))
+        self._fleet.know(known)
+        self.settings = settings
+        self._fleet.want(Wanted.of(settings.slices, settings.models), by)
+        while (state := self._fleet.progress.state) is not Movement.STEADY:
+            if state is Movement.TURNING_BACK and back is not None:
+                await back()
+                back = None
+                continue  # it may have ended meanwhile
+            await self._fleet.changed()
+        if reasons := self._fleet.given_up:
+            self.settings = before
+            raise Refused(reasons)
 
 
 def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:

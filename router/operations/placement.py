@@ -20,6 +20,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from router.operations.current import TURNED_BACK as TOLD
 from router.operations.current import Current, Refused
 from router.operations.proposal import UnsoundError, proposal
 from router.operations.standing import Standing, applied, digest, kept, put_back, remaining
@@ -82,6 +83,7 @@ class Placement:
         self._preparing = False
         self._move: asyncio.Task[None] | None = None
         self._moving = ""
+        self._withdrawn = False
         self._outcome: Outcome | None = None
 
     async def describe(self) -> Json:
@@ -161,6 +163,7 @@ class Placement:
         """Give up the move under way. PlacementError where there is none."""
         if not self._moving:
             raise PlacementError(409, ("no placement is being carried out",))
+        self._withdrawn = True
         self._current.turn_back()
 
     @contextmanager
@@ -184,7 +187,7 @@ class Placement:
         except OSError as error:
             why = f"the placement cannot be kept: {error.filename}: {error.strerror or error}"
             raise PlacementError(500, (f"{why}; nothing is changed",)) from None
-        self._moving, self._outcome = move.id, None
+        self._moving, self._outcome, self._withdrawn = move.id, None, False
         self._move = asyncio.create_task(self._carry_out(move, was))
         return move.id
 
@@ -192,6 +195,8 @@ class Placement:
         begun_s = time.monotonic()
         result, reasons = DONE, tuple[str, ...]()
         try:
+            if self._withdrawn:  # before this task had its first turn
+                raise Refused((TOLD,))
             back = partial(asyncio.to_thread, _restore, move.base.path, was)  # should it end on the way back
             await self._current.change(move.from_base, move.by, back)
         except Refused as error:
