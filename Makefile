@@ -34,11 +34,14 @@ serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9
 	@exec $(BIN)/penstock serve --config $(CONFIG) $(ARGS)
 
 test: $(STAMPS)/dev setup lint ## lint, types, import contracts, and every test
-	@echo '==> tests, all of them (three minutes)'
-	@$(BIN)/pytest -q
+	@echo '==> tests that only compute, on all cores'
+	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not live'
+	@echo '==> tests of processes that run, one after the other (five minutes)'
+	@$(BIN)/pytest -q -m live
 
 fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow
-	@$(BIN)/pytest -q -m 'not slow'
+	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not live and not slow'
+	@$(BIN)/pytest -q -m 'live and not slow'
 
 lint: $(STAMPS)/dev ## style, format, types, import contracts
 	@echo '==> style, format, types, import contracts (a minute)'

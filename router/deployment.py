@@ -56,7 +56,7 @@ class Deployment:
         self.profile_problems = tuple(store.problems)
         control = Control(settings.slices, models, known, limits, device_kind, settings.remeasure)
         self.fleet = Fleet(control, self.gateway, store)
-        self.fleet.on_lost = self._telemetry.worker_restarted
+        self.fleet.observer = self._telemetry
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
         self._sharing: asyncio.Task[None] | None = None
@@ -202,6 +202,7 @@ class Deployment:
             recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
+            drifted=len(self.operations.drift.found),
             redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
 

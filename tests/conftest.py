@@ -1,8 +1,10 @@
 """Settings for every test."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
@@ -10,6 +12,20 @@ from hypothesis import HealthCheck, settings
 QUIET = [HealthCheck.too_slow]
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=QUIET)
 settings.load_profile("house")
+
+
+LIVE = (
+    "acceptance", "compiled", "loadtests", "models", "runtime", "worker",
+    "router/fastpath", "router/operations", "router/profiling",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Marks what is not to run beside other tests: `make test` runs all else on every core."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).as_posix().startswith(LIVE):
+            item.add_marker(pytest.mark.live)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

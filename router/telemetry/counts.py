@@ -217,6 +217,16 @@ def _burn(flows: list[FlowCounts], now_us: int) -> dict[str, float]:
     return {window: burn_rate(offered, good) for window, (offered, good) in found if offered}
 
 
+class Loads:
+    """Of one model: replicas that were loaded, the time that took, loads that failed, replicas that went."""
+
+    __slots__ = ("failed", "labels", "load_us", "loaded", "unloaded")
+
+    def __init__(self, model: str) -> None:
+        self.labels = f'model="{escape(model)}"'
+        self.loaded = self.load_us = self.failed = self.unloaded = 0
+
+
 class Ledger:
     """Everything that is counted."""
 
@@ -225,6 +235,7 @@ class Ledger:
         self.unknown = ModelCounts(UNKNOWN, 0, by_tenant=False)
         self.restarts: dict[str, int] = {}  # by slice
         self.suspicions: dict[str, int] = {}
+        self.loads: dict[str, Loads] = {}  # by model
         self.lag = Histogram(LAG)
 
 

@@ -35,7 +35,7 @@ class Present:
     model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be;
     `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
     gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
-    what batches say of each replica's."""
+    what batches say of each replica's; `drifted`: what differed from what is wanted at the last check."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -46,6 +46,7 @@ class Present:
     worth: Mapping[str, tuple[bool, float, int]] = field(default_factory=dict)
     redis: RedisPresent | None = None
     profiles: Sequence[Judgement] = ()
+    drifted: int = 0
 
 
 # name, help, attribute of a FlowCounts
@@ -83,6 +84,12 @@ _VARIANT_HISTOGRAMS: Final = (
         "Run of a batch over what it was expected to take as a rule.",
         "typical",
     ),
+)
+# name, help, attribute of a Loads
+_LOAD_COUNTERS: Final = (
+    ("penstock_model_loads_total", "Replicas that were loaded.", "loaded"),
+    ("penstock_model_load_failures_total", "Replicas that could not be loaded or measured.", "failed"),
+    ("penstock_model_unloads_total", "Replicas that went as they were told to.", "unloaded"),
 )
 
 
@@ -229,11 +236,19 @@ def _states(ledger: Ledger, present: Present) -> Iterator[str]:
     ):
         samples = (f'{name}{{slice="{escape(each)}"}} {count}\n' for each, count in by_slice.items())
         yield head(name, "counter", text) + "".join(samples)
+    for name, text, attribute in _LOAD_COUNTERS:
+        loads = (f"{name}{{{each.labels}}} {getattr(each, attribute)}\n" for each in ledger.loads.values())
+        yield head(name, "counter", text) + "".join(loads)
+    name = "penstock_model_load_seconds_total"
+    yield head(name, "counter", "Time that loading replicas took, first runs included.")
+    yield "".join(f"{name}{{{each.labels}}} {each.load_us / 1e6}\n" for each in ledger.loads.values())
     for name, text, count in (
         ("penstock_recorded_requests_total", "Requests whose arrival was recorded.", present.recorded[0]),
         ("penstock_recording_dropped_total", "Requests left out of the recording.", present.recorded[1]),
     ):
         yield f"{head(name, 'counter', text)}{name} {count}\n"
+    yield head("penstock_drift_findings", "gauge", "What differed from what is wanted at the last check.")
+    yield f"penstock_drift_findings {present.drifted}\n"
     yield head("penstock_open_requests", "gauge", "Accepted requests without an answer.")
     yield f"penstock_open_requests {present.open_requests}\n"
     for place, what in enumerate(("rows", "requests")):

@@ -8,7 +8,7 @@ from mypy_extensions import mypyc_attr
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from router.telemetry import exposition, triton
-from router.telemetry.counts import UNKNOWN, Counters, Ledger, ModelCounts
+from router.telemetry.counts import UNKNOWN, Counters, Ledger, Loads, ModelCounts
 from router.telemetry.exposition import Present
 from router.telemetry.statistics import ModelStatistics, describe
 from serving.ports import Reply
@@ -137,6 +137,23 @@ class Telemetry:
         """The worker process of that slice was replaced."""
         restarts = self._ledger.restarts
         restarts[slice] = restarts.get(slice, 0) + 1
+
+    def replica_loaded(self, model: str, load_us: int) -> None:
+        """A replica of that model was loaded, which took so long."""
+        loads = self._loads(model)
+        loads.loaded += 1
+        loads.load_us += load_us
+
+    def replica_failed(self, model: str) -> None:
+        """A replica of that model could not be loaded, or not be measured."""
+        self._loads(model).failed += 1
+
+    def replica_unloaded(self, model: str) -> None:
+        """A replica of that model has gone, as it was told to."""
+        self._loads(model).unloaded += 1
+
+    def _loads(self, model: str) -> Loads:
+        return self._ledger.loads.setdefault(model, Loads(model))
 
     # what is read
 

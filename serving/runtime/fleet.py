@@ -32,6 +32,7 @@ from serving.control.commands import (
 from serving.control.control import Control
 from serving.control.course import Progress
 from serving.control.holdings import KnownProfiles
+from serving.control.replicas import WorkerStatus
 from serving.control.wanted import Wanted
 from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
@@ -41,6 +42,7 @@ from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
 from serving.runtime.link import Link
+from serving.runtime.observer import FleetObserver
 from serving.runtime.slicing.contract import Setting
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.supervisor import Supervisor
@@ -64,9 +66,8 @@ class Fleet:
     ) -> None:
         """`prepare`: as the supervisor's."""
         self.control = control
-        self.on_lost: Callable[[str], None] = lambda _slice: None
+        self.observer: FleetObserver | None = None
         self.on_change: Callable[[], None] = lambda: None
-        self.on_replan: Callable[[str], None] = lambda _reason: None
         self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
@@ -146,18 +147,24 @@ class Fleet:
         stays_bytes = loaded.import_bytes if record is not None and record.spec.memory_bytes else 0
         cost = (loaded.load_us, max(loaded.memory_bytes - stays_bytes, 0))
         busy = self._gateway.busy(link.slice)
+        if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
+            self.observer.replica_loaded(model, loaded.load_us)
         self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now, busy), now)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
         """A replica could not be loaded or measured."""
         now = now_us()
         self._settle_measurement(link.slice, replica)
+        if self.observer is not None and (model := self._model(link.slice, replica)):
+            self.observer.replica_failed(model)
         self._execute(self.control.replica_failed(link.slice, replica, message, now), now)
 
     def replica_unloaded(self, link: Link, replica: int) -> None:
         """A replica's memory is free again."""
         now = now_us()
         self._settle_measurement(link.slice, replica)
+        if self.observer is not None and (model := self._model(link.slice, replica)):
+            self.observer.replica_unloaded(model)
         self._execute(self.control.replica_unloaded(link.slice, replica, now), now)
 
     def batch_done(self, link: Link, result: BatchResult) -> None:  # noqa: ARG002 batch ids are unique
@@ -179,10 +186,19 @@ class Fleet:
         """A worker process is gone."""
         now = now_us()
         self._links.pop(link.slice, None)
-        self.on_lost(link.slice)
+        record = self.control.slices.get(link.slice)
+        ended = record is not None and record.status is WorkerStatus.STOPPING
+        if self.observer is not None and not ended:
+            self.observer.worker_restarted(link.slice)
         self._execute(self.control.worker_lost(link.slice, reason, now), now)
 
     # steps
+
+    def _model(self, slice_name: str, replica: int) -> str:
+        """The name of a replica's model, "" where control has given the replica up."""
+        record = self.control.slices.get(slice_name)
+        found = record.replicas.get(replica) if record is not None else None
+        return found.model if found is not None else ""
 
     def _settle_measurement(self, slice_name: str, replica: int) -> None:
         record = self.control.slices.get(slice_name)
@@ -269,8 +285,7 @@ class Fleet:
             case KeepProfile(profile=profile):
                 self._keep(profile)
             case Replan(reason=reason):
-                logger.warning("what is wanted cannot be: %s", reason)
-                self.on_replan(reason)
+                logger.warning("what is wanted cannot be, `penstock place` may know better: %s", reason)
 
     def _keep(self, profile: Profile) -> None:
         # In a thread: a slow disk must not hold up the event loop.

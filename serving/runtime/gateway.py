@@ -79,8 +79,8 @@ class Gateway:
 
     @property
     def ready(self) -> bool:
-        """New requests are welcome and every model has a replica of its answering variant."""
-        return not self._draining and all(map(self.model_ready, self.models))
+        """New requests are welcome, and every model, but one that has just come, can answer."""
+        return not self._draining and all(self._lanes[n].coming or self.model_ready(n) for n in self.models)
 
     def model_ready(self, name: str) -> bool:
         """Whether the model's answering variant is live, or will be when it is asked for."""
@@ -191,7 +191,7 @@ class Gateway:
         now = now_us()
         before = self._lanes.get(model.name)
         self.builds.serve(before.model if before is not None else None, model)
-        self._lanes[model.name] = Lanes(model, before)
+        self._lanes[model.name] = Lanes(model, before, coming=before is None)
         self._served[model.name] = model
         self._retiring.discard(model.name)
         self._execute(self._scheduler.serve(model, now), now)
@@ -240,6 +240,7 @@ class Gateway:
         now = now_us()
         self._runners[runner.slice] = runner
         self.builds.live((runner.slice, model, variant), replica)
+        self._lanes[model].coming = False
         up = Replica(replica, variant, latency, self._lanes[model].model)
         self._execute(self._scheduler.replica_up(runner.slice, model, up, now), now)
 

@@ -13,11 +13,13 @@ PLACES = 4096  # sizes of rows that are remembered with their buckets
 class Lanes:
     """Which requests of a model may share a batch: same allowed variants, size bucket, parameters, shapes."""
 
-    __slots__ = ("_default", "_hint", "_places", "_plain", "edition", "model")
+    __slots__ = ("_default", "_hint", "_places", "_plain", "coming", "edition", "model")
 
-    def __init__(self, model: ServedModel, before: "Lanes | None" = None) -> None:
-        """`before`: those of the model as it was served until now."""
+    def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
+        """`before`: those of the model as it was served until now. `coming`: it is new beside others that
+        serve, and has had no replica yet."""
         self.model = model
+        self.coming = coming or (before is not None and before.coming)
         self.edition = 0  # of what goes in and comes out: rows of two never share a batch
         if before is not None:
             self.edition = before.edition + (_interface(model) != _interface(before.model))

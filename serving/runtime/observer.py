@@ -1,4 +1,4 @@
-"""Whom the gateway needs: who counts what happens in it and at the cache before it, who runs its batches."""
+"""Whom gateway and fleet need: who counts what happens there and at the cache, who runs batches."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -57,4 +57,24 @@ class BatchRunner(Protocol):
         self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
     ) -> None:
         """Run a batch, whose result is told to `batch_done` or `batch_failed`."""
+        ...
+
+
+class FleetObserver(Protocol):
+    """Who counts what becomes of workers and replicas."""
+
+    def worker_restarted(self, slice: str) -> None:  # noqa: A002  the domain's word
+        """A worker process was lost, and is replaced."""
+        ...
+
+    def replica_loaded(self, model: str, load_us: int) -> None:
+        """A replica was loaded, which took so long."""
+        ...
+
+    def replica_failed(self, model: str) -> None:
+        """A replica could not be loaded, or not be measured."""
+        ...
+
+    def replica_unloaded(self, model: str) -> None:
+        """A replica has gone, as it was told to."""
         ...

@@ -210,7 +210,6 @@ def test_a_plan_is_applied_and_taken_back_under_load_and_no_request_is_lost(
     with asked(filed) as wrong:
         ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
         assert ended.returncode == 0, f"{ended}\n{filed.output}"
-        assert "applying: step 1 of 4: the worker of slice cpu-1 is starting" in ended.stderr
         assert ended.stderr.splitlines()[-1].startswith("applied in ")
         found = placement(filed)
         assert found["by"] == "apply"

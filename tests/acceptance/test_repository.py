@@ -184,7 +184,13 @@ def test_a_model_comes_and_goes_and_no_request_of_another_fails(gateway: Gateway
             assert states(client)["spare"] == "UNAVAILABLE"
         with pytest.raises(InferenceServerException, match="failed to load 'nobody', failed to poll from"):
             client.load_model("nobody")
+        assert gateway.get("/v2/health/ready")[0] == 200
     assert not failures(answers)
+    loads = re.search(r'penstock_model_loads_total{model="spare"} (\d+)', gateway.read_metrics())
+    unloads = re.search(r'penstock_model_unloads_total{model="spare"} (\d+)', gateway.read_metrics())
+    assert loads is not None
+    assert unloads is not None
+    assert loads[1] == unloads[1] != "0"
 
 
 def test_a_reload_takes_the_place_of_the_old_one_and_no_request_fails(
@@ -228,6 +234,7 @@ def test_a_load_that_fails_says_why_and_the_old_one_answers(home: Home, gateway:
     ):
         with pytest.raises(InferenceServerException) as caught:
             client.load_model("broken")
+        assert 'penstock_model_load_failures_total{model="broken"} 3' in gateway.read_metrics()
         assert caught.value.status() == "400"
         assert "load failed for model 'broken': version 1 is at UNAVAILABLE state:" in caught.value.message()
         assert "broken on purpose" in caught.value.message()

@@ -29,6 +29,21 @@ async def test_a_model_that_comes_is_in_the_one_mapping_that_all_hold(ground: Gr
     assert list(held) == ["n"]
 
 
+async def test_a_model_that_comes_while_others_serve_does_not_take_the_gateway_off_its_balancer(
+    ground: Ground,
+) -> None:
+    ground.route()
+    assert ground.gateway.ready
+    ground.gateway.serve(served(model_spec("n")))
+    assert ground.gateway.ready
+    assert not ground.gateway.model_ready("n")
+    ground.gateway.serve(replace(served(model_spec("n")), slo_us=1))
+    assert ground.gateway.ready, "it is the same, that still comes"
+    ground.gateway.replica_up(Bench(), "n", "a", 7, Latency(profile("n")))
+    ground.gateway.replica_down("s", "n", "a", "it is gone")
+    assert not ground.gateway.ready, "from then on it counts"
+
+
 async def test_a_cold_model_is_ready_and_its_miss_is_told_after_the_call(ground: Ground) -> None:
     assert not ground.gateway.ready
     ground.gateway.cold("m", "a", 1000)
