@@ -19,7 +19,7 @@ class Lanes:
         """`before`: those of the model as it was served until now. `coming`: it is new beside others that
         serve, and has had no replica yet."""
         self.model = model
-        self.coming = coming or (before is not None and before.coming)
+        self.coming: bool = coming or (before is not None and before.coming)
         self.edition = 0  # of what goes in and comes out: rows of two never share a batch
         if before is not None:
             self.edition = before.edition + (_interface(model) != _interface(before.model))
