@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.specs import Limits, ServedModel, Share, SliceSpec
 
 KnownProfiles = Mapping[tuple[str, str, str], Profile]
 """Stored profiles by (slice, model, variant)."""
@@ -27,6 +27,7 @@ class Holdings:
         self.retiring: dict[str, bool] = {}
         self.lost: dict[str, str] = {}
         self.known = dict(known)
+        self._learnt: dict[tuple[str, Share, str, str], Profile] = {}  # by device, share, model, variant
         self._sweep_s = limits.sweep_s
         self._kind_of = kind_of
         self._count = 0
@@ -56,12 +57,18 @@ class Holdings:
         record.replicas[self._count] = replica
         return replica
 
+    def learn(self, spec: SliceSpec, profile: Profile) -> None:
+        """What was measured on such a slice, for replicas to come."""
+        self._learnt[spec.device, spec.share, profile.model, profile.variant] = profile
+
     def profile(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
         """What is known of a variant on such a slice, measured here or stored; None where that is nothing."""
         for record, replica in self.replicas():
             same = (replica.model, replica.variant) == (model, variant) and replica.profile is not None
             if same and (record.spec.device, record.spec.share) == (spec.device, spec.share):
                 return replica.profile
+        if (learnt := self._learnt.get((spec.device, spec.share, model, variant))) is not None:
+            return learnt
         for name in (spec.name, plain(spec.name)):
             known = self.known.get((name, model, variant))
             if known is not None and known.share == spec.share:

@@ -95,7 +95,7 @@ class Measuring:
             replica.load_us, replica.memory_bytes, "measured by this gateway",
             1 if replica.profile is None else replica.profile.streams, record.spec.share,
         )  # fmt: skip
-        self._holdings.known[record.spec.name, replica.model, replica.variant] = replica.profile
+        self._holdings.learn(record.spec, replica.profile)
         commands: list[Command] = [route(record, replica)] if replica.status is ReplicaStatus.READY else []
         complete = replica.sweep.next_refinement(_budget_us(record)) is None
         if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):

@@ -392,17 +392,3 @@ def test_a_model_that_nobody_asked_has_counters_all_the_same() -> None:
     counters = dict(new().snapshot(0))["b"]
     assert (counters["requests"], counters["burn"], sum(counters["latency_counts"])) == (0, {}, 0)
     assert len(counters["latency_counts"]) == len(BOUNDS) + 1
-
-
-def test_loads_are_counted_by_model() -> None:
-    telemetry = new()
-    telemetry.replica_loaded("a", 1_500_000)
-    telemetry.replica_loaded("a", 500_000)
-    telemetry.replica_failed("a")
-    telemetry.replica_unloaded("a")
-    exported = samples(telemetry)
-    assert exported[key("penstock_model_loads_total", model="a")] == 2
-    assert exported[key("penstock_model_load_seconds_total", model="a")] == 2
-    assert exported[key("penstock_model_load_failures_total", model="a")] == 1
-    assert exported[key("penstock_model_unloads_total", model="a")] == 1
-    assert exported[key("penstock_drift_findings")] == 0

@@ -90,3 +90,17 @@ def test_histograms_by_tenant_stay_within_their_bound_as_models_come(tenants: in
     telemetry.serve(model("b"))
     end(telemetry, request("b", 1, "t0"), COMPLETED)
     assert ('_duration_seconds_count{model="b",tenant="t0"}' in text(telemetry)) is labelled
+
+
+def test_loads_are_counted_by_model() -> None:
+    telemetry = Telemetry([model("a")])
+    telemetry.replica_loaded("a", 1_500_000)
+    telemetry.replica_loaded("a", 500_000)
+    telemetry.replica_failed("a")
+    telemetry.replica_unloaded("a")
+    exported = samples(telemetry)
+    assert exported[key("penstock_model_loads_total", model="a")] == 2
+    assert exported[key("penstock_model_load_seconds_total", model="a")] == 2
+    assert exported[key("penstock_model_load_failures_total", model="a")] == 1
+    assert exported[key("penstock_model_unloads_total", model="a")] == 1
+    assert exported[key("penstock_drift_findings")] == 0
