@@ -76,12 +76,16 @@ class Residing:
         return self._carry_out(record.spec.name, place.loaded(_key(replica), cost, now_us, busy), now_us)
 
     def failed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
-        """A replica could not be loaded."""
-        place = self._places.get(record.spec.name)
+        """A replica could not be loaded, or not be measured: its worker has dropped it."""
+        name, key = record.spec.name, _key(replica)
+        place = self._places.get(name)
         if place is None:
             return []
         replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US  # when again is decided there
-        return self._carry_out(record.spec.name, place.failed(_key(replica), now_us), now_us)
+        commands = self._carry_out(name, place.failed(key, now_us), now_us)
+        if place.residence(key) is Residence.LEAVING:
+            commands += self._carry_out(name, place.unloaded(key, now_us), now_us)
+        return commands
 
     def unloaded(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
         """A replica's memory is free."""

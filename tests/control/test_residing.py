@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.control.commands import Cold, Command, Expect, LoadReplica, Route, UnloadReplica, Unroute
+from serving.control.commands import (
+    Cold,
+    Command,
+    Expect,
+    LoadReplica,
+    Measure,
+    Route,
+    UnloadReplica,
+    Unroute,
+)
 from serving.control.course import Movement
 from serving.control.wanted import Wanted
 from serving.profile.curve import Profile
@@ -19,7 +28,7 @@ from tests.builders import profile
 from tests.control.test_control import only
 from tests.control.test_moves import World, kinds, model
 
-SIZE = 10
+SIZE = 16 << 20
 NAMES = "mnopq"
 
 
@@ -97,6 +106,27 @@ def test_what_cannot_be_loaded_is_said_to_those_who_wait_and_nothing_else_is_har
     assert only(done, Cold)[-1].load_us > 1_000_000, "it is not tried again for a while"
     assert "n" in world.routed["a"]
     assert world.control.progress.state is Movement.STEADY
+
+
+def test_what_fails_when_it_is_measured_gives_its_memory_back_and_may_be_tried_again() -> None:
+    class Unmeasured(Small):
+        broken = True
+
+        def known(self) -> dict[tuple[str, str, str], Profile]:
+            return {}
+
+        def answer(self, command: Command):  # type: ignore[no-untyped-def]
+            if isinstance(command, Measure) and self.broken:
+                self.held.pop(str(command.replica))
+                return self.control.replica_failed("a", command.replica, "it fails on its sample", self.now)
+            return super().answer(command)
+
+    world = Unmeasured(room=1, names="m")
+    assert world.routed == {"a": []}
+    world.broken = False
+    world.now += 100_000_000
+    assert only(world.miss("m", m=1.0), Route)
+    assert world.held.total() == SIZE
 
 
 def test_a_model_whose_files_changed_goes_and_comes_and_is_cold_in_between() -> None:
