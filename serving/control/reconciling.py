@@ -206,7 +206,11 @@ class Reconciling:
         lent = record.spec.memory_bytes > 0 and any(each.spec.name == record.spec.name for each in aim.slices)
         for replica in [*record.replicas.values()]:
             kept = wanted.get((replica.model, replica.variant, replica.served.revision))
-            if kept is None and (replica.status in _GONE or record.status not in _ALIVE):
+            if lent and kept is None and self._still_answers(replica.model, aim):
+                if replica.status is ReplicaStatus.STANDING:  # it was loaded for a request that waits
+                    replica.status = ReplicaStatus.READY
+                    commands.append(route(record, replica))
+            elif kept is None and (replica.status in _GONE or record.status not in _ALIVE):
                 del record.replicas[replica.id]
             elif lent:  # who goes there, and when, is decided by `serving/control/residing.py`
                 continue
@@ -220,6 +224,11 @@ class Reconciling:
             elif kept is None and replica.status is not ReplicaStatus.UNLOADING:
                 commands.append(unload(record, replica, now_us))
         return commands
+
+    def _still_answers(self, model: str, aim: Wanted) -> bool:
+        """Whether a model is on its way out, and has requests left."""
+        leaving = all(each.name != model for each in aim.models)
+        return leaving and not self._holdings.retiring.get(model, False)
 
     def _cover(self, model: str, aim: Wanted) -> "_Cover":
         """Whether a replica of a model may go: all that the model is to have instead gets batches, but for

@@ -184,3 +184,25 @@ def test_whatever_is_asked_for_memory_is_never_overrun_and_the_scheduler_knows_w
         assert set(world.cold) == set(NAMES) - now_routed
         assert all(world.cold.values())
         assert world.held.total() == SIZE * len(now_routed)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_request_that_waits_for_a_load_is_answered_though_its_model_is_unloaded_meanwhile(
+    steps: int,
+) -> None:
+    world = Small()
+    world.now += 60_000_000
+    world.open = {"o"}
+    spec = SliceSpec("a", (0,), memory_bytes=2 * SIZE)
+    world.done = []
+    world.waiting += world.control.missed("o", "a", {"o": 1.0, "n": 5.0}, {"a": ()}, world.now)
+    world.run(steps)
+    world.waiting += world.control.want(Wanted.of([spec], [model(name, "a") for name in "mn"]), world.now)
+    world.run()
+    assert "o" in world.routed["a"]
+    assert Cold("o", "a", NEVER_US) not in world.done
+    world.waiting += world.control.model_retired("o", world.now)
+    world.run()
+    assert "o" not in world.routed["a"]
+    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.waiting == ()
