@@ -22,7 +22,7 @@ from serving.control.commands import (
 )
 from serving.control.holdings import RENAMED, Holdings, plain
 from serving.control.measuring import route
-from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.policy.freshness import Freshness
 from serving.specs import ServedModel, SliceSpec
@@ -32,10 +32,6 @@ LOAD_TRIES = 3  # of one replica, before a move is given up
 START_TRIES = 5  # of one worker in a row
 _GONE = (ReplicaStatus.ABSENT, ReplicaStatus.FAILED)
 _ALIVE = (WorkerStatus.STARTING, WorkerStatus.READY)
-
-
-Key = tuple[str, str, str]
-"""Model, variant, revision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class Reconciling:
             commands += self._route(each, models, now_us)
         wanted = {each.spec.name: _index(each, models) for each in aim.slices}
         for name, record in self._slices.items():
-            commands += self._let_go(record, wanted.get(name, {}), aim, now_us)
+            commands += self._let_go(record, wanted.get(name), aim, now_us)
         commands += self._retire(models)
         commands += self._stop(wanted, now_us)
         return commands
@@ -94,12 +90,11 @@ class Reconciling:
             yield from self._lacks_on(each, wanted[each.spec.name])
         forsaken = set[str]()
         for record, replica in self._holdings.replicas():
-            key = (replica.model, replica.variant, replica.served.revision)
-            if key not in wanted.get(record.spec.name, {}):
+            if replica.key not in wanted.get(record.spec.name, {}):
                 hopeless = self._cover(replica.model, aim) is _Cover.HOPELESS
                 forsaken |= {record.spec.name} if hopeless else set()
                 what = f"{replica.model} {replica.variant}"
-                yield Lack(f"{what} is still on {record.spec.name}", record.spec.name, key, hopeless)
+                yield Lack(f"{what} is still on {record.spec.name}", record.spec.name, replica.key, hopeless)
         for name in [name for name in self._slices if name not in wanted]:
             yield Lack(f"the worker of slice {name} has not ended", name, None, name in forsaken)
         for name in [name for name in self._holdings.models if name not in models]:
@@ -113,8 +108,9 @@ class Reconciling:
             sentence = f"the worker of slice {name} is {f'lost: {lost}' if lost else state}"
             yield Lack(sentence, name, None, record is not None and self._is_hopeless(record))
             return
+        there = record.by_key()
         for key, replica in {} if each.spec.memory_bytes else wanted.items():
-            found = record.find(*key)
+            found = there.get(key)
             status = found.status if found else ReplicaStatus.ABSENT
             if status is not (ReplicaStatus.READY if replica.routed else ReplicaStatus.STANDING):
                 why = f": {found.reason}" if found and found.reason else ""
@@ -161,19 +157,15 @@ class Reconciling:
         self._enter(record, each, models)
         if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
             return []
-        commands: list[Command] = []
-        for wanted in each.replicas:
-            found = record.find(wanted.model, wanted.variant, models[wanted.model].revision)
-            if found is not None and found.status is ReplicaStatus.ABSENT:
-                commands.append(load(record, found, now_us))
-        return commands
+        there = record.by_key()
+        found = [there[key] for key in _index(each, models)]
+        return [load(record, one, now_us) for one in found if one.status is ReplicaStatus.ABSENT]
 
     def _enter(self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]) -> None:
         """Records of the replicas that are new."""
+        there = record.by_key()
         new = [
-            (models[wanted.model], wanted.variant)
-            for wanted in each.replicas
-            if record.find(wanted.model, wanted.variant, models[wanted.model].revision) is None
+            (models[one.model], one.variant) for key, one in _index(each, models).items() if key not in there
         ]
         known = self._holdings.profile
         unknown = sum(known(record.spec, model.name, variant) is None for model, variant in new)
@@ -183,9 +175,9 @@ class Reconciling:
     def _route(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """Send batches to what stands by and is wanted so."""
         record, commands = self._slices[each.spec.name], list[Command]()
-        for wanted in each.replicas:
-            model = models[wanted.model]
-            found = record.find(wanted.model, wanted.variant, model.revision)
+        there = record.by_key()
+        for key, wanted in _index(each, models).items():
+            model, found = models[wanted.model], there.get(key)
             if found is None or found.status is not ReplicaStatus.STANDING or not wanted.routed:
                 continue
             if self._holdings.models[wanted.model] != model:
@@ -199,13 +191,13 @@ class Reconciling:
         return commands
 
     def _let_go(
-        self, record: SliceRecord, wanted: "Mapping[Key, WantedReplica]", aim: Wanted, now_us: int
+        self, record: SliceRecord, wanted: "Mapping[Key, WantedReplica] | None", aim: Wanted, now_us: int
     ) -> list[Command]:
-        """What is not wanted there, or not to get batches."""
+        """What is not wanted there, or not to get batches. `wanted` None: the whole slice is not."""
         commands: list[Command] = []
-        lent = record.spec.memory_bytes > 0 and any(each.spec.name == record.spec.name for each in aim.slices)
+        lent = record.spec.memory_bytes > 0 and wanted is not None
         for replica in [*record.replicas.values()]:
-            kept = wanted.get((replica.model, replica.variant, replica.served.revision))
+            kept = (wanted or {}).get(replica.key)
             if lent and kept is None and self._still_answers(replica.model, aim):
                 if replica.status is ReplicaStatus.STANDING:  # it was loaded for a request that waits
                     replica.status = ReplicaStatus.READY
@@ -244,7 +236,7 @@ class Reconciling:
         ]
         there = 0
         for record, one in wanted:
-            found = record.find(model, one.variant, served.revision)
+            found = record.by_key().get((model, one.variant, served.revision))
             if found is not None and found.status is ReplicaStatus.READY:
                 there += 1
             elif not self._is_hopeless(record) and (found is None or found.failures < LOAD_TRIES):

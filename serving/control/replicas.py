@@ -33,6 +33,10 @@ class ReplicaStatus(StrEnum):
     UNLOADING = "unloading"
 
 
+Key = tuple[str, str, str]
+"""Model, variant, and the revision of the model's files."""
+
+
 @dataclass(slots=True)
 class ReplicaRecord:
     """One variant of a model (`served`: as it was wanted) on one slice. `profile`: stored or measured; None
@@ -60,6 +64,11 @@ class ReplicaRecord:
         return self.served.name
 
     @property
+    def key(self) -> Key:
+        """What it is a replica of."""
+        return self.served.name, self.variant, self.served.revision
+
+    @property
     def loaded(self) -> bool:
         """It holds memory, and could take batches."""
         return self.status in (ReplicaStatus.MEASURING, ReplicaStatus.STANDING, ReplicaStatus.READY)
@@ -81,9 +90,6 @@ class SliceRecord:
     measuring: int = 0  # the replica being measured, 0: none
     idle_ticks: int = 0
 
-    def find(self, model: str, variant: str, revision: str) -> ReplicaRecord | None:
-        """The replica of that variant and revision, whatever its status; None where there is none."""
-        for each in self.replicas.values():
-            if (each.model, each.variant, each.served.revision) == (model, variant, revision):
-                return each
-        return None
+    def by_key(self) -> dict[Key, ReplicaRecord]:
+        """The replicas, whatever their status."""
+        return {each.key: each for each in self.replicas.values()}

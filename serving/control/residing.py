@@ -33,7 +33,7 @@ class Residing:
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
         self._places: dict[str, Residency] = {}  # by slice
-        self._wanted: dict[str, Mapping[Key, Figures]] = {}
+        self._wanted: dict[str, Mapping[Key, ServedModel]] = {}
         self._filled: set[str] = set()  # the slices that know of their worker
         self._cold: set[Key] = set()  # of which the scheduler knows that they are, or are being loaded
         self._rates: Mapping[str, float] = {}
@@ -107,14 +107,15 @@ class Residing:
     def _want(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         name, record = each.spec.name, self._holdings.slices[each.spec.name]
         place = self._places.setdefault(name, Residency(each.spec.memory_bytes))
-        keys = dict(self._figures(record, each, models))
+        keys = dict(self._keys(record, each, models))
         commands: list[Command] = []
         if name not in self._wanted:  # what was to go, when it was not wanted, goes
             leaving = [key for key in keys if place.residence(key) is Residence.LEAVING]
             commands += [command for key in leaving for command in self._unload(record, key, now_us)]
         if keys.keys() != self._wanted.get(name, {}).keys():
             self._wanted[name] = keys
-            commands += self._carry_out(name, place.want(keys, now_us), now_us)
+            figures = {key: self._figure(record, served, key[1]) for key, served in keys.items()}
+            commands += self._carry_out(name, place.want(figures, now_us), now_us)
             if name in self._filled:
                 commands += self._carry_out(name, place.fill(self._rates, now_us), now_us)
         if record.status is WorkerStatus.READY and name not in self._filled:
@@ -122,9 +123,9 @@ class Residing:
             commands += self._carry_out(name, place.fill(self._rates, now_us), now_us)
         return commands
 
-    def _figures(
+    def _keys(
         self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]
-    ) -> Iterator[tuple[Key, Figures]]:
+    ) -> Iterator[tuple[Key, ServedModel]]:
         """What may be there: what is wanted, and not still there of other files; and what is not wanted any
         more, and still answers."""
         stale = {
@@ -135,10 +136,10 @@ class Residing:
         for wanted in each.replicas:
             key = (wanted.model, wanted.variant)
             if key not in stale:
-                yield key, self._figure(record, models[wanted.model], wanted.variant)
+                yield key, models[wanted.model]
         for one in record.replicas.values():
             if one.model not in models and not self._holdings.retiring.get(one.model, False):
-                yield _key(one), self._figure(record, one.served, one.variant)
+                yield _key(one), one.served
 
     def _figure(self, record: SliceRecord, model: ServedModel, variant: str) -> Figures:
         profile = self._holdings.profile(record.spec, model.name, variant)
