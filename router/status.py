@@ -295,6 +295,11 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {m:02} min" if hours else f"{m} min {s:02} s" if m else f"{s} s"
 
 
+def direct() -> urllib.request.OpenerDirector:
+    """Opens URLs without a proxy: they are of an operator's own hosts."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
 def fetch(url: str) -> Status:
     """The status of the gateway whose REST port is at `url`; UnreachableError where there is none."""
     if not url.startswith(("http://", "https://")):
@@ -302,9 +307,8 @@ def fetch(url: str) -> Status:
             f"'{url}' is no gateway address; expected something like http://127.0.0.1:8000."
         )
     address = url.rstrip("/") + PATH
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # an operator's own host: no proxy
     try:
-        with opener.open(address, timeout=FETCH_S_MAX) as answer:
+        with direct().open(address, timeout=FETCH_S_MAX) as answer:
             status = json.load(answer)
         if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
             raise ValueError("its answer is no status of a gateway")

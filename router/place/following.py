@@ -15,6 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from router.settings import ServerSettings, Settings
 from router.simulate.traffic import UsageError
+from router.status import direct
 
 PATH = "/v2/placement"
 DONE, GIVEN_UP, INTERRUPTED = 0, 1, 130
@@ -24,7 +25,6 @@ ANSWER_S = 10.0
 POLL_S = 0.25
 GONE_S = 90.0
 """A gateway that does not answer for so long is not waited for: a restart takes less as a rule."""
-_EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
 
 Json = dict[str, Any]
 
@@ -43,10 +43,9 @@ def address(server: ServerSettings, url: str | None) -> str:
         if not url.startswith(("http://", "https://")):
             raise UsageError(f"--url: '{url}' is no gateway address; expected one like http://127.0.0.1:8000")
         return url.rstrip("/")
-    if not server.rest_port:
+    if not server.address:
         raise UsageError("--apply: the settings' REST port is any free one; give --url")
-    host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.rest_port}"
+    return server.address
 
 
 class Door:
@@ -54,8 +53,7 @@ class Door:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        # an operator's own host: no proxy
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = direct()
 
     def read(self) -> Json:
         """What is in force. GoneError, or RefusedError where it is no gateway that knows placements."""

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
 
-from router.settings import ServerSettings, Settings
+from router.settings import Settings
 from router.settings.problems import unknown_name
 from router.simulate.traffic import UsageError, read_mixes
 from router.status import ModelStatus, UnreachableError, fetch
@@ -26,7 +25,6 @@ RATE_MAX = 1e9
 ONE_ROW = constant(1)
 _SHORTEST_S = 1.0  # of a recording that is not even so long: two requests within a millisecond are no rate
 _WHAT = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=20, or --trace FILE"
-_EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +123,9 @@ def watched(settings: Settings, url: str | None, pause: Callable[[float], None])
     What was computed counts, and what was promised but not answered; answers from the cache cost nothing.
     UsageError where no gateway answers, or none of these models was asked for.
     """
-    address = url or _address(settings.server)
+    address = url or settings.server.address
+    if not address:
+        raise UsageError(f"what is asked? The settings' REST port is any free one: give --url, or {_WHAT}")
     try:
         before = fetch(address)
         pause(WATCHED_S)
@@ -152,13 +152,6 @@ def watched(settings: Settings, url: str | None, pause: Callable[[float], None])
     if not ours:
         raise UsageError(f"what is asked? The gateway at {address} was asked for nothing yet; {_WHAT}")
     return Rates(ours, (*notes, *_silent(known, ours, f"{address} was not asked for it")))
-
-
-def _address(server: ServerSettings) -> str:
-    if not server.rest_port:
-        raise UsageError(f"what is asked? The settings' REST port is any free one: give --url, or {_WHAT}")
-    host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
-    return f"http://{f'[{host}]' if ':' in host else quote(host)}:{server.rest_port}"
 
 
 def _asked_rows(model: ModelStatus) -> float:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from router.settings.cache import read_cache, read_model_cache
 from router.settings.devices import check_domains, read_devices
@@ -36,6 +37,7 @@ from serving.specs import (
     TenantSpec,
 )
 
+_EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
 
@@ -48,6 +50,14 @@ class ServerSettings:
     rest_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
+
+    @property
+    def address(self) -> str:
+        """Where this machine finds REST, as a URL; "" where the port is any free one."""
+        if not self.rest_port:
+            return ""
+        host = "127.0.0.1" if self.host in _EVERYWHERE else self.host
+        return f"http://{f'[{host}]' if ':' in host else quote(host)}:{self.rest_port}"
 
 
 @dataclass(frozen=True, slots=True)
