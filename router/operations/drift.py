@@ -15,7 +15,7 @@ from pathlib import Path
 from router.operations.standing import Load, applied
 from router.settings import Settings
 from serving.control.course import Movement
-from serving.control.replicas import ReplicaStatus
+from serving.control.replicas import LOADED, ReplicaStatus
 from serving.control.wanted import Wanted, WantedSlice
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
@@ -199,13 +199,10 @@ def _resident(spec: SliceSpec, pid: int, proc: Path) -> Iterator[Finding]:
 
 def _memory(workers: Iterable[Worker]) -> Iterator[Finding]:
     for each in workers:
-        held = sum(replica.memory_bytes for replica in each.replicas if replica.status in _LOADED)
+        held = sum(replica.memory_bytes for replica in each.replicas if replica.status in LOADED)
         if 0 < each.spec.memory_bytes < held:
             what = f"the replicas of slice {each.spec.name} hold {_mb(held)}"
             yield Finding(f"memory {each.spec.name}", f"{what}; it may have {_mb(each.spec.memory_bytes)}")
-
-
-_LOADED = (ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.MEASURING)
 
 
 def _replicas(sight: Sight) -> Iterator[Finding]:
@@ -235,7 +232,7 @@ def _of_slice(wanted: WantedSlice, worker: Worker) -> Iterator[Finding]:
             what = f"slice {name}: {' '.join(key)} is wanted, and is {status.value}{why}"
             yield Finding(f"replica {name} {' '.join(key)}", what)
     for key, has in there.items():
-        if key not in aims and has.status in _LOADED:
+        if key not in aims and has.status in LOADED:
             what = f"slice {name}: {' '.join(key)} is loaded, and is not wanted"
             yield Finding(f"unwanted {name} {' '.join(key)}", what)
 

@@ -96,6 +96,7 @@ def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Propo
     for place, state in enumerate(steps):
         _check_slices(findings, ("steps", place), state, known, len(usable))
     _check_loaded(findings, steps, settings)
+    _check_limited(findings, slices, settings)
     _stop_if_any(findings)
     served = tuple(replace(each, slices=tuple(models[each.name].slices)) for each in settings.models)
     states = [[each for each in state if each] for state in steps]
@@ -187,7 +188,6 @@ def _check_slices(
         if each is None:
             continue
         there = known.setdefault(each.name, (each.cores, each.threads))
-        there = known.setdefault(each.name, (each.cores, each.threads))
         if each.name in seen:
             findings.add((*loc, place, "name"), f"{shown(each.name)} is used twice")
         elif there != (each.cores, each.threads):
@@ -210,6 +210,15 @@ def _check_loaded(findings: Findings, steps: Sequence[Sequence[_Step | None]], s
             for name in step.models if step else ():
                 if name not in served:
                     findings.add(("steps", place, at, "models"), unknown_name("unknown model", name, served))
+
+
+def _check_limited(findings: Findings, slices: Sequence[_Slice | None], settings: Settings) -> None:
+    """Slices that load on demand stay: elsewhere all of their models would be loaded at once."""
+    names = {each.name for each in slices if each}
+    for each in settings.slices:
+        if each.memory_bytes and each.name not in names:
+            what = f"{shown(each.name)} is missing; it has memory_mb, of which placements know nothing"
+            findings.add(("slices",), f"{what}: expected it to stay")
 
 
 def _dealt(

@@ -33,6 +33,9 @@ class ReplicaStatus(StrEnum):
     UNLOADING = "unloading"
 
 
+LOADED = (ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.MEASURING)
+"""It holds memory, and could take batches."""
+
 Key = tuple[str, str, str]
 """Model, variant, and the revision of the model's files."""
 
@@ -67,11 +70,6 @@ class ReplicaRecord:
     def key(self) -> Key:
         """What it is a replica of."""
         return self.served.name, self.variant, self.served.revision
-
-    @property
-    def loaded(self) -> bool:
-        """It holds memory, and could take batches."""
-        return self.status in (ReplicaStatus.MEASURING, ReplicaStatus.STANDING, ReplicaStatus.READY)
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -236,3 +237,12 @@ def _is_sound(found: Proposal, settings: Settings, usable: Sequence[int]) -> Non
         assert {*spec.cores} <= {*usable}
     assert [each.name for each in found.settings.models] == [each.name for each in settings.models]
     assert all(each.slices and names.issuperset(each.slices) for each in found.settings.models)
+
+
+def test_a_slice_that_loads_on_demand_cannot_be_placed_away(settings: Settings) -> None:
+    limited = replace(settings.slices[0], memory_bytes=1 << 20)
+    told = reasons(replace(settings, slices=(limited, settings.slices[1])), {
+        "slices": [{"name": "new", "cores": 1}, {"name": "cpu-b", "cores": 1}], "models": BOTH,
+    })  # fmt: skip
+    what = "'cpu-a' is missing; it has memory_mb, of which placements know nothing: expected it to stay"
+    assert told == (f"slices: {what}",)
