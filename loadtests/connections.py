@@ -1,7 +1,8 @@
 """Keep-alive HTTP/1.1 connections that carry one request at a time and grow with need, up to a bound.
 
 Requests are bytes made before the run, and of an answer only what is needed is read: the status, the length,
-and the body where it is an error. An answer costs the client some 20 us.
+and the body where it is an error. An answer costs the client some 20 us. Who wants to read answers, after the
+run, has them kept.
 """
 
 import asyncio
@@ -23,10 +24,14 @@ class Outcomes(Protocol):
 
 
 class Pool:
-    """The connections to one server; `open` counts those that exist or are being made."""
+    """The connections to one server; `open` counts those that exist or are being made. `kept`: where complete
+    answers go as they came, by the number of their arrival; None for nowhere."""
 
-    def __init__(self, host: str, port: int, count_max: int, outcomes: Outcomes) -> None:
+    def __init__(
+        self, host: str, port: int, count_max: int, outcomes: Outcomes, kept: dict[int, bytes] | None = None
+    ) -> None:
         self.outcomes = outcomes
+        self.kept = kept
         self.free: list[Connection] = []  # the last one used is used next, so that the others may grow old
         self.opened = 0
         self.open = 0
@@ -187,6 +192,8 @@ class Connection(asyncio.Protocol):
     def _finish(self, data: bytes) -> None:
         status, surplus = int(data[9:12]), len(data) > self._size
         reason = "" if status == 200 else Answer(status, {}, data.partition(b"\r\n\r\n")[2]).reason
+        if (kept := self._pool.kept) is not None:
+            kept[self._number] = data[: self._size]
         self._parts, self._size = b"", 0
         self._end(status, reason)
         transport = self._transport

@@ -42,9 +42,12 @@ class Server:
 
 
 class Dispatcher:
-    """Walks the merged arrivals of all loads; the loop that reads the answers rings its alarm."""
+    """Walks the merged arrivals of all loads; the loop that reads the answers rings its alarm.
 
-    def __init__(self, loads: Sequence[Load], server: Server) -> None:
+    `kept`: where the answers go, by the number of their arrival in the record; None for nowhere.
+    """
+
+    def __init__(self, loads: Sequence[Load], server: Server, kept: dict[int, bytes] | None = None) -> None:
         due_s = np.concatenate([load.due_s for load in loads])
         owners = np.repeat(np.arange(len(loads)), [len(load.due_s) for load in loads])
         turns = np.concatenate([np.arange(len(load.due_s)) for load in loads])
@@ -56,6 +59,7 @@ class Dispatcher:
             for owner, turn in zip(self._owners, turns[order].tolist(), strict=True)
         ]
         self._server = server
+        self._kept = kept
         self._next = 0
         self.record = Record((), ())
 
@@ -67,7 +71,7 @@ class Dispatcher:
         self._over = over
         server = self._server
         address = (socket.gethostbyname(server.host), server.port)  # once: no lookup in the run
-        self._pool = Pool(*address, server.connections_max, self)
+        self._pool = Pool(*address, server.connections_max, self, self._kept)
         await self._pool.warm(server.connections_min)
         self._alarm = FineAlarm(self._send_due)
         load_average = os.getloadavg()[0]
@@ -117,11 +121,13 @@ class Dispatcher:
             self._alarm.set(due_ns[number])
 
 
-def measure(loads: Sequence[Load], server: Server) -> tuple[Record, ClientState]:
-    """One open-loop run; its event loop is made and ended here. Errors as `Dispatcher.run`."""
+def measure(
+    loads: Sequence[Load], server: Server, kept: dict[int, bytes] | None = None
+) -> tuple[Record, ClientState]:
+    """One open-loop run; its event loop is made and ended here. `kept` and errors as `Dispatcher`."""
     _allow_files(server.connections_max + OTHER_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Dispatcher(loads, server).run())
+        return runner.run(Dispatcher(loads, server, kept).run())
 
 
 def _fail(over: "asyncio.Future[None]", context: dict[str, object]) -> None:

@@ -73,9 +73,10 @@ def _twins(asked: argparse.Namespace, place: Place, folder: Path) -> Iterator[Tw
     config = folder / "penstock.yaml"
     config.write_text(json.dumps(settings_of([entry], [place.worker_core], place.profiles)))
     with set_up([entry], place) as stage:
-        full = _simulate(config, "--rate", f"{MODEL}=400", "--capacity", "--noise", "0")["capacity"]["rate"]
-        overhead_us = _overhead_us(stage, CALM * full, asked)
-    print(f"capacity {full:.0f}/s by simulation; {overhead_us} us from dispatch to the worker and back")
+        full = simulated(config, "--rate", f"{MODEL}=400", "--capacity", "--noise", "0")["capacity"]["rate"]
+        ask = Ask(Target(MODEL), f"{CALM * full}", SLO_MS)
+        way_us = overhead_us(stage, ask, Course(asked.seconds))
+    print(f"capacity {full:.0f}/s by simulation; {way_us} us from dispatch to the worker and back")
     print(" load  offered/s  in time/s: gateway  simulated   apart   p99 ms: gateway  simulated   apart")
     for load in asked.points:
         recordings = folder / f"at-{load:g}"
@@ -83,35 +84,44 @@ def _twins(asked: argparse.Namespace, place: Place, folder: Path) -> Iterator[Tw
             course = Course(asked.seconds, contents=Contents(seed=asked.seed))
             played = stage.play([Ask(Target(MODEL), f"{load * full}", SLO_MS)], course)
         (trace,) = recordings.glob(f"*{SUFFIX}")
-        found = _simulate(config, "--trace", str(trace), "--overhead-us", str(overhead_us), "--noise", "0")
-        summary, simulated = played.report.loads[0], found["total"]
+        found = simulated(config, "--trace", str(trace), "--overhead-us", str(way_us), "--noise", "0")
+        summary, total = played.report.loads[0], found["total"]
         twin = Twin(
-            load, summary.offered_rate, summary.goodput, simulated["goodput"],
-            summary.latency["p99_ms"], simulated["p99_ms"], played.voids,
+            load, summary.offered_rate, summary.goodput, total["goodput"],
+            summary.latency["p99_ms"], total["p99_ms"], played.voids,
         )  # fmt: skip
         print(line(twin), flush=True)
         yield twin
 
 
-def _overhead_us(stage: Stage, rate: float, asked: argparse.Namespace) -> int:
-    before_s, before = _transport(stage)
-    stage.play([Ask(Target(MODEL), f"{rate}", SLO_MS)], Course(asked.seconds))
-    after_s, after = _transport(stage)
-    if after == before:
+def overhead_us(stage: Stage, ask: Ask, course: Course) -> int:
+    """From dispatch to the worker and back, beside the compute: the gateway's mean in a run of that load.
+    RuntimeError where no batch found its worker idle."""
+    before = counted(stage)
+    stage.play([ask], course)
+    after = counted(stage)
+    total_s, count = (
+        after.get(f"{TRANSPORT}_{part}", 0.0) - before.get(f"{TRANSPORT}_{part}", 0.0)
+        for part in ("sum", "count")
+    )
+    if not count:
         raise RuntimeError("no batch found its worker idle")
-    return round((after_s - before_s) / (after - before) * 1e6)
+    return round(total_s / count * 1e6)
 
 
-def _transport(stage: Stage) -> tuple[float, float]:
-    """Sum and count of the metric, so far."""
+def counted(stage: Stage) -> dict[str, float]:
+    """The gateway's metrics so far, each summed over its labels."""
     url = f"http://{stage.gateway.host}:{stage.gateway.metrics_port}/metrics"
     with urlopen(url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    values = {line.split("{")[0]: float(line.split()[-1]) for line in lines if line.startswith(TRANSPORT)}
-    return values.get(f"{TRANSPORT}_sum", 0.0), values.get(f"{TRANSPORT}_count", 0.0)
+    values: dict[str, float] = {}
+    for name, value in (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#")):
+        values[name.split("{")[0]] = values.get(name.split("{")[0], 0.0) + float(value)
+    return values
 
 
-def _simulate(config: Path, *options: str) -> dict[str, Any]:
+def simulated(config: Path, *options: str) -> dict[str, Any]:
+    """The result of `penstock simulate` for these settings; RuntimeError, with what it said, for none."""
     command = [sys.executable, "-m", "router.cli", "simulate", str(config), "--json", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+from serving.vocabulary import Downgrade
+
 _TENSOR_NAMING = {
     "name": {"type": "string"},
     "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
@@ -47,7 +49,8 @@ _REQUEST_BODY = {
         },
         "parameters": {
             "type": "object",
-            "description": "`timeout` (microseconds), `variant`, `binary_data_output`, and the model's own.",
+            "description": "`timeout` (microseconds), `variant`, `tier`, `accuracy_min` (0 to 1), "
+            "`binary_data_output`, and the model's own.",
         },
     },
 }
@@ -78,6 +81,23 @@ _TIMING = {
 _ANSWER_HEADERS = {
     "Server-Timing": _TIMING,
     "X-Penstock-Variant": {"schema": {"type": "string"}, "description": "The variant that answered."},
+    "X-Penstock-Accuracy": {"schema": {"type": "number"}, "description": "Its measured accuracy (0 to 1)."},
+    "X-Penstock-Downgrade": {
+        "schema": {"type": "string", "enum": [reason.value for reason in Downgrade]},
+        "description": "Why no better variant answered; missing where that is not so.",
+    },
+    "X-Penstock-Confidence": {
+        "schema": {"type": "number"},
+        "description": "Of an answer by several variants: the share of their weight that agrees on it.",
+    },
+    "X-Penstock-Votes": {
+        "schema": {"type": "string"},
+        "description": "Of such an answer: how many of how many variants took part (`2/3`).",
+    },
+    "X-Penstock-Query": {
+        "schema": {"type": "string"},
+        "description": "What feedback on the answer calls it; missing where none is taken.",
+    },
     "X-Penstock-Batch-Rows": {"schema": {"type": "integer"}, "description": "Rows of the batch it was in."},
     "X-Cache": {
         "schema": {"type": "string", "enum": ["hit", "join", "miss"]},
@@ -113,6 +133,8 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
         _header(
             "X-Tenant", "string", "Whose request this is; a name that is not listed counts as `default`."
         ),
+        _header("X-Tier", "string", "Which of the model's tiers; without it the tenant's, or none."),
+        _header("X-Accuracy-Min", "number", "No variant answers that is less accurate (0 to 1)."),
         _header("X-Request-Id", "string", "Returned with the answer."),
         _header(
             "Cache-Control", "string", "`no-cache`, `max-age=<seconds>` of a kept answer, or `no-store`."

@@ -7,6 +7,7 @@ the OpenAPI document and works under any ASGI server.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from math import isfinite
 from typing import Annotated
 
 import orjson
@@ -23,6 +24,7 @@ from router.rest import plain_error, render_error
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
 from router.tensors.wording import quoted
+from serving.objectives import Objective
 from serving.ports import Serving
 from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
 
@@ -135,7 +137,7 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
 
     @app.get("/v2/models/{model}", tags=["metadata"])
     async def model_metadata(model: Name) -> Json:
-        """Inputs, outputs and variants of a model; -1 is a free dimension, the first is the batch."""
+        """Inputs, outputs, variants and tiers of a model; -1 is a free dimension, the first is the batch."""
         return describe(find_model(serving, model, MODEL_VERSION))
 
     @app.get("/v2/models/{model}/versions/{model_version}", tags=["metadata"])
@@ -199,6 +201,8 @@ def describe(model: ServedModel) -> Json:
             "default_variant": model.answering_variant,
             "accuracy_metric": spec.accuracy_metric,
             "variants": _describe_variants(spec, model.variants),
+            "objective": _describe_objective(model.own),
+            "tiers": {name: _describe_objective(promised) for name, promised in model.by_tier.items()},
             "request_parameters": [
                 {"name": p.name, "type": p.type, "default": p.default} for p in spec.parameters
             ],
@@ -220,6 +224,18 @@ def _describe_variants(spec: ModelSpec, served: tuple[str, ...]) -> list[Json]:
         }
         for variant in spec.variants
     ]
+
+
+def _describe_objective(promised: Objective) -> Json:
+    """`variants`: those that may answer, the most accurate first."""
+    return {
+        "slo_ms": promised.slo_us / 1000,
+        "percentile": promised.percentile,
+        "accuracy_min": promised.accuracy_min,
+        "cost_max": promised.cost_max if isfinite(promised.cost_max) else None,
+        "optimize": promised.optimize,
+        "variants": promised.variants,
+    }
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:

@@ -69,6 +69,19 @@ def status(
     raise typer.Exit(watch(url, interval, once, as_json))
 
 
+@app.command()
+def explain(
+    model: Annotated[str, typer.Argument(help="A model that is served.")],
+    url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
+    tier: Annotated[str, typer.Option(help="Of the promise to this tier.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Say why the variant that answers does, and what would change it."""
+    from router.explain.main import explain as explain_model
+
+    raise typer.Exit(explain_model(model, url, tier, as_json))
+
+
 def _simulate(asked: Options) -> int:
     """Say what a settings file would answer in time: its scheduler in virtual time, on measured latencies.
 

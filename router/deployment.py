@@ -9,7 +9,11 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from router.app import create_app
+from router.explain.body import Explanation
+from router.explain.body import describe as explain
+from router.explain.route import add_explain
 from router.fastpath import create_server
+from router.feedback import add_feedback
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.rpc import RpcServer
@@ -27,7 +31,8 @@ from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
-from serving.specs import CacheSpec
+from serving.runtime.selecting import SelectingServing
+from serving.specs import CacheSpec, ServedModel
 
 
 class Deployment:
@@ -50,7 +55,8 @@ class Deployment:
             bound = limits.queue_requests
             self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
             self._redis = _share(self._cache, settings.cache, self._telemetry.epoch_us)
-        self.serving: Serving = self._cache or self.gateway
+        selecting = SelectingServing(self._cache or self.gateway, self._telemetry.selected)
+        self.serving: Serving = selecting
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
@@ -63,8 +69,10 @@ class Deployment:
         release = version("penstock")
         statistics = self._telemetry.statistics
         app = create_app(self.serving, statistics, name=server.name, version=release, limits=limits)
+        add_feedback(app, selecting)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._add_status(app)
+        add_explain(app, self.serving, self._explain)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self.operations.offer(app, self._rpc)
@@ -138,6 +146,16 @@ class Deployment:
         async def status() -> JSONResponse:
             """Models, replicas, slices and counters of this moment; `penstock status` shows them."""
             return JSONResponse(await self._describe())
+
+    def _explain(self, model: ServedModel) -> Explanation:
+        now_us = self.gateway.now_us()
+        return explain(
+            model,
+            self.gateway.standing(model.name),
+            self._replicas(),
+            self._telemetry.counters(model.name, now_us),
+            (now_us - self._started_us) / 1e6,
+        )
 
     async def _describe(self) -> Status:
         slices: list[SliceStatus] = [

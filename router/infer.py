@@ -43,7 +43,7 @@ class InferRoute:
             model = find_model(serving, name, version)
             body = await self._read(request)
             arrived_us = serving.now_us()
-            decoded = decode_request(body, fields, model, self._limits)
+            decoded = decode_request(body, fields, model, self._limits, serving.tenants[tenant].tier)
             decoded.call.arrived_us = arrived_us
             decoded.call.tenant = tenant
         except ClientDisconnect:

@@ -34,6 +34,8 @@ ReadStatistics = Callable[[str], Mapping[str, object]]
 
 TIMEOUT_FIELD = "x-request-timeout-ms"
 TENANT_FIELD = "x-tenant"
+TIER_FIELD = "x-tier"
+ACCURACY_FIELD = "x-accuracy-min"
 CACHE_FIELD = "cache-control"
 """HTTP header fields and gRPC metadata keys."""
 

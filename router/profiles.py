@@ -23,12 +23,12 @@ def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, s
     return known
 
 
-def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], float | None]:
-    """One row's measured latency in microseconds, at the largest size; None where nothing was measured."""
+def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], Latency | None]:
+    """What was measured of a variant on a slice; None where nothing was."""
     store = ProfileStore(folder)
 
-    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float | None:
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency | None:
         profile = store.read(device_kind(slice_spec), model.name, variant, slice_spec.share)
-        return Latency(profile).predict_us(1, model.spec.sizes[-1]) if profile else None
+        return Latency(profile) if profile else None
 
     return measured

@@ -12,8 +12,10 @@ import orjson
 
 from router.explanation import Lines, completed_lines, failure_fields, retry_ms
 from router.oip import (
+    ACCURACY_FIELD,
     CACHE_FIELD,
     TENANT_FIELD,
+    TIER_FIELD,
     TIMEOUT_FIELD,
     control_cache,
     stated_timeout_us,
@@ -21,6 +23,7 @@ from router.oip import (
     tighten,
 )
 from router.outcomes import ANSWERS, error_body
+from router.promises import promise
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.rest import decode, encode
@@ -41,6 +44,9 @@ COMPRESS_MIN_BYTES = 1024
 packet it saves nothing. Compression runs inline, at zlib's fastest level."""
 
 _TIMEOUT, _TENANT, _CACHE = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode(), CACHE_FIELD.encode()
+_TIER, _ACCURACY = TIER_FIELD.encode(), ACCURACY_FIELD.encode()
+
+_LISTS = (_CACHE, _TIER, _ACCURACY)
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
 _CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
@@ -55,15 +61,19 @@ class HttpError(RequestError):
 
 
 def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """A request's header fields: of a repeated one the last, but all of Cache-Control, as one list."""
+    """A request's header fields: of a repeated one the last, but of Cache-Control, tiers and floors all, as
+    one list: neither a `no-store` before a proxy's `max-age` nor a higher floor may get lost."""
     fields = dict(headers)
-    if _CACHE in fields:  # a `no-store` must not get lost before a proxy's `max-age`
-        fields[_CACHE] = b",".join(value for name, value in headers if name == _CACHE)
+    if len(fields) < len(headers):
+        for each in _LISTS:
+            if each in fields:
+                fields[each] = b",".join(value for name, value in headers if name == each)
     return fields
 
 
-def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits) -> Decoded:
-    """The call in `body`, with the tightest of the client's timeouts and what it says of the cache.
+def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits, tier: str) -> Decoded:
+    """The call in `body`, with the tightest of the client's timeouts, what it says of the cache, and what it
+    is promised; `tier` is its tenant's, "" for none.
 
     Raises RequestError for what cannot be served as it stands.
     """
@@ -79,6 +89,9 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     stated = fields.get(_CACHE)
     if stated is not None:
         control_cache(decoded.call, stated.decode("latin-1"))
+    if tier or decoded.stated is not None or _TIER in fields or _ACCURACY in fields:
+        by_field = fields.get(_TIER, b"").decode("latin-1"), fields.get(_ACCURACY, b"").decode("latin-1")
+        promise(decoded, *by_field, tier)
     return decoded
 
 

@@ -19,10 +19,12 @@ from tritonclient.grpc import service_pb2
 
 from router.explanation import completed_lines, failure_fields, retry_ms, separate
 from router.oip import (
+    ACCURACY_FIELD,
     CACHE_FIELD,
     EXTENSIONS,
     PLATFORM,
     TENANT_FIELD,
+    TIER_FIELD,
     TIMEOUT_FIELD,
     ReadStatistics,
     control_cache,
@@ -32,6 +34,7 @@ from router.oip import (
     tighten,
 )
 from router.outcomes import ANSWERS, INTERNAL_ERROR
+from router.promises import promise
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError, bad_input
 from router.tensors.proto import decode, encode
@@ -147,7 +150,7 @@ class RpcServer:
     async def _answer(self, raw: bytes, context: Any) -> bytes:
         arrived_us = self._serving.now_us()
         metadata: Sequence[tuple[str, str]] = context.invocation_metadata()
-        fields = dict(metadata)  # of a repeated key the last
+        fields = _fields_of(metadata)
         tenant = tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
         name = ""
         try:
@@ -160,8 +163,10 @@ class RpcServer:
             call.arrived_us = arrived_us
             call.tenant = tenant
             _take_deadlines(call, context.time_remaining(), fields)
+            tier = self._serving.tenants[tenant].tier
+            promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
             if CACHE_FIELD in fields:
-                control_cache(call, ",".join(value for key, value in metadata if key == CACHE_FIELD))
+                control_cache(call, fields[CACHE_FIELD])
         except RequestError as error:
             self._serving.refused(name, error.outcome, tenant)
             await _abort(context, Reply(error.outcome, error.message))
@@ -342,6 +347,16 @@ async def _abort(context: Any, reply: Reply) -> NoReturn:
 def _settle(future: asyncio.Future[Reply], reply: Reply) -> None:
     if not future.done():  # it is, cancelled, where the client left first
         future.set_result(reply)
+
+
+def _fields_of(metadata: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """By key: of a repeated one the last, but of Cache-Control, tiers and floors all, as one list."""
+    fields = dict(metadata)
+    if len(fields) < len(metadata):
+        for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD):
+            if each in fields:
+                fields[each] = ",".join(value for key, value in metadata if key == each)
+    return fields
 
 
 def _parse(raw: bytes) -> Any:

@@ -6,8 +6,6 @@ The gateway only counts; rates and percentiles are differences of two readings, 
 import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
 
@@ -18,12 +16,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from router.reading import UnreachableError, read_json
 from serving.ports import Serving
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.telemetry import Counters
 
-FETCH_S_MAX: Final = 5.0
 PATH: Final = "/v2/status"
 ENDINGS_MAX: Final = 8
 """Models of which it is shown how requests ended: all of it is to fit a screen."""
@@ -32,7 +30,12 @@ PROFILES_MAX: Final = 8
 """Replicas of which it is shown that their profile is wrong."""
 WAITING_MAX: Final = 4
 """Of what a move waits for, as many are shown."""
+ANSWERING_MAX: Final = 2
+"""Of the variants that answered a model's requests, as many are shown."""
 PIPE_WIDTH: Final = 160  # where there is no terminal to ask: wide enough to cut no name
+
+_COUNTED: Final = ("queued", "req/s", "rows/s", "in time %", "burn 1h")
+_ACCURATE: Final = ("accuracy", "down %")  # of the answers; and which were of a less good variant
 
 
 class Replica(TypedDict):
@@ -92,10 +95,6 @@ class Status(TypedDict):
     models: list[ModelStatus]
     slices: list[SliceStatus]
     move: NotRequired[MoveStatus]
-
-
-class UnreachableError(Exception):
-    """No status from that address; the text is one sentence for the operator."""
 
 
 def describe(
@@ -162,10 +161,11 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
     models = Table("model", "state", "variant", "replicas", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
-    for title in ("queued", "req/s", "rows/s", "in time %", "burn 1h", "batch", "p50 ms", "p99 ms", "SLO ms"):
+    varied = any(len(by_variant(model["counters"])) > 1 for model in current["models"])
+    for title in (*_COUNTED, *(_ACCURATE if varied else ()), "batch", "p50 ms", "p99 ms", "SLO ms"):
         models.add_column(title, justify="right")
     for model in current["models"]:
-        models.add_row(*_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9)))
+        models.add_row(*_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9), varied))
     endings = dict(_worst_endings(current["models"], before))
     width = max(map(len, endings), default=0)
     lines = [
@@ -183,7 +183,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
     return Group(head, *moves, models, *lines, slices)
 
 
-def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) -> list[str]:
+def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float, varied: bool) -> list[str]:
+    """`varied`: with the cells of _ACCURATE, which are shown once several variants of any model answered."""
     now = model["counters"]
     was = before or _zero(now)
     requests = now["requests"] - was["requests"]
@@ -196,18 +197,48 @@ def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float) 
     return [
         escape(model["name"]),
         "[green]ready[/]" if model["ready"] else "[red]not ready[/]",
-        escape(model["answering_variant"]),
+        escape(_answering(model, was)),
         f"{ready}/{len(model['replicas'])}",
         str(model["queue_rows"]),
         f"{requests / elapsed_s:.1f}",
         f"{(now['rows'] - was['rows']) / elapsed_s:.1f}",
         _percent(good, offered),
         "-" if burn is None else f"{burn:.1f}",
+        *(_accuracy(now, was) if varied else ()),
         f"{(now['batch_rows'] - was['batch_rows']) / batches:.1f}" if batches else "-",
         _milliseconds(percentile_us(bounds_us, counts, 0.50)),
         _milliseconds(percentile_us(bounds_us, counts, 0.99)),
         _milliseconds(model["slo_us"]),
     ]
+
+
+def _answering(model: ModelStatus, was: "Counters") -> str:
+    """Which variants answered, the most often first, each with its share where they are several; the one
+    that would answer where none did."""
+    answers, before = by_variant(model["counters"]), by_variant(was)
+    found = {name: count - before.get(name, 0) for name, count in answers.items()}
+    often = sorted(filter(found.__getitem__, found), key=found.__getitem__, reverse=True)
+    if len(often) < 2:
+        return often[0] if often else model["answering_variant"]
+    total = sum(found.values())
+    shown = " ".join(f"{name} {found[name] / total:.0%}" for name in often[:ANSWERING_MAX])
+    return f"{shown} …" if len(often) > ANSWERING_MAX else shown
+
+
+def by_variant(counters: "Counters") -> dict[str, int]:
+    """Completed requests by the variant that answered, of all tiers."""
+    found: dict[str, int] = {}
+    for answers in counters["answers"].values():
+        for name, count in answers.items():
+            found[name] = found.get(name, 0) + count
+    return found
+
+
+def _accuracy(now: "Counters", was: "Counters") -> Iterator[str]:
+    rows = now["measured_rows"] - was["measured_rows"]
+    yield f"{(now['accuracy_rows'] - was['accuracy_rows']) / rows:.4f}" if rows else "-"
+    downgraded = sum(now["downgrades"].values()) - sum(was["downgrades"].values())
+    yield _percent(downgraded, now["completed"] - was["completed"])
 
 
 def _worst_endings(
@@ -275,6 +306,7 @@ def _zero(like: "Counters") -> "Counters":
         "requests": 0, "completed": 0, "rejected": {}, "shed": {}, "failed": {}, "cancelled": 0,
         "offered": 0, "good": 0, "missed": {}, "rows": 0, "goodput_rows": 0, "burn": {},
         "batches": 0, "batch_rows": 0, "compute_us": 0,
+        "answers": {}, "accuracy_rows": 0.0, "measured_rows": 0, "downgrades": {},
         "latency_bounds_us": like["latency_bounds_us"],
         "latency_counts": [0] * len(like["latency_counts"]),
     }  # fmt: skip
@@ -295,31 +327,13 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {m:02} min" if hours else f"{m} min {s:02} s" if m else f"{s} s"
 
 
-def direct() -> urllib.request.OpenerDirector:
-    """Opens URLs without a proxy: they are of an operator's own hosts."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
 def fetch(url: str) -> Status:
     """The status of the gateway whose REST port is at `url`; UnreachableError where there is none."""
-    if not url.startswith(("http://", "https://")):
+    status = read_json(url, PATH)
+    if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
         raise UnreachableError(
-            f"'{url}' is no gateway address; expected something like http://127.0.0.1:8000."
+            f"No gateway at {url} (its answer is no status of a gateway); start one with 'penstock serve'."
         )
-    address = url.rstrip("/") + PATH
-    try:
-        with direct().open(address, timeout=FETCH_S_MAX) as answer:
-            status = json.load(answer)
-        if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
-            raise ValueError("its answer is no status of a gateway")
-    except urllib.error.HTTPError as error:
-        with error:
-            raise UnreachableError(
-                f"{address} answered {error.code}: is this the REST port of a gateway?"
-            ) from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise UnreachableError(f"No gateway at {url} ({reason}); start one with 'penstock serve'.") from error
     return cast(Status, status)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from serving.objectives import Objective
 from serving.specs import DEFAULT_TENANT, Parameters, ServedModel, TenantSpec
 from serving.tensor import Tensor
 from serving.vocabulary import Outcome
@@ -14,14 +15,15 @@ class Call:
     `inputs`: in the order of the spec, every one present, all with the same first dimension `rows`.
     `size`: the size hint of the largest row (0 where the model has none).
     `timeout_us`: what the client gave (the tightest of its ways to say it), from `arrived_us`; or None.
-    `variant`: pinned by the client, or "". `tenant`: one that the settings list, or the default.
+    `variant`: pinned by the client, or "": then `objective` says which may answer, the model's own unless the
+    client asks for a tier or states a floor. `tenant`: one that the settings list, or the default.
     `max_age_us`: the oldest kept answer that its client takes (0: none), or None where it does not say.
     `store`: False where its client forbids that the answer is kept.
     """
 
     __slots__ = (
-        "arrived_us", "inputs", "max_age_us", "model", "parameters", "rows", "size", "store", "tenant",
-        "timeout_us", "variant",
+        "arrived_us", "inputs", "max_age_us", "model", "objective", "parameters", "rows", "size", "store",
+        "tenant", "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -31,6 +33,7 @@ class Call:
         self.size = 0
         self.timeout_us: int | None = None
         self.variant = ""
+        self.objective: Objective = model.own
         self.tenant = DEFAULT_TENANT
         self.parameters: Parameters = ()
         self.arrived_us = 0
@@ -48,11 +51,17 @@ class Reply:
 
     `cache`: "hit" (a kept answer, computed `age_us` ago), "join" (the answer of a call with the same question
     that was under way), "miss" (computed for this call), or "" where the cache was not asked.
+
+    `variant` computed it: of several, in as many batches, the least accurate; `accuracy` is its measured one.
+    `downgrade`: why it was not the one that would have answered without pressure (`vocabulary.Downgrade`), ""
+    where it was. Where several variants voted: `confidence` (0..1) is the share of their weight that agrees
+    on the answer, the least of its rows, `votes` how many of how many took part ("2/3"). `query` names the
+    answer to whoever sends feedback on it, "" where none is taken.
     """
 
     __slots__ = (
-        "age_us", "batch_rows", "batch_us", "cache", "compute_us", "detail", "outcome", "outputs", "queue_us",
-        "retry_us", "variant",
+        "accuracy", "age_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence", "detail",
+        "downgrade", "outcome", "outputs", "query", "queue_us", "retry_us", "variant", "votes",
     )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
@@ -60,6 +69,11 @@ class Reply:
         self.detail = detail
         self.outputs: Sequence[Tensor] = ()
         self.variant = ""
+        self.accuracy: float | None = None
+        self.downgrade = ""
+        self.confidence: float | None = None
+        self.votes = ""
+        self.query = ""
         self.queue_us = 0
         self.batch_us = 0
         self.compute_us = 0

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 MAGIC = b"PENSTOCK"
-VERSION = 1
+VERSION = 2
+"""What is written. Of version 1, which is read as well, flows have no tier."""
 SUFFIX = ".arrivals"
 FLOWS_MAX = 1 << 16
 """Flows of a file: a record has two bytes for its number."""
@@ -41,12 +42,14 @@ ARRIVAL_TYPE = np.dtype(
 
 
 class Flow(NamedTuple):
-    """Whose requests these are. `variant`: pinned by the client, or ""; `slo_us`: the model's, then."""
+    """Whose requests these are. `variant`: pinned by the client, or ""; `slo_us`: what they were promised
+    then; `tier`: what they asked for, "" for the model's own."""
 
     model: str
     tenant: str
     variant: str
     slo_us: int
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,12 @@ def parse(content: bytes) -> Recording:
 
 
 def _parse_header(content: bytes) -> int:
-    expected = f"the header of a recording of version {VERSION}, which begins with {MAGIC!r}"
+    expected = f"the header of a recording of version 1 to {VERSION}, which begins with {MAGIC!r}"
     if not content.startswith(MAGIC):
         raise ValueError(f"it begins with {content[: len(MAGIC)]!r}, expected {expected}")
     _, version, start_unix_us = _HEADER.unpack_from(content)
     (checksum,) = _CHECKSUM.unpack_from(content, _HEADER.size)
-    if version != VERSION:
+    if not 1 <= version <= VERSION:
         raise ValueError(f"it has version {version}, expected {expected}")
     if checksum != crc32(content[: _HEADER.size]):
         raise ValueError(f"its header is damaged (checksum), expected {expected}")
@@ -172,8 +175,9 @@ def _parse_flows(body: bytes, at: int) -> list[Flow]:
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"damaged at byte {at}: expected a list of flows ({error})") from error
     for flow in flows:
-        if not all(type(name) is str for name in flow[:3]) or type(flow.slo_us) is not int:
+        texts = (flow.model, flow.tenant, flow.variant, flow.tier)
+        if not all(type(name) is str for name in texts) or type(flow.slo_us) is not int:
             raise ValueError(
-                f"damaged at byte {at}: expected model, tenant, variant and SLO, got {list(flow)!r:.80}"
+                f"damaged at byte {at}: expected model, tenant, variant, SLO and tier, got {list(flow)!r:.80}"
             )
     return flows

@@ -5,9 +5,11 @@ Files become these values once, at start (`router/settings/`); nothing below rea
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from serving.objectives import Needs, Objective, SelectionSpec, ranked, resolve
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -92,6 +94,15 @@ class ParameterSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Validation:
+    """What variants said of rows that none was trained on: `labels`, and of each variant the class that it
+    named, by row. Joint accuracies are counted here, as the errors of variants are never independent."""
+
+    labels: tuple[int, ...]
+    predictions: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) together with what its build measured."""
 
@@ -107,6 +118,7 @@ class ModelSpec:
     size_hint: SizeHint | None = None
     parameters: tuple[ParameterSpec, ...] = ()
     description: str = ""
+    validation: Validation | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -143,7 +155,11 @@ class BatchingSpec:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as this gateway serves it: its spec, SLO, resident variants and slices."""
+    """A model as this gateway serves it: its spec, SLO, resident variants and slices.
+
+    `needs`: what is promised of it; `tiers`: what is promised otherwise, to whom asks for a tier. `own` and
+    `by_tier` are these as it can meet them.
+    """
 
     spec: ModelSpec
     slo_us: int
@@ -154,15 +170,42 @@ class ServedModel:
     cache: bool = False  # the answers of deterministic variants may be kept
     domains_min: int = 1  # a placement puts its replicas into at least so many failure domains
     revision: str = ""  # what its files are now: those of another are loaded anew
+    needs: Needs = field(default_factory=Needs)
+    tiers: tuple[Needs, ...] = ()
+    selection: SelectionSpec | None = None
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
+    own: Objective = field(init=False, compare=False, repr=False)
+    by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        known = {variant.name: variant.accuracy for variant in self.spec.variants}
+        accuracy = {name: known.get(name) for name in self.variants}
+        fixed = self.default_variant or self.spec.default_variant
+        own = resolve(self.needs, accuracy, fixed, self.slo_us)
+        tiers = (resolve(each.over(self.needs), accuracy, fixed, self.slo_us) for each in self.tiers)
         object.__setattr__(self, "name", self.spec.name)
+        object.__setattr__(self, "own", own)
+        object.__setattr__(self, "by_tier", {each.tier: each for each in tiers})
 
     @property
     def answering_variant(self) -> str:
-        """The variant that answers where the request pins none."""
-        return self.default_variant or self.spec.default_variant
+        """The variant that answers while there is no pressure, where the request pins none."""
+        return self.default_variant or (self.own.variants or (self.spec.default_variant,))[0]
+
+    def accuracy(self, variant: str) -> float | None:
+        """What was measured of a variant; None where nobody has, or it is unknown."""
+        return next((each.accuracy for each in self.spec.variants if each.name == variant), None)
+
+    def objective(self, tier: str = "", accuracy_min: float = 0.0) -> Objective:
+        """What a request of a tier is promised that states a floor of its own, 0 for none: the higher one
+        counts. KeyError where there is no such tier."""
+        promised = self.by_tier[tier] if tier else self.own
+        if accuracy_min <= promised.accuracy_min:
+            return promised
+        needs = next((each for each in self.tiers if each.tier == tier), self.needs) if tier else self.needs
+        names = promised.variants if needs.over(self.needs).chooses else self.variants
+        enough = ranked({name: self.accuracy(name) for name in names}, accuracy_min)
+        return replace(promised, variants=enough, accuracy_min=accuracy_min)
 
 
 DEFAULT_TENANT = "default"
@@ -172,11 +215,12 @@ DEFAULT_TENANT = "default"
 @dataclass(frozen=True, slots=True)
 class TenantSpec:
     """Whose requests these are. In overload the slices' time is given to the highest `priority` first, and
-    within a priority split max-min fair by `weight`."""
+    within a priority split max-min fair by `weight`. `tier`: of its requests that ask for none."""
 
     name: str
     weight: float = 1.0
     priority: int = 0
+    tier: str = ""
 
 
 SHARE_KINDS = ("cores", "mps", "sm", "green", "mig", "whole", "time")
@@ -222,7 +266,7 @@ class SliceSpec:
 
     `cores`: those that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a GPU
     by its torch name ("cuda:0"), of which it has `part`, None for all, and `memory_bytes` at most where its
-    actuator can see to that, 0 for no limit.
+    actuator can see to that, 0 for no limit. `price` for an hour, 0 where nobody says.
     """
 
     name: str
@@ -231,6 +275,7 @@ class SliceSpec:
     device: str = "cpu"
     part: Share | None = None
     memory_bytes: int = 0
+    price: float = 0.0
 
     @property
     def share(self) -> Share:

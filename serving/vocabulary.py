@@ -47,6 +47,16 @@ class Reason(StrEnum):
     CLIENT_GONE = "client_gone"
 
 
+class Downgrade(StrEnum):
+    """Why another variant answered than would have without pressure; low-cardinality, a metric label."""
+
+    LOAD = "load"  # more comes than the slices can carry with better ones
+    BACKLOG = "backlog"  # of what waits, some would be late
+    DEADLINE = "deadline"  # it would itself have been late, even alone
+    ABSENT = "absent"  # no better one is on the slice
+    COST = "cost"  # better ones cost more than may be spent
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """How and why a request ended. Bugs are no outcomes: they are assertions.

@@ -1,7 +1,10 @@
 """Values of the domain for tests, short to write."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from serving.objectives import Needs
 from serving.profile.curve import Point, Profile
 from serving.specs import BatchingSpec, ModelSpec, ServedModel, SizeHint, TensorSpec, VariantSpec
 
@@ -38,6 +41,18 @@ def served(
     spec = spec or model_spec()
     names = tuple(variant.name for variant in spec.variants)
     return ServedModel(spec, spec.slo_us, names, slices, batching or BatchingSpec())
+
+
+def graded(
+    accuracy: Mapping[str, float | None],
+    needs: Needs | None = None,
+    tiers: tuple[Needs, ...] = (),
+    batching: BatchingSpec | None = None,
+) -> ServedModel:
+    """The model with variants of such accuracies, the first its default one; what is promised of it."""
+    spec = model_spec(variants=tuple(accuracy), slo_ms=60_000)
+    spec = replace(spec, variants=tuple(VariantSpec(name, None, (), got) for name, got in accuracy.items()))
+    return replace(served(spec, batching=batching), needs=needs or Needs(), tiers=tiers)
 
 
 def profile(

@@ -1,6 +1,9 @@
 """The file of a recording: what is written is read, what is cut off is read up to there, damage is told."""
 
+import json
+import struct
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from serving.recording import (
 )
 
 START_UNIX_US = 1_700_000_000_000_000
-FLOWS = (Flow("digits", "default", "", 25_000), Flow("minilm", "shop", "int8", 250_000))
+FLOWS = (Flow("digits", "default", "", 25_000), Flow("minilm", "shop", "int8", 250_000, "gold"))
 
 Record = tuple[int, int, int, int, int]
 Block = tuple[int, list[Record]]
@@ -28,7 +31,7 @@ Block = tuple[int, list[Record]]
 int32s, uint32s = st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32 - 1)
 records = st.tuples(int32s, uint32s, st.integers(0, 1), st.integers(1, 2**32 - 1), uint32s)
 blocks = st.lists(st.tuples(st.integers(-(2**50), 2**50), st.lists(records, max_size=4)), max_size=4)
-flows = st.builds(Flow, st.text(), st.text(), st.text(), st.integers(1, 2**40))
+flows = st.builds(Flow, st.text(), st.text(), st.text(), st.integers(1, 2**40), st.text())
 
 TWO_BLOCKS: list[Block] = [(0, [(0, 0, 0, 1, 0), (40, 5_000, 0, 8, 0)]), (10**6, [(-7, 0, 1, 1, 300)])]
 
@@ -84,8 +87,9 @@ def test_any_changed_byte_is_noticed(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"model,rows\n1,2\n", "it begins with b'model,ro', expected the header of a recording of version 1, "
-         "which begins with b'PENSTOCK'"),
+        (b"model,rows\n1,2\n", "it begins with b'model,ro', expected the header of a recording of version 1 "
+         "to 2, which begins with b'PENSTOCK'"),
+        (header(0)[:8] + b"\x00" + header(0)[9:], "it has version 0, expected"),
         (header(0)[:8] + b"\x07" + header(0)[9:], "it has version 7, expected"),
         (header(0)[:12] + b"\x01" + header(0)[13:], "its header is damaged (checksum), expected"),
         (header(0) + b"?" + bytes(12), "damaged at byte 22: expected the head of a block, got one of "
@@ -94,7 +98,9 @@ def test_any_changed_byte_is_noticed(data: st.DataObject) -> None:
         (header(0) + arrivals_block(0, RECORD.pack(0, 0, 0, 1, 0)), "damaged at byte 22: expected requests "
          "of rows >= 1 in one of 0 flows"),
         (header(0) + flows_block([("m", "t", "", "25")]), "damaged at byte 22: expected model, "  # type: ignore[list-item]
-         "tenant, variant and SLO, got ['m', 't', '', '25']"),
+         "tenant, variant, SLO and tier, got ['m', 't', '', '25', '']"),
+        (header(0) + flows_block([("m", "t", "", 25, 3)]), "damaged at byte 22: expected model, "  # type: ignore[list-item]
+         "tenant, variant, SLO and tier, got ['m', 't', '', 25, 3]"),
         (header(0) + flows_block([("m",)]), "damaged at byte 22: expected a list of flows"),  # type: ignore[list-item]
     ],
 )  # fmt: skip
@@ -106,6 +112,21 @@ def test_a_foreign_or_damaged_file_is_named_with_what_was_expected(
     with pytest.raises(ValueError) as caught:  # noqa: PT011  the sentence is compared
         read(path)
     assert str(caught.value).startswith(f"cannot read the recording {path}: {sentence}")
+
+
+def test_a_file_of_version_1_is_read_as_of_requests_that_asked_for_no_tier() -> None:
+    names = json.dumps([["digits", "shop", "cnn", 25_000]]).encode()  # as docs/recording.md had it then
+    head = struct.pack("<8sHQ", b"PENSTOCK", 1, START_UNIX_US)
+    block = struct.pack("<cII", b"N", len(names), crc32(names))
+    body = struct.pack("<q", 7) + RECORD.pack(3, 0, 0, 2, 0)
+    last = struct.pack("<cII", b"A", len(body), crc32(body))
+    parts = (head, block, names, last, body)
+    recording = parse(
+        b"".join(part if part in (names, body) else part + struct.pack("<I", crc32(part)) for part in parts)
+    )
+    assert recording.start_unix_us == START_UNIX_US
+    assert recording.flows == (Flow("digits", "shop", "cnn", 25_000, ""),)
+    assert recording.arrivals.tolist() == [(10, 0, 0, 2, 0)]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Builds the digits variants: `python models/digits/build.py [--force]`.
 
-Writes `build/<variant>.safetensors`, `build/accuracy.json` and `build/heldout.safetensors` (pixels FP32
-`[597, 64]`, labels INT64 `[597]`); does nothing where they are there and their sources have not changed.
+Writes `build/<variant>.safetensors`, `build/accuracy.json`, `build/validation.json` (of the held-out rows,
+the labels and by variant what it predicted) and `build/heldout.safetensors` (their pixels FP32 `[597, 64]`,
+labels INT64 `[597]`); does nothing where they are there and their sources have not changed.
 """
 
 import argparse

@@ -60,12 +60,11 @@ def _train(network: nn.Module, variant: str, pixels: torch.Tensor, labels: torch
             schedule.step()
 
 
-def _accuracy(artifact: Path, pixels: np.ndarray, labels: np.ndarray) -> float:
-    """Of the saved file as it is served: loaded by `model.py`, one row a call."""
+def _predictions(artifact: Path, pixels: np.ndarray) -> np.ndarray:
+    """Of the saved file as it is served: loaded by `model.py`, one row a call. Classes INT64 `[rows]`."""
     served = model.load(artifact, {"architecture": artifact.stem})
     rows = (served.predict({"PIXELS": row[None]}, {})["SCORES"] for row in pixels)
-    answers = np.concatenate([row.argmax(1) for row in rows])
-    return float((answers == labels).mean())
+    return np.concatenate([row.argmax(1) for row in rows])
 
 
 def train_all(build: Path) -> None:
@@ -77,7 +76,8 @@ def train_all(build: Path) -> None:
     labels = torch.from_numpy(digits.target[order].astype(np.int64))
     held = {"pixels": pixels[TRAINING_ROWS:].clone(), "labels": labels[TRAINING_ROWS:].clone()}
     save_file(held, build / "heldout.safetensors")
-    accuracy = {}
+    held_labels = held["labels"].numpy()
+    accuracy, predictions = {}, {}
     for variant in model.ARCHITECTURES:
         started = time.perf_counter()
         torch.manual_seed(SEED)  # the initial weights
@@ -86,10 +86,13 @@ def train_all(build: Path) -> None:
             _train(network, variant, pixels[:TRAINING_ROWS], labels[:TRAINING_ROWS], seed)
         artifact = build / f"{variant}.safetensors"
         save_file(members.state_dict(), artifact)
-        accuracy[variant] = _accuracy(artifact, held["pixels"].numpy(), held["labels"].numpy())
+        named = _predictions(artifact, held["pixels"].numpy())
+        accuracy[variant], predictions[variant] = float((named == held_labels).mean()), named.tolist()
         seconds = time.perf_counter() - started
         print(
-            f"digits: {variant} {accuracy[variant]:.4f} of {len(held['labels'])} held out, {seconds:.1f} s",
+            f"digits: {variant} {accuracy[variant]:.4f} of {len(held_labels)} held out, {seconds:.1f} s",
             flush=True,
         )
     (build / "accuracy.json").write_text(json.dumps(accuracy, indent=2) + "\n")
+    validation = {"labels": held_labels.tolist(), "predictions": predictions}
+    (build / "validation.json").write_text(json.dumps(validation) + "\n")

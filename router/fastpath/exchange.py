@@ -111,7 +111,8 @@ class Inference(Exchange):
         tenant = stated_tenant(serving, self.fields)
         try:
             arrived_us = serving.now_us()
-            decoded = self.decoded = decode_request(self.body, self.fields, self.model, edge.limits)
+            tier = serving.tenants[tenant].tier
+            decoded = self.decoded = decode_request(self.body, self.fields, self.model, edge.limits, tier)
             decoded.call.arrived_us = arrived_us
             decoded.call.tenant = tenant
             self.body = b""

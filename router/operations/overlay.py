@@ -29,7 +29,11 @@ class Overlay:
             for model in settings.models
             if model.name not in self.unloaded
         ]
-        others = [replace(each, slices=slices) for name, each in self.loaded.items() if name not in names]
+        others = [
+            replace(each, slices=slices, tiers=settings.tiers)
+            for name, each in self.loaded.items()
+            if name not in names
+        ]
         return replace(settings, models=(*filed, *others))
 
     def without(self, names: Collection[str]) -> "Overlay":

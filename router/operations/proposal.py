@@ -17,9 +17,10 @@ import orjson
 from router.operations.standing import Load
 from router.settings import Settings
 from router.settings.document import FILE_BYTES_MAX, Document
+from router.settings.fields import Count, Name, Names, Number
 from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, shown, unknown_name
-from router.settings.schema import Count, Name, Names, Number, Section
+from router.settings.schema import Section
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.specs import ServedModel, SliceSpec
 
@@ -227,6 +228,7 @@ def _dealt(
     """Every slice with its cores: those that run keep theirs; others get, in the state in which they appear,
     cores that nobody has then, rather than those of slices that end with it, rather than shared ones."""
     found = {each.name: each for each in settings.slices}
+    core_price = _core_price(settings.slices)
     before = {*found}
     for state in states:
         names = {each.name for each in state}
@@ -236,10 +238,16 @@ def _dealt(
             if each.name not in found:
                 rank = {core: (core in stay, core in leave, core) for core in usable}
                 cores = tuple(sorted(sorted(usable, key=rank.__getitem__)[: each.cores]))
-                found[each.name] = SliceSpec(each.name, cores, each.threads)
+                price = core_price * each.cores
+                found[each.name] = SliceSpec(each.name, cores, each.threads, price=price)
                 stay.update(cores)
         before = names
     return found
+
+
+def _core_price(slices: Iterable[SliceSpec]) -> float:
+    """Of a core of a slice that is new: what the dearest costs now. A limit of cost holds there too."""
+    return max((each.price / max(len(each.cores), 1) for each in slices), default=0.0)
 
 
 def _held(specs: Iterable[SliceSpec]) -> set[int]:

@@ -193,7 +193,9 @@ class Repository:
             raise not_found(name, self._unknown(name, [*folders]))
         spec = load_model(folder)
         _check_name(name, spec.name)
-        return self._identify(with_batch_max(serve_alone(spec, self.current.slices), batch_max))
+        return self._identify(
+            with_batch_max(serve_alone(spec, self.current.slices, self.filed.tiers), batch_max)
+        )
 
     def _identify(self, model: ServedModel) -> ServedModel:
         return identify(model, self.current.cache is not None and model.cache)

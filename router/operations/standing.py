@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ def path_of(settings: Path) -> Path:
 def digest(settings: Settings) -> str:
     """Of what a placement stands in for, as the file has it: slices, models, and the slices of each."""
     told = [
-        [[each.name, each.cores, each.threads, each.memory_bytes] for each in settings.slices],
+        [
+            [each.name, each.cores, each.threads, each.memory_bytes, *([each.price] if each.price else [])]
+            for each in settings.slices
+        ],
         [[each.name, each.slices] for each in settings.models],
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
@@ -143,7 +147,7 @@ def keep(settings: Path, found: Standing) -> None:
     """Keep it, in one step: who reads has all of the old or all of the new. OSError where it cannot be."""
     told = asdict(found) | {"format": FORMAT}
     told["slices"] = [
-        {"name": each.name, "cores": each.cores, "threads": each.threads, "memory_bytes": each.memory_bytes}
+        {key: getattr(each, key) for key in ("name", "cores", "threads", "memory_bytes", "price")}
         for each in found.slices
     ]
     _write(path_of(settings), json.dumps(told, indent=1).encode() + b"\n")
@@ -210,7 +214,10 @@ def _slice(told: Any) -> SliceSpec:
     threads = _count(told["threads"])
     if threads < 1:
         raise ValueError("a slice of it has no threads")
-    return SliceSpec(_text(told["name"]), cores, threads, memory_bytes=_count(told["memory_bytes"]))
+    memory_bytes, price = _count(told["memory_bytes"]), float(told.get("price", 0.0))
+    if not 0 <= price < inf:
+        raise ValueError(f"{price} is no price")
+    return SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price)
 
 
 def _text(value: Any) -> str:

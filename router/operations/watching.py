@@ -11,12 +11,12 @@ from typing import Final
 from watchfiles import awatch
 
 from router.operations.current import Refused
+from router.operations.differences import differences
 from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX, Document
 from router.settings.gateway import read_server
 from router.settings.problems import Loc
-from serving.specs import ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -177,37 +177,3 @@ def _differing(section: str, old: Document, new: Document) -> list[Loc]:
         return [(section,)]
     keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     return [(section, key) for key in keys] or [(section,)]
-
-
-def differences(old: Settings, new: Settings) -> Iterator[str]:
-    """What of the new file is served otherwise than the old one said, a sentence each."""
-    if old.slices != new.slices:
-        yield f"slices are {', '.join(each.name for each in new.slices)}"
-    before = {model.name: model for model in old.models}
-    after = {model.name: model for model in new.models}
-    for name in before.keys() - after.keys():
-        yield f"{name} is removed"
-    for name, model in after.items():
-        was = before.get(name)
-        if was is None:
-            yield f"{name} is added"
-        elif was != model:
-            yield f"{name}: {', '.join(_said(was, model))}"
-
-
-def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
-    if old.slo_us != new.slo_us:
-        yield f"slo_ms {old.slo_us / 1000:g} -> {new.slo_us / 1000:g}"
-    for key in ("variants", "slices"):
-        if getattr(old, key) != getattr(new, key):
-            yield f"{key} {', '.join(getattr(new, key))}"
-    if old.answering_variant != new.answering_variant:
-        yield f"{old.answering_variant} -> {new.answering_variant} answers"
-    for key, name in (
-        ("batching", "batching"),
-        ("cache", "cache"),
-        ("domains_min", "domains"),
-        ("spec", "model.yaml"),
-    ):
-        if getattr(old, key) != getattr(new, key):
-            yield name

@@ -13,9 +13,9 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from router.reading import direct
 from router.settings import ServerSettings, Settings
 from router.simulate.traffic import UsageError
-from router.status import direct
 
 PATH = "/v2/placement"
 DONE, GIVEN_UP, INTERRUPTED = 0, 1, 130

@@ -9,6 +9,7 @@ import numpy as np
 from router.place.asked import Asked
 from router.place.parts import Part, cut, placed
 from router.simulate.options import Options
+from serving.objectives import Needs
 from serving.policy.placement.plan import Placement, Resident
 from serving.policy.placement.problem import Option
 from serving.profile.curve import Point, Profile
@@ -124,7 +125,11 @@ def _site(asked: Asked, part: Part) -> Site:
         if model.name in part.kept and model.name in asked.rates:
             names = tuple(each.name for each in part.slices if model.name in each.models)
             variant = model.answering_variant
-            served.append(replace(model, slices=names, variants=(variant,), default_variant=variant))
+            alone = replace(
+                model, slices=names, variants=(variant,), default_variant=variant,
+                needs=Needs(), tiers=(), selection=None,
+            )  # fmt: skip
+            served.append(alone)
     latencies: dict[tuple[Option, float], Latency] = {}  # those of equal replicas are one
     residents = tuple(
         SiteResident(each.name, resident.model, resident.option.variant, latency, resident.option.load_us)

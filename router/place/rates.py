@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from router.reading import UnreachableError
 from router.settings import Settings
 from router.settings.problems import unknown_name
 from router.simulate.traffic import UsageError, read_mixes
-from router.status import ModelStatus, UnreachableError, fetch
+from router.status import ModelStatus, fetch
 from serving.simulation.replay import recorded_files, replay
 from serving.simulation.traffic import Mix, constant
 
@@ -94,7 +95,7 @@ def recorded(settings: Settings, path: Path) -> Rates:
     except (OSError, ValueError) as error:
         raise UsageError(f"--trace: {error}") from None
     window_s = min(WINDOW_S, max(found.span_us / 1e6, _SHORTEST_S))
-    owners = np.array([model for model, _, _ in found.flows])[found.columns[1]]
+    owners = np.array([flow[0] for flow in found.flows])[found.columns[1]]
     rates: dict[str, Rate] = {}
     for number, model in enumerate(settings.models):
         ours = owners == number

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from router.settings.document import Document, Unreadable
+from router.settings.fields import FAULT
 from router.settings.problems import Loc, Problem, SettingsError, fault, unknown_name
-from router.settings.schema import FAULT
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -109,7 +109,8 @@ def _sentence(error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return "this key is required"
     what, expected = _FAULTS[error["type"]]
-    return fault(what, error["input"], expected.format(**context))
+    bounds = {key: f"{each:.10g}" if isinstance(each, float) else each for key, each in context.items()}
+    return fault(what, error["input"], expected.format(**bounds))
 
 
 def _keys_at(schema: type[BaseModel], loc: Loc) -> list[str]:

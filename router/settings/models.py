@@ -22,11 +22,12 @@ from router.settings.schema import (
     TensorSection,
     VariantSection,
 )
-from serving.specs import ModelSpec, ParameterSpec, SizeHint, TensorSpec, VariantSpec
+from router.settings.validation import read_validation
+from serving.specs import ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
 
 MODEL_FILE = "model.yaml"
 
-RESERVED_PARAMETERS = ("timeout", "variant")
+RESERVED_PARAMETERS = ("timeout", "variant", "tier", "accuracy_min")
 """Request parameters that the gateway reads itself; a model never sees them."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -55,8 +56,12 @@ def load_model(folder: Path) -> ModelSpec:
     _check_built(findings, model, folder)
     if model.accuracy is not None and not findings.problems:  # its names are checked against the variants
         accuracy = _read_accuracy(findings, folder / model.accuracy.file, model)
+    validation = None
+    if model.validation is not None and not findings.problems:
+        names = [variant.name for variant in model.variants]
+        validation = read_validation(findings, folder / model.validation.file, names)
     findings.stop_if_any()
-    return _spec(model, Path(os.path.abspath(folder)), accuracy)
+    return _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
 
 
 def missing_model(folder: Path) -> str:
@@ -135,6 +140,8 @@ def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
     ]
     if model.accuracy is not None:
         named.append((("accuracy", "file"), model.accuracy.file))
+    if model.validation is not None:
+        named.append((("validation", "file"), model.validation.file))
     for loc, file in named:
         if not os.path.exists(folder / file):
             script = f" (or python {folder / model.build})" if model.build else ""
@@ -167,7 +174,9 @@ def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[
     return accuracy
 
 
-def _spec(model: ModelFile, folder: Path, accuracy: Mapping[str, float]) -> ModelSpec:
+def _spec(
+    model: ModelFile, folder: Path, accuracy: Mapping[str, float], validation: Validation | None
+) -> ModelSpec:
     hint = model.size_hint
     return ModelSpec(
         name=model.name,
@@ -185,6 +194,7 @@ def _spec(model: ModelFile, folder: Path, accuracy: Mapping[str, float]) -> Mode
             for each in model.parameters
         ),
         description=model.description.strip(),
+        validation=validation,
     )
 
 

@@ -12,6 +12,7 @@ from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE
 from router.settings.problems import SettingsError, fault, nearest_path
 from router.settings.schema import RepositorySection
+from serving.objectives import Needs
 from serving.specs import ModelSpec, ServedModel, SliceSpec
 
 _LOC = ("repository",)
@@ -82,12 +83,14 @@ def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
     return name if isinstance(name, str) else ""
 
 
-def serve_alone(spec: ModelSpec, slices: Sequence[SliceSpec]) -> ServedModel:
-    """A model that `models:` does not name: its own SLO, all variants, on all slices."""
+def serve_alone(spec: ModelSpec, slices: Sequence[SliceSpec], tiers: Sequence[Needs] = ()) -> ServedModel:
+    """A model that `models:` does not name: its own SLO, all variants, on all slices. `tiers`: those of the
+    settings."""
     return ServedModel(
         spec=spec,
         slo_us=spec.slo_us,
         variants=tuple(variant.name for variant in spec.variants),
         slices=tuple(each.name for each in slices),
         cache=any(variant.deterministic for variant in spec.variants),
+        tiers=tuple(tiers),
     )

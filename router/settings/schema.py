@@ -1,33 +1,50 @@
-"""The shape of `penstock.yaml` and of a `model.yaml`: which keys, of which type, in which range.
+"""The shape of `penstock.yaml` and of a `model.yaml`: which keys they have.
 
 What needs more than one key to judge (names that must exist, ports that clash) is judged where the
-values are built. Units are in the keys, so a schema number never changes its meaning.
+values are built.
 """
 
-from collections.abc import Callable, Collection
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
-from pydantic_core import PydanticCustomError
 
-from router.settings.problems import fault, shown, unknown_name
+from router.settings.fields import (
+    DAY_S,
+    HOUR_MS,
+    Count,
+    Fraction,
+    Kilobytes,
+    Megabytes,
+    Name,
+    Names,
+    Number,
+    Port,
+    Price,
+    Scalar,
+    Seconds,
+    SloMs,
+    Text,
+    check_names,
+    distinct,
+    known,
+    refuse,
+)
+from router.settings.problems import fault
+from serving.objectives import OPTIMIZE, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import DIVISIONS, BatchingSpec, ParameterValue
+from serving.specs import DIVISIONS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64
 """Tenants are a label of metrics: each multiplies their series."""
 
+TIER_COUNT_MAX = 32
+"""Tiers are one too, and every model has an objective for each."""
+
 DEVICE_COUNT_MAX = 100_000
 """Devices of an entry; more are a mistake."""
 
-FAULT = "fault"
-"""The pydantic error type whose message is already a sentence of ours."""
-
 _BATCHING = BatchingSpec()
-_HOUR_S = 3600
-_DAY_S = 24 * _HOUR_S
-_HOUR_MS = _HOUR_S * 1000
 
 
 class Section(BaseModel):
@@ -43,100 +60,55 @@ class Section(BaseModel):
         return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
 
 
-def _fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError(FAULT, "{message}", {"message": message})
-
-
-def _known(what: str, names: Collection[str]) -> Callable[[str], str]:
-    def check(name: str) -> str:
-        if name not in names:
-            raise _fault(unknown_name(f"unknown {what}", name, names))
-        return name
-
-    return check
-
-
-def _distinct(values: list[int] | list[str]) -> bool:
-    return len(set(values)) == len(values)
-
-
 def _check_cores(value: object) -> object:
     if type(value) is int and 1 <= value <= 4096:
         return value
     if isinstance(value, list) and value and all(type(core) is int and 0 <= core < 4096 for core in value):
-        if _distinct(value):
+        if distinct(value):
             return tuple(value)
-        raise _fault("a core is listed twice")
+        raise refuse("a core is listed twice")
     what = "no cores" if value in (0, []) else "not a number of cores"
-    raise _fault(fault(what, value, "a count (1 or more) or a list of core numbers such as [0, 1]"))
-
-
-def _check_names(value: object) -> object:
-    if isinstance(value, list) and value and all(type(name) is str for name in value):
-        if _distinct(value):
-            return value
-        twice = next(name for name in value if value.count(name) > 1)
-        raise _fault(f"{shown(twice)} is listed twice")
-    raise _fault(fault("not a list of names", value, "a list with at least one name, such as [a, b]"))
+    raise refuse(fault(what, value, "a count (1 or more) or a list of core numbers such as [0, 1]"))
 
 
 def _check_variants(value: object) -> object:
     if value == "all":
         return []
     if isinstance(value, str):
-        raise _fault(fault("not a list of variants", value, f"all, or a list such as [{value}]"))
-    return _check_names(value)
+        raise refuse(fault("not a list of variants", value, f"all, or a list such as [{value}]"))
+    return check_names(value)
 
 
 def _check_shape(shape: list[int]) -> list[int]:
     if shape[:1] != [-1] or any(size < 1 and size != -1 for size in shape):
         message = "-1 (the batch) and then sizes of 1 or more, or -1 where any size is welcome"
-        raise _fault(f"not a shape; got {shape}, expected {message}")
+        raise refuse(f"not a shape; got {shape}, expected {message}")
     return shape
 
 
 def _check_buckets(buckets: list[int]) -> list[int]:
     if not buckets or buckets != sorted(set(buckets)) or buckets[0] < 1:
-        raise _fault(f"not ascending sizes; got {buckets}, expected numbers such as [64, 128]")
+        raise refuse(f"not ascending sizes; got {buckets}, expected numbers such as [64, 128]")
     return buckets
 
 
 def _check_cache(value: object) -> object:
     if value is None or isinstance(value, bool | dict):
         return value
-    raise _fault(fault("not a mapping", value, "keys and values (key: value), or false to keep no answers"))
+    raise refuse(fault("not a mapping", value, "keys and values (key: value), or false to keep no answers"))
 
 
 def _check_redis(value: object) -> object:
     if isinstance(value, str | dict):
         return value
-    raise _fault(fault("not a server", value, "a URL such as redis://localhost, or a mapping with a url"))
+    raise refuse(fault("not a server", value, "a URL such as redis://localhost, or a mapping with a url"))
 
 
 def _check_profiles(value: object) -> object:
     if isinstance(value, dict) or (isinstance(value, str) and 1 <= len(value) <= 4096):
         return value
     expected = "a folder such as profiles, or a mapping with folder and remeasure"
-    raise _fault(fault("not a folder", value, expected))
-
-
-def _check_scalar(value: object) -> object:
-    if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) < 1 << 63):
-        return value
-    raise _fault(fault("not a single value", value, "true, false, a finite number or text"))
-
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
-Text = Annotated[str, Field(min_length=1, max_length=4096)]
-Names = Annotated[list[str], PlainValidator(_check_names)]
-Scalar = Annotated[ParameterValue, PlainValidator(_check_scalar)]
-Number = Annotated[float, Field(allow_inf_nan=False, gt=-(2**63), lt=2**63)]
-Port = Annotated[int, Field(ge=0, le=65535)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-SloMs = Annotated[float, Field(ge=0.001, le=_HOUR_MS, allow_inf_nan=False)]  # the clock counts us
-Seconds = Annotated[float, Field(gt=0, le=_DAY_S, allow_inf_nan=False)]
-Kilobytes = Annotated[float, Field(ge=1, le=1 << 20, allow_inf_nan=False)]
-Megabytes = Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)]
+    raise refuse(fault("not a folder", value, expected))
 
 
 class GatewayFile(Section):
@@ -148,6 +120,7 @@ class GatewayFile(Section):
     models: Annotated[list[object], Field(min_length=1)]
     devices: list[object] = []
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
+    tiers: Annotated[list[object], Field(max_length=TIER_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
     recording: dict[str, object] | None = None
     repository: dict[str, object] | None = None
@@ -183,7 +156,7 @@ class LimitsSection(Section):
     write_buffer_kb: Kilobytes | None = None
     startup_s: Seconds | None = None
     stall_s: Seconds | None = None
-    drain_grace_s: Annotated[float, Field(ge=0, le=_DAY_S, allow_inf_nan=False)] | None = None
+    drain_grace_s: Annotated[float, Field(ge=0, le=DAY_S, allow_inf_nan=False)] | None = None
     drain_s: Seconds | None = None
     sweep_s: Seconds | None = None
 
@@ -224,7 +197,7 @@ class CacheSection(Section):
     """`cache:`; the defaults are those of CacheSpec."""
 
     memory_mb: Megabytes | None = None
-    ttl_s: Annotated[float, Field(ge=0.001, le=_DAY_S, allow_inf_nan=False)] | None = None
+    ttl_s: Annotated[float, Field(ge=0.001, le=DAY_S, allow_inf_nan=False)] | None = None
     shared: bool = False
     redis: Annotated[str | dict[str, object] | None, PlainValidator(_check_redis)] = None
 
@@ -236,6 +209,7 @@ class SliceSection(Section):
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_mb: Megabytes | None = None
+    price: Price = 0.0
 
 
 class DeviceSection(Section):
@@ -244,10 +218,10 @@ class DeviceSection(Section):
     name: Name
     kind: Name | None = None
     count: Annotated[int, Field(ge=1, le=DEVICE_COUNT_MAX)] = 1
-    divide: Annotated[str, AfterValidator(_known("way to divide a device", DIVISIONS))] | None = None
+    divide: Annotated[str, AfterValidator(known("way to divide a device", DIVISIONS))] | None = None
     cores: Annotated[int, Field(ge=1, le=4096)] | None = None
     memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
-    price: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = 0.0
+    price: Price = 0.0
     domain: Name | None = None
 
 
@@ -257,37 +231,65 @@ class TenantSection(Section):
     name: Name
     weight: Annotated[float, Field(ge=0.001, le=1_000_000, allow_inf_nan=False)] = 1.0
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    tier: Name | None = None
 
 
 class BatchingSection(Section):
     """`batching:` of a served model; the catalogue of policies says which keys and modes go with which."""
 
-    policy: Annotated[str, AfterValidator(_known("batching policy", tuple(POLICIES)))] = _BATCHING.policy
+    policy: Annotated[str, AfterValidator(known("batching policy", tuple(POLICIES)))] = _BATCHING.policy
     mode: str = _BATCHING.mode
     admission: bool = _BATCHING.admission
     size: Count | None = None
-    delay_ms: Annotated[float, Field(ge=0, le=_HOUR_MS, allow_inf_nan=False)] = 0.0
+    delay_ms: Annotated[float, Field(ge=0, le=HOUR_MS, allow_inf_nan=False)] = 0.0
     weight: Annotated[float, Field(ge=0.001, le=1_000_000, allow_inf_nan=False)] = _BATCHING.weight
 
 
-class ServedSection(Section):
+class NeedsSection(Section):
+    """What is promised: of a model, or in a tier. The defaults are those of Needs."""
+
+    slo_ms: SloMs | None = None
+    percentile: Annotated[float, Field(ge=50, le=99.999, allow_inf_nan=False)] | None = None
+    accuracy_min: Fraction | None = None
+    tolerance: Fraction | None = None
+    cost_max: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+    optimize: Annotated[str, AfterValidator(known("aim", OPTIMIZE))] | None = None
+
+
+class TierSection(NeedsSection):
+    """An entry of `tiers:`."""
+
+    name: Name
+
+
+class SelectionSection(Section):
+    """`selection:` of a served model; the defaults are those of SelectionSpec."""
+
+    policy: Annotated[str, AfterValidator(known("way to select", SELECTION_POLICIES))]
+    members: Names
+    output: Text | None = None
+    keep_s: Annotated[float, Field(ge=1, le=DAY_S, allow_inf_nan=False)] | None = None
+
+
+class ServedSection(NeedsSection):
     """An entry of `models:`; empty `variants` or `slices` mean all of them."""
 
     path: Text
-    slo_ms: SloMs | None = None
     slices: Names = []
     variants: Annotated[list[str], PlainValidator(_check_variants)] = []
     default_variant: str = ""
     batching: BatchingSection = BatchingSection()
     cache: bool | None = None
     domains: Annotated[int, Field(ge=1, le=1000)] = 1
+    tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
+    selection: SelectionSection | None = None
 
 
 class TensorSection(Section):
     """An input or output of a model."""
 
     name: Text
-    datatype: Annotated[str, AfterValidator(_known("datatype", (*DATATYPES, ANY)))]
+    datatype: Annotated[str, AfterValidator(known("datatype", (*DATATYPES, ANY)))]
     shape: Annotated[list[int], AfterValidator(_check_shape)]
 
 
@@ -307,6 +309,12 @@ class AccuracySection(Section):
     file: Text
 
 
+class ValidationSection(Section):
+    """Where a build wrote what its variants say of rows that none was trained on."""
+
+    file: Text
+
+
 class SizeHintSection(Section):
     """`size_hint:`; bytes are counted, and of texts in Latin script each punctuation mark as several."""
 
@@ -319,7 +327,7 @@ class ParameterSection(Section):
     """A request parameter that the model reads."""
 
     name: Name
-    type: Annotated[str, AfterValidator(_known("type", ("bool", "int", "float", "string")))]
+    type: Annotated[str, AfterValidator(known("type", ("bool", "int", "float", "string")))]
     default: Scalar
     minimum: Number | None = None
     maximum: Number | None = None
@@ -337,6 +345,7 @@ class ModelFile(Section):
     deterministic: bool = True
     default_variant: str
     accuracy: AccuracySection | None = None
+    validation: ValidationSection | None = None
     variants: Annotated[list[VariantSection], Field(min_length=1)]
     size_hint: SizeHintSection | None = None
     parameters: list[ParameterSection] = []

@@ -55,7 +55,11 @@ def read_slices(findings: Findings, usable: Sequence[int]) -> tuple[SliceSpec, .
     dealt = deal_cores([section.cores for section in sound], usable)
     return tuple(
         SliceSpec(
-            section.name, cores, section.threads, memory_bytes=round((section.memory_mb or 0) * (1 << 20))
+            section.name,
+            cores,
+            section.threads,
+            memory_bytes=round((section.memory_mb or 0) * (1 << 20)),
+            price=section.price,
         )
         for section, cores in zip(sound, dealt, strict=True)
     )

@@ -2,6 +2,7 @@
 
 from router.settings.findings import Findings
 from router.settings.problems import shown
+from router.settings.promises import check_tier
 from router.settings.schema import TENANT_COUNT_MAX, TenantSection
 from serving.specs import TenantSpec
 
@@ -18,5 +19,9 @@ def read_tenants(findings: Findings) -> tuple[TenantSpec, ...]:
         if section.name in tenants:
             message = f"{shown(section.name)} is listed twice; list each tenant once"
             findings.add(("tenants", index, "name"), message)
-        tenants.setdefault(section.name, TenantSpec(section.name, section.weight, section.priority))
+        tier = section.tier or ""
+        if tier:
+            check_tier(findings, ("tenants", index, "tier"), tier)
+        spec = TenantSpec(section.name, section.weight, section.priority, tier)
+        tenants.setdefault(section.name, spec)
     return tuple(tenants.values())

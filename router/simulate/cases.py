@@ -1,6 +1,6 @@
 """What is compared: each settings file with each policy, as a site that can be simulated."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,24 +28,27 @@ Profiles = dict[tuple[str, str, str], Profile]
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """Instead of the settings' own slices: `slices` alike with all models on each, or the settings' slices
-    `devices` times."""
+    `devices` times; and instead of their prices `price` for an hour of each."""
 
     slices: int | None = None
     devices: int | None = None
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to simulate; `name` tells it from the others, `policy` is "" where the settings decide."""
+    """One thing to simulate; `name` tells it from the others, `policy` is "" where the settings decide.
+    `notes`: sentences on what is left out, for the operator."""
 
     name: str
     config: Path
     policy: str
     site: Site
+    notes: tuple[str, ...] = ()
 
     def slices_of(self, model: str) -> int:
         """How many slices hold the model."""
-        return sum(resident.model == model for resident in self.site.residents)
+        return len({each.slice for each in self.site.residents if each.model == model})
 
 
 def cases(
@@ -63,11 +66,12 @@ def cases(
         settings = _load(config)
         models = traffic.models(settings)
         profiles = _profiles(settings, models)
+        notes = tuple(_left_out(models, profiles))
         for policy in policies or [AS_CONFIGURED]:
             name = _name(config, configs, policy, models)
             site = _site(settings, [_with_policy(each, policy) for each in models], profiles, deployment)
             settle_us = int(min(WARM_S_MAX, _WARM_SHARE * traffic.seconds) * 1e6)
-            found.append(Case(name, config, policy, replace(site, settle_us=settle_us)))
+            found.append(Case(name, config, policy, replace(site, settle_us=settle_us), notes))
     return found
 
 
@@ -107,15 +111,16 @@ def _with_policy(model: ServedModel, policy: str) -> ServedModel:
 
 
 def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
-    """By slice, model and variant. UsageError names all that are missing of the answering variants."""
+    """By slice, model and variant. UsageError names all that are missing of the answering variants, and of
+    the best of a tier where none that may answer it was measured."""
     store = ProfileStore(settings.profiles)
     known = known_profiles(settings, store)
     kinds = {each.name: f"{device_kind(each)} {each.share}" for each in settings.slices}
     wanted = [(place, model) for model in models for place in model.slices]
     missing = [
-        f"{model.name} {model.answering_variant} on slice {place} ({kinds[place]})"
+        f"{model.name} {variant} on slice {place} ({kinds[place]})"
         for place, model in wanted
-        if (place, model.name, model.answering_variant) not in known
+        for variant in _needed(model, {each for at, of, each in known if (at, of) == (place, model.name)})
     ]
     if missing:
         damaged = "".join(f"\n{problem}" for problem in store.problems)
@@ -130,6 +135,34 @@ def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
         for variant in model.variants
         if (place, model.name, variant) in known
     }
+
+
+def _needed(model: ServedModel, known: Collection[str]) -> list[str]:
+    """The variants without which requests would have no answer where only these are known."""
+    of_tiers = [each.variants for each in model.by_tier.values() if each.variants]
+    firsts = [(model.answering_variant,), *of_tiers]
+    return list(dict.fromkeys(names[0] for names in firsts if not set(names) & set(known)))
+
+
+def _left_out(models: Sequence[ServedModel], profiles: Profiles) -> Iterator[str]:
+    """Sentences on variants that may answer and were never measured on some of their model's slices, and on
+    answers that would be made of several."""
+    for model in models:
+        if model.selection is not None:
+            yield (
+                f"the {model.selection.policy} of {model.name} is not simulated: each request is computed "
+                "once, by a variant that may answer it"
+            )
+        for variant in dict.fromkeys(
+            each for one in (model.own, *model.by_tier.values()) for each in one.variants
+        ):
+            bare = [place for place in model.slices if (place, model.name, variant) not in profiles]
+            if bare:
+                where = f"slice{'s' if len(bare) > 1 else ''} {', '.join(bare)}"
+                yield (
+                    f"{model.name} {variant} was never measured on {where}: it answers nothing there, where "
+                    "a gateway would have measured it"
+                )
 
 
 def _site(
@@ -152,8 +185,11 @@ def _site(
                 for name in model.slices
             ]
     latencies = {key: Latency(profile) for key, profile in profiles.items()}
+    prices = {each.name: each.price for each in settings.slices}
+    if deployment.price is not None:
+        prices = dict.fromkeys(prices, deployment.price)
     residents = [
-        Resident(name, model.name, variant, latencies[key], profiles[key].load_us)
+        Resident(name, model.name, variant, latencies[key], profiles[key].load_us, prices[like])
         for model in models
         for name, like in places[model.name]
         for variant in model.variants

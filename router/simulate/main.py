@@ -16,7 +16,16 @@ from router.simulate.options import Options
 from router.simulate.page import page
 from router.simulate.requirements import Requirement, read_requirements
 from router.simulate.runs import Conditions, Result, find_capacity, play
-from router.simulate.traffic import Rates, Recorded, Shape, Traffic, UsageError, read_loads, read_mixes
+from router.simulate.traffic import (
+    Rates,
+    Recorded,
+    Shape,
+    Traffic,
+    UsageError,
+    read_loads,
+    read_mixes,
+    read_tiers,
+)
 from serving.simulation.device import Physics
 from serving.simulation.faults import Hazards
 
@@ -45,8 +54,10 @@ def _simulate(options: Options) -> int:
             raise UsageError(problem)
     traffic = _traffic(options)
     policies = [name.strip() for text in options.policy for name in text.split(",")]
-    found = cases(options.configs, policies, Deployment(options.slices, options.devices), traffic)
-    for note in traffic.notes:
+    found = cases(
+        options.configs, policies, Deployment(options.slices, options.devices, options.price), traffic
+    )
+    for note in dict.fromkeys((*traffic.notes, *(note for case in found for note in case.notes))):
         sys.stderr.write(f"note: {note}\n")
     names = [model.name for model in found[0].site.served]
     required = read_requirements(options.require, names, options.capacity)
@@ -62,7 +73,9 @@ def _simulate(options: Options) -> int:
 
 def _traffic(options: Options) -> Traffic:
     if options.trace is not None:
-        given = {"--rate": options.rate, "--rows": options.rows, "--sizes": options.sizes}
+        given = {
+            "--rate": options.rate, "--rows": options.rows, "--sizes": options.sizes, "--tier": options.tier
+        }  # fmt: skip
         if other := [name for name, value in given.items() if value]:
             raise UsageError(f"--trace brings its own requests; leave out {' and '.join(other)}")
         return Recorded(options.trace)
@@ -77,6 +90,7 @@ def _traffic(options: Options) -> Traffic:
         read_mixes("--rows", options.rows),
         read_mixes("--sizes", options.sizes),
         options.zipf,
+        read_tiers(options.tier),
     )
     try:
         return Rates(read_loads(options.rate), shape)
@@ -139,8 +153,11 @@ def _premises(
         ("slices", "; ".join(slices)),
         ("device", words.device(conditions)),
     ]
-    if options.price is not None:
-        premises.append(("price", f"{options.price:g} for an hour of a slice, whether it computes or not"))
+    prices = {each.slice: each.price for each in case.site.residents}
+    if any(prices.values()):
+        told = ", ".join(f"{name} {price:g}" for name, price in prices.items())
+        each = f"{options.price:g} for an hour of a slice" if options.price else f"for an hour: {told}"
+        premises.append(("price", f"{each}, whether it computes or not"))
     return premises
 
 

@@ -76,6 +76,14 @@ class Options:
             rich_help_panel=_TRAFFIC,
         ),
     ] = 0.0
+    tier: Annotated[
+        str,
+        typer.Option(
+            metavar="TIER=SHARE,...",
+            help="Shares of the requests that ask for a tier: gold=0.2,bronze=0.5. The others ask for none.",
+            rich_help_panel=_TRAFFIC,
+        ),
+    ] = ""
     policy: Annotated[
         list[str],
         typer.Option(
@@ -216,7 +224,7 @@ class Options:
         typer.Option(
             metavar="WHAT,...",
             help="attainment>=0.99 or digits.p99_ms<=25, say: exit 1 where it does not hold. Of attainment, "
-            "goodput, p50_ms, p99_ms, busy, capacity.",
+            "goodput, p50_ms, p99_ms, busy, accuracy, capacity.",
             rich_help_panel=OUTPUT,
         ),
     ] = field(default_factory=list)

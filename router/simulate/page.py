@@ -5,7 +5,7 @@ from html import escape
 
 from router.report import html, numbers
 from router.simulate import tables, words
-from router.simulate.pictures import scale_of, svg
+from router.simulate.pictures import svg
 from router.simulate.runs import Conditions, Result
 
 _STYLE = """
@@ -26,6 +26,7 @@ _HEADS = {
     "batch rows": "mean number of rows computed together",
     "busy": "share of the slices' time in which they compute",
     "device s/M": "seconds that slices compute for a million requests answered in time",
+    "accuracy": "mean accuracy of the rows answered, as measured of the variants that answered them",
     "cost/h": "price of the slices for an hour; a model's part is by how long they compute for it",
     "cost/M": "that price for a million requests answered in time",
 }
@@ -44,6 +45,7 @@ def page(
         *(f"<p>{html.text(told)}</p>" for each in results if (told := words.capacity_sentence(each, aim))),
         *(f"<p>{html.text(told)}</p>" for told in words.breakdowns(results, conditions)),
         *_table(results, aim),
+        *_choices(results),
         *_endings(results),
     ]
     for number, model in enumerate(models):
@@ -66,7 +68,7 @@ def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
         yield f'<th title="{escape(_HEADS[title])}">{escape(title)}</th>'
     yield "</tr></thead><tbody>"
     for result in results:
-        for count, (model, cells) in enumerate(tables.rows(result)):
+        for count, (model, cells) in enumerate(tables.rows(results, result)):
             figures = result.figures.get(model, result.total)
             name = "" if count else escape(result.case.name)
             met = "met" if figures.attainment >= aim else "missed"
@@ -77,6 +79,14 @@ def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
             yield "</tr>"
     yield "</tbody></table></div>"
     yield f'<p class="small">Green: at least {aim * 100:.4g} % answered in time.</p>'
+
+
+def _choices(results: Sequence[Result]) -> Iterator[str]:
+    told = [f"<li>{html.text(f'{who}: {what}')}</li>" for who, what in words.choices(results)]
+    if told:
+        yield "<h2>Which variants answered</h2><ul>"
+        yield from told
+        yield "</ul>"
 
 
 def _endings(results: Sequence[Result]) -> Iterator[str]:
@@ -98,7 +108,6 @@ def _endings(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _pictures(results: Sequence[Result], model: str, name: str) -> Iterator[str]:
-    scale = scale_of(results, model)
     yield f"<h2>{escape(model)}, second by second</h2>"
     yield (
         "<p>Above the dashed line the promise is broken. Where the green area reaches the black line, all "
@@ -107,5 +116,5 @@ def _pictures(results: Sequence[Result], model: str, name: str) -> Iterator[str]
     )
     yield '<div class="cards">'
     for number, result in enumerate(results):
-        yield svg(result, model, scale, f"{name}r{number}")
+        yield svg(results, result, model, f"{name}r{number}")
     yield "</div>"

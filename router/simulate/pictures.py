@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # matplotlib takes half a second that a table need not wait f
     from matplotlib.axes import Axes
 
 GREY, GREEN, RED, BLUE = "#8c8c8c", "#2a7f62", "#c8442f", "#3b5b92"
-_PANELS = 3
+_VARIANTS = ("#2a7f62", "#8fbf7f", "#e0b64b", "#d98244", "#a8503c")  # the most accurate first
 _WIDTH, _HEIGHT = 5.2, 2.3  # inches of a panel
 
 
@@ -37,28 +37,36 @@ def write_png(results: Sequence[Result], path: Path, footnote: str) -> None:
 
     models = [model.name for model in results[0].case.site.served]
     with mpl.rc_context(STYLE):
-        size = (_WIDTH * max(len(results), 1.5), _HEIGHT * _PANELS * len(models) + 1.0)
+        heights = {model: _panels(results, model) for model in models}
+        size = (_WIDTH * max(len(results), 1.5), _HEIGHT * sum(heights.values()) + 1.0)
         figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(_PANELS * len(models), len(results), squeeze=False)
-        for row, model in enumerate(models):
+        grid = figure.subplots(sum(heights.values()), len(results), squeeze=False)
+        row = 0
+        for model, height in heights.items():
             scale = scale_of(results, model)
             for column, result in enumerate(results):
-                panels = [grid[_PANELS * row + number][column] for number in range(_PANELS)]
-                _draw(panels, result, model, scale)
+                _draw([grid[row + number][column] for number in range(height)], result, model, scale)
+            row += height
         figure.suptitle(words.sentence(results), fontweight="bold", wrap=True)
         figure.supxlabel(footnote, fontsize=7.5, wrap=True)
         figure.savefig(path, dpi=110, format="png")
 
 
-def svg(result: Result, model: str, scale: Scale, name: str) -> str:
-    """One model of one result as an `<svg>` element, whose ids begin with `name`: a page has many."""
+def svg(results: Sequence[Result], result: Result, model: str, name: str) -> str:
+    """One model of one of the results as an `<svg>` element, whose ids begin with `name`: a page has many."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH, _HEIGHT * _PANELS), layout="constrained")
-        _draw(figure.subplots(_PANELS, 1).tolist(), result, model, scale)
+        height = _panels(results, model)
+        figure = Figure(figsize=(_WIDTH, _HEIGHT * height), layout="constrained")
+        _draw(figure.subplots(height, 1).tolist(), result, model, scale_of(results, model))
         return inline(figure, name)
+
+
+def _panels(results: Sequence[Result], model: str) -> int:
+    """One more where several variants may answer."""
+    return 4 if any(model in result.chosen for result in results) else 3
 
 
 def scale_of(results: Sequence[Result], model: str) -> Scale:
@@ -79,11 +87,13 @@ def _known(values: Iterable[float]) -> list[float]:
 
 
 def _draw(panels: "Sequence[Axes]", result: Result, model: str, scale: Scale) -> None:
-    latency, rates, batches = panels
+    latency, rates, batches, *variants = panels
     _latency(latency, result, model, scale)
     _rates(rates, result, model, scale)
     _batches(batches, result, model, scale)
-    batches.set_xlabel("simulated seconds")
+    for axes in variants:
+        _variants(axes, result, model)
+    panels[-1].set_xlabel("simulated seconds")
 
 
 def _latency(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
@@ -144,7 +154,32 @@ def _batches(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
     _frame(axes, edges[-1])
 
 
+def _variants(axes: "Axes", result: Result, model: str) -> None:
+    """The rows of each second, by who answered them; where one variant is served nothing is drawn."""
+    series, course, choice = result.series[model], result.courses[model], result.choices[model]
+    edges = [*series.start_s, series.start_s[-1] + series.bin_s]
+    below = [0.0] * len(series.start_s)
+    for number, (name, rates) in enumerate(course.rates.items()):
+        top = [low + rate for low, rate in zip(below, rates, strict=True)]
+        share = numbers.percent(choice.shares.get(name, 0.0))
+        told = f"{name} ({words.accuracy(result.accuracy(model, name))}): {share}"
+        color = _VARIANTS[number % len(_VARIANTS)]
+        if any(rates):
+            axes.stairs(top, edges, baseline=below, fill=True, color=color, lw=0, label=told)
+        below = top
+    if not course.rates:
+        served = ", ".join(choice.shares) or "nothing"
+        axes.text(0.5, 0.5, f"{served} alone answered", transform=axes.transAxes, ha="center")
+    axes.set_ylim(0, 1.15 * max(below) or 1.0)
+    axes.set_ylabel("rows per second")
+    axes.set_title(
+        f"which variant answered, accuracy {words.accuracy(choice.accuracy)} in the mean", loc="left"
+    )
+    _frame(axes, edges[-1])
+
+
 def _frame(axes: "Axes", seconds: float) -> None:
     axes.set_xlim(0, seconds)
     axes.grid(axis="y", alpha=0.25)
-    axes.legend(fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="none", loc="best")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="none", loc="best")

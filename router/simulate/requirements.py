@@ -24,7 +24,8 @@ _FIGURES: Mapping[str, Callable[[Figures], float]] = MappingProxyType(
         "busy": lambda figures: figures.busy,
     }
 )
-CAPACITY = "capacity"
+CAPACITY, ACCURACY = "capacity", "accuracy"
+_KNOWN = (*_FIGURES, ACCURACY, CAPACITY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Requirement:
         """The figure that is compared; nan where there is none."""
         if self.figure == CAPACITY:
             return result.capacity.rate if result.capacity else float("nan")
+        if self.figure == ACCURACY:
+            return result.choices[self.model or next(iter(result.choices))].accuracy
         return _FIGURES[self.figure](result.figures[self.model] if self.model else result.total)
 
     def holds(self, result: Result) -> bool:
@@ -58,17 +61,19 @@ def _read(text: str, models: Sequence[str], capacity: bool) -> Requirement:
     if match is None:
         raise UsageError(f"--require: expected something like 'attainment>=0.99', got {text!r}")
     model, figure = match["model"] or "", match["figure"]
-    if figure not in (*_FIGURES, CAPACITY):
-        raise UsageError(f"--require: {unknown_name('unknown figure', figure, (*_FIGURES, CAPACITY))}")
+    if figure not in _KNOWN:
+        raise UsageError(f"--require: {unknown_name('unknown figure', figure, _KNOWN)}")
     if model and model not in models:
         raise UsageError(f"--require: {unknown_name('unknown model', model, models)}")
     if figure == CAPACITY and (model or not capacity):
         raise UsageError("--require: capacity is that of all models together, and needs --capacity")
+    if figure == ACCURACY and not model and len(models) > 1:
+        raise UsageError(f"--require: accuracy is that of one model, such as {models[0]}.accuracy")
     percent = match["bound"].endswith("%")
     try:
         bound = float(match["bound"].rstrip("%")) / (100 if percent else 1)
     except ValueError:
         raise UsageError(f"--require: {match['bound']!r} in {text!r} is no number") from None
-    if figure in ("attainment", "busy") and not 0 <= bound <= 1:
+    if figure in ("attainment", "busy", ACCURACY) and not 0 <= bound <= 1:
         raise UsageError(f"--require: {figure} is a share from 0 to 1 (or 99%), got {match['bound']}")
     return Requirement(text.strip(), model, figure, match["sign"], bound)

@@ -3,12 +3,14 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 
 from router.simulate.cases import Case
 from router.simulate.traffic import Traffic, UsageError
+from serving.simulation.answered import Answered
 from serving.simulation.arrivals import Arrival
 from serving.simulation.capacity import Capacity, search
+from serving.simulation.choices import Choice, Course, choice, course
 from serving.simulation.cost import cost_per_hour, cost_per_million
 from serving.simulation.device import NoisyDevice, Physics, truths_of
 from serving.simulation.faults import Fault, Hazards
@@ -22,7 +24,7 @@ from serving.simulation.series import (
     figures,
     series,
 )
-from serving.simulation.site import Site
+from serving.simulation.site import Site, chooses
 from serving.vocabulary import NEVER_US
 
 _STRIDE = 1000  # requests between two reports of progress
@@ -34,7 +36,8 @@ Advance = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How the runs are made: one for each seed. `price`: of a slice for an hour, where it is known."""
+    """How the runs are made: one for each seed. `price`: of each slice for an hour, where it is not
+    as the settings say."""
 
     physics: Physics
     hazards: Hazards
@@ -53,18 +56,31 @@ class Cost:
 @dataclass(frozen=True, slots=True)
 class Result:
     """What came of a case. `figures` and `series` by model (the series of the first seed), `busy` by slice;
-    `crashes` and `stalls` in all runs; `cost_per_hour` by model, empty where no price is known; `capacity`
-    where it was asked for, in requests a second of all models."""
+    `choices` and `courses`: which variants answered, likewise; `crashes` and `stalls` in all runs;
+    `cost_per_hour` by model, empty where no price is known; `capacity` where it was asked for, in requests a
+    second of all models."""
 
     case: Case
     total: Figures
     figures: dict[str, Figures]
     series: dict[str, Series]
     busy: dict[str, float]
+    choices: dict[str, Choice]
+    courses: dict[str, Course]
     crashes: int
     stalls: int
     cost_per_hour: dict[str, float]
     capacity: Capacity | None = None
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The models of some of whose requests several variants may answer."""
+        return tuple(model.name for model in self.case.site.served if chooses(model))
+
+    def accuracy(self, model: str, variant: str) -> float:
+        """What was measured of a variant; nan where nobody has."""
+        share = next(each for each in self.case.site.served if each.name == model).accuracy(variant)
+        return nan if share is None else share
 
     @property
     def least(self) -> tuple[str, Figures]:
@@ -85,6 +101,7 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
     """All runs of a case; UsageError where the traffic holds no request."""
     site, span = case.site, Span(case.site.settle_us, int(traffic.seconds * 1e6) + 1)
     runs: list[Columns] = []
+    answered: list[Answered] = []
     faults: list[Fault] = []
     for count, seed in enumerate(conditions.seeds, start=1):
         what = f"{case.name}: run {count} of {len(conditions.seeds)}"
@@ -93,20 +110,24 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
         arrivals = traffic.arrivals(site.served, seed, 1.0)
         run.play(_told(arrivals, what, traffic.seconds, advance))
         runs.append(run.columns())
+        answered.append(run.by_variant())
         faults += broken
     total = figures(runs, None, len(site.slices), span)
     if not total.offered:
         raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
-    names = [model.name for model in site.served]
+    served = dict(enumerate(site.served))
+    seen = {model.name: series(runs[0], number, traffic.seconds) for number, model in served.items()}
     return Result(
         case,
         total,
-        {name: figures(runs, number, case.slices_of(name), span) for number, name in enumerate(names)},
-        {name: series(runs[0], number, traffic.seconds) for number, name in enumerate(names)},
+        {each.name: figures(runs, place, case.slices_of(each.name), span) for place, each in served.items()},
+        seen,
         dict(zip(site.slices, busy_slices(runs, len(site.slices), span), strict=True)),
+        {each.name: choice(answered, place, each, span) for place, each in served.items()},
+        {each.name: course(answered[0], place, each, seen[each.name]) for place, each in served.items()},
         crashes=sum(fault.crash for fault in faults),
         stalls=sum(not fault.crash for fault in faults),
-        cost_per_hour=_costs(site, runs, span, conditions.price),
+        cost_per_hour=_costs(site, runs, span),
     )
 
 
@@ -117,9 +138,10 @@ def _faults(site: Site, hazards: Hazards, seconds: float, seed: int) -> list[Fau
         raise UsageError(f"--crash-every, --stall-every: {error}") from None
 
 
-def _costs(site: Site, runs: Sequence[Columns], span: Span, price: float | None) -> dict[str, float]:
+def _costs(site: Site, runs: Sequence[Columns], span: Span) -> dict[str, float]:
     """What each model costs an hour; nothing where no price is known."""
-    if price is None:
+    prices = {each.slice: each.price for each in site.residents}
+    if not any(prices.values()):
         return {}
     here = {(each.slice, each.model) for each in site.residents}
     busy: dict[str, dict[str, float]] = {name: {} for name in site.slices}
@@ -128,7 +150,7 @@ def _costs(site: Site, runs: Sequence[Columns], span: Span, price: float | None)
         for name, share in zip(site.slices, shares, strict=True):
             if (name, model.name) in here:
                 busy[name][model.name] = share
-    return cost_per_hour(dict.fromkeys(site.slices, price), busy)
+    return cost_per_hour(prices, busy)
 
 
 def find_capacity(

@@ -15,33 +15,49 @@ from router.report import numbers
 from router.simulate import words
 from router.simulate.requirements import Requirement
 from router.simulate.runs import Conditions, Result
+from serving.simulation.choices import Choice, Course
 from serving.simulation.series import LATE, REFUSED, SHED, Figures, Series
 
 COLUMNS = (
     "asked/s", "in time", "goodput/s", "p50 ms", "p99 ms", "SLO ms", "refused", "shed", "late", "batch rows",
     "busy", "device s/M",
 )  # fmt: skip
+CHOSEN = ("accuracy",)
 PRICED = ("cost/h", "cost/M")
 TOTAL = "all"
 
 
 def columns(results: Sequence[Result]) -> tuple[str, ...]:
-    """The columns: those of cost only where a price is known."""
-    return COLUMNS + PRICED if results[0].cost_per_hour else COLUMNS
+    """The columns: that of accuracy only where the gateway chooses variants, those of cost only where a price
+    is known."""
+    return COLUMNS + (CHOSEN if _choosing(results) else ()) + (PRICED if _priced(results) else ())
 
 
-def rows(result: Result) -> Iterator[tuple[str, tuple[str, ...]]]:
+def rows(results: Sequence[Result], result: Result) -> Iterator[tuple[str, tuple[str, ...]]]:
     """A result's lines: the model (TOTAL first, where there are several) and its cells under `columns`."""
+    chosen = _choosing(results)
     if len(result.figures) > 1:
-        yield TOTAL, _cells(result.total, numbers.NONE) + _costs(result, None)
+        none = (numbers.NONE,) if chosen else ()  # models' accuracies are no figures of one kind
+        yield TOTAL, _cells(result.total, numbers.NONE) + none + _costs(results, result, None)
     for model in result.case.site.served:
         figures, slo_ms = result.figures[model.name], numbers.milliseconds(model.slo_us / 1000)
-        yield model.name, _cells(figures, slo_ms) + _costs(result, model.name)
+        accuracy = (words.accuracy(result.choices[model.name].accuracy),) if chosen else ()
+        yield model.name, _cells(figures, slo_ms) + accuracy + _costs(results, result, model.name)
 
 
-def _costs(result: Result, model: str | None) -> tuple[str, ...]:
+def _choosing(results: Sequence[Result]) -> bool:
+    return any(result.chosen for result in results)
+
+
+def _priced(results: Sequence[Result]) -> bool:
+    return any(result.cost_per_hour for result in results)
+
+
+def _costs(results: Sequence[Result], result: Result, model: str | None) -> tuple[str, ...]:
     cost = result.cost(model)
-    return () if cost is None else (numbers.amount(cost.per_hour), numbers.amount(cost.per_million))
+    if cost is None:
+        return (numbers.NONE,) * len(PRICED) if _priced(results) else ()
+    return numbers.amount(cost.per_hour), numbers.amount(cost.per_million)
 
 
 def _cells(figures: Figures, slo_ms: str) -> tuple[str, ...]:
@@ -67,20 +83,23 @@ def render(results: Sequence[Result], conditions: Conditions, aim: float) -> Gro
     for title in columns(results):
         table.add_column(title, justify="right")
     for result in results:
-        for count, (model, cells) in enumerate(rows(result)):
+        for count, (model, cells) in enumerate(rows(results, result)):
             name = "" if count else f"[bold]{escape(result.case.name)}[/]"
             table.add_row(name, model, *cells, style="bold" if model == TOTAL else "")
     head = words.device(conditions)
     parts: list[RenderableType] = [Text(f"{head[0].upper()}{head[1:]}."), table]
     parts += map(Text, (words.sentence(results), *words.breakdowns(results, conditions)))
-    endings = list(_endings(results))
-    if endings:
-        width = max(len(who) for who, _ in endings)
-        parts += [Text(), Text("Not answered in time, of all requests:")]
-        parts += [Text(f"  {who:{width}}  {what}") for who, what in endings]
+    parts += _listed("Answered, of all rows:", list(words.choices(results)))
+    parts += _listed("Not answered in time, of all requests:", list(_endings(results)))
     if capacities := list(filter(None, (words.capacity_sentence(each, aim) for each in results))):
         parts += [Text(), *map(Text, capacities)]
     return Group(*parts)
+
+
+def _listed(title: str, lines: Sequence[tuple[str, str]]) -> Iterator[Text]:
+    width = max((len(who) for who, _ in lines), default=0)
+    if lines:
+        yield from (Text(), Text(title), *(Text(f"  {who:{width}}  {what}") for who, what in lines))
 
 
 def _endings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
@@ -135,7 +154,8 @@ def _result(result: Result) -> dict[str, Any]:
                 "slo_ms": model.slo_us / 1000,
                 "policy": model.batching.policy,
                 **_figures(result, model.name),
-                "series": _series(result.series[model.name]),
+                **_choice(result.choices[model.name], result.courses[model.name]),
+                "series": _series(result, model.name),
             }
             for model in result.case.site.served
         },
@@ -163,8 +183,19 @@ def _figures(result: Result, model: str | None) -> dict[str, Any]:
     }
 
 
-def _series(series: Series) -> dict[str, Any]:
-    return {name: getattr(series, name) for name in Series.__slots__}
+def _choice(choice: Choice, course: Course) -> dict[str, Any]:
+    return {
+        "accuracy": choice.accuracy,
+        "answers": choice.shares,
+        "downgrades": choice.downgrades,
+        "answered_rows": course.rates,
+    }
+
+
+def _series(result: Result, model: str) -> dict[str, Any]:
+    series, course = result.series[model], result.courses[model]
+    found = {name: getattr(series, name) for name in Series.__slots__}
+    return {**found, "accuracy": course.accuracy}
 
 
 def _without_nan(value: Any) -> Any:  # walks plain JSON values of any shape

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from serving.simulation.traffic import Mix, Sizes, Stream, constant, merge, popu
 from serving.specs import DEFAULT_TENANT, ServedModel, SizeHint
 
 ALL = "all"
+_ROUNDING = 1e-9  # shares of 0.1 and such add up to 1
 _COMMAS = re.compile(r",(?![^(]*\))")  # those that are not within parentheses
 
 
@@ -60,14 +61,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How requests come and how large they are. `cv`: of the gaps; `rows` and `sizes`: by model; `zipf`:
-    exponent of the models' popularity in loads for ALL."""
+    """How requests come, how large they are and what they ask for. `cv`: of the gaps; `rows` and `sizes`: by
+    model; `zipf`: exponent of the models' popularity in loads for ALL; `tiers`: names and shares, "" for
+    those that ask for none."""
 
     seconds: float = 30.0
     cv: float = POISSON_CV
     rows: Mapping[str, Mix] = field(default_factory=dict)
     sizes: Mapping[str, Mix] = field(default_factory=dict)
     zipf: float = 0.0
+    tiers: tuple[tuple[str, float], ...] = (("", 1.0),)
 
 
 class Rates:
@@ -96,6 +99,10 @@ class Rates:
             for name in mixes:
                 if name not in names:
                     raise UsageError(f"{option}: {unknown_name('a model without a rate', name, names)}")
+        tiers = dict.fromkeys(tier for model in models for tier in model.by_tier)
+        for tier, _ in self._shape.tiers:
+            if tier and tier not in tiers:
+                raise UsageError(f"--tier: {unknown_name('unknown tier', tier, tiers)}")
         for model in models:
             if model.spec.size_hint is None and model.name in self._shape.sizes:
                 raise UsageError(
@@ -130,8 +137,17 @@ class Rates:
             model = models[place]
             rows = self._shape.rows.get(model.name, constant(1))
             sizes = _sizes(self._shape.sizes.get(model.name), model.spec.size_hint)
-            streams.append(stream(place, due_s[owners == place], rows, sizes, rng, load.tenant))
+            whole = stream(place, due_s[owners == place], rows, sizes, rng, load.tenant)
+            streams += self._by_tier(whole, rng)
         return streams
+
+    def _by_tier(self, whole: Stream, rng: np.random.Generator) -> list[Stream]:
+        """The stream, apart by what its requests ask for."""
+        names, shares = zip(*self._shape.tiers, strict=True)
+        if len(names) == 1:
+            return [replace(whole, tier=names[0])]
+        drawn = rng.choice(len(names), len(whole.at_us), p=shares)
+        return [whole.part(drawn == number, name) for number, name in enumerate(names)]
 
 
 def _sizes(mix: Mix | None, hint: SizeHint | None) -> Sizes | None:
@@ -184,6 +200,24 @@ def read_loads(texts: Sequence[str]) -> list[Load]:
     if twice := {model for tenant, model in names if names.count((tenant, model)) > 1}:
         raise UsageError(f"--rate: {', '.join(sorted(twice))} is given more than once")
     return loads
+
+
+def read_tiers(text: str) -> tuple[tuple[str, float], ...]:
+    """TIER=SHARE,... of --tier, and the rest that asks for none; UsageError for anything else."""
+    shares: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        try:
+            share = float(number)
+        except ValueError:
+            share = -1.0
+        if not name or name in shares or not 0 <= share <= 1:
+            raise UsageError(f"--tier: expected TIER=SHARE, each tier once, such as gold=0.2; got {part!r}")
+        shares[name] = share
+    rest = 1 - sum(shares.values())
+    if rest < -_ROUNDING:
+        raise UsageError(f"--tier: shares of {text} add up to {1 - rest:g}; expected at most 1")
+    return (*shares.items(), *([("", rest)] if rest > _ROUNDING else []))
 
 
 def read_mixes(option: str, text: str) -> dict[str, Mix]:

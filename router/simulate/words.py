@@ -1,11 +1,13 @@
 """Results in words and figures that need no explanation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
+from types import MappingProxyType
 
 from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
 from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, Figures
+from serving.vocabulary import Downgrade
 
 REASONS = {
     "late": "answered, but too late",
@@ -21,10 +23,39 @@ REASONS = {
     "worker_lost": "failed: its worker died",
 }
 
+DOWNGRADES: Mapping[str, str] = MappingProxyType(
+    {
+        Downgrade.LOAD: "as more came than better ones can carry",
+        Downgrade.BACKLOG: "as of what waited some would have been late",
+        Downgrade.DEADLINE: "as they would have been late even alone",
+        Downgrade.ABSENT: "as no better one was there",
+        Downgrade.COST: "as better ones cost too much",
+    }
+)
+
 
 def rows(value: float) -> str:
     """Mean rows of a batch."""
     return NONE if isnan(value) else f"{value:.1f}"
+
+
+def accuracy(value: float) -> str:
+    """In the model's own metric, 0..1."""
+    return NONE if isnan(value) else f"{value:.4g}"
+
+
+def choices(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Of whom, and which variants answered how many of the rows, where the gateway chooses; why others did
+    than would have without pressure."""
+    for result in results:
+        for model in result.chosen:
+            found = result.choices[model]
+            if not found.shares:
+                continue
+            who = f"{result.case.name}, {model}" if len(result.figures) > 1 else result.case.name
+            told = ", ".join(f"{name} {percent(share)}" for name, share in found.shares.items())
+            why = [f"{percent(share)} {DOWNGRADES[reason]}" for reason, share in found.downgrades.items()]
+            yield who, told + (f"; not by the best: {', '.join(why)}" if why else "")
 
 
 def device(conditions: Conditions) -> str:

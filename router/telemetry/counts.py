@@ -2,8 +2,10 @@
 
 from typing import Final, TypedDict
 
-from router.telemetry.histogram import BATCH, DURATION, LAG, PARSE, RATIO, Histogram
+from router.telemetry.histogram import BATCH, CONFIDENCE, DURATION, LAG, PARSE, RATIO, Histogram
 from router.telemetry.windows import WINDOWS_S, Windows, burn_rate
+from serving.objectives import PERCENTILE
+from serving.ports import Reply
 from serving.vocabulary import BAD_INPUT, CLIENT_GONE, COMPLETED, TOO_LARGE, UNKNOWN_MODEL, Kind, Outcome
 
 UNKNOWN: Final = "unknown"
@@ -11,6 +13,12 @@ UNKNOWN: Final = "unknown"
 
 OWN_DOING: Final = frozenset((BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL))
 """Endings that are their client's own doing; no promise was made to such a request."""
+
+OTHER: Final = "other"
+VARIANTS_MAX: Final = 32
+TIERS_MAX: Final = 32
+"""Of a model so many variants and tiers are told apart, those that answered first; all more are OTHER. An
+ensemble of ten has a name for each of a thousand selections of its members."""
 
 
 class Counters(TypedDict):
@@ -20,6 +28,9 @@ class Counters(TypedDict):
     had not, by reason ("late": completed too late). `rejected`, `shed`, `failed`: all requests, by reason.
     `rows` are those of completed requests, `goodput_rows` of those in time. `burn`: error budget burn by
     window, where anything was offered in it. `batches` of `batch_rows` rows together took `compute_us`.
+    `answers`: completed requests by tier ("" for none) and variant; `accuracy_rows` is the sum of accuracies
+    over the `measured_rows` that a variant answered whose accuracy is known; `downgrades`: requests that
+    another variant answered than would have without pressure, by reason.
     `latency_counts`: completed requests by `latency_bounds_us`, the last one above all.
     """
 
@@ -38,6 +49,10 @@ class Counters(TypedDict):
     batches: int
     batch_rows: int
     compute_us: int
+    answers: dict[str, dict[str, int]]
+    accuracy_rows: float
+    measured_rows: int
+    downgrades: dict[str, int]
     latency_bounds_us: list[int]
     latency_counts: list[int]
 
@@ -106,6 +121,56 @@ class VariantCounts:
         self.typical = Histogram(RATIO)
 
 
+class AnswerCounts:
+    """What a variant answered to requests of a tier: requests, rows, those rows again where its accuracy is
+    known, and the sum of that over them."""
+
+    __slots__ = ("accuracy_rows", "labels", "measured_rows", "requests", "rows")
+
+    def __init__(self, labels: str) -> None:
+        self.labels = labels
+        self.requests = 0
+        self.rows = 0
+        self.measured_rows = 0
+        self.accuracy_rows = 0.0
+
+
+class SelectedCounts:
+    """Requests that were answered by several variants together, or by one that was learnt. Their members'
+    own requests are counted as all are; here each is one.
+
+    `answers`: those completed, by the name of what answered; of their votes those `asked` for, and those
+    `missing` that came too late or not at all; how sure they were together."""
+
+    __slots__ = ("answers", "asked", "confidence", "good", "missing", "outcomes")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[Outcome, int] = {}
+        self.good = 0  # completed in time
+        self.answers: dict[str, int] = {}
+        self.asked = 0
+        self.missing = 0
+        self.confidence = Histogram(CONFIDENCE)
+
+    def add(self, reply: Reply, in_time: bool) -> None:
+        """One more was answered."""
+        outcome = reply.outcome
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        if outcome is not COMPLETED:
+            return
+        self.good += in_time
+        name = reply.variant
+        if name not in self.answers and len(self.answers) >= VARIANTS_MAX:
+            name = OTHER
+        self.answers[name] = self.answers.get(name, 0) + 1
+        if reply.votes:
+            came, _, asked = reply.votes.partition("/")
+            self.asked += int(asked)
+            self.missing += int(asked) - int(came)
+        if reply.confidence is not None:
+            self.confidence.observe(round(reply.confidence * 1000))
+
+
 class ModelCounts:
     """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one.
 
@@ -113,18 +178,24 @@ class ModelCounts:
     """
 
     __slots__ = (
-        "_shared", "asked", "compute_us", "durations", "filling", "flows", "labels", "last_us", "looked",
-        "looks", "others", "others_us", "parse", "queue", "served", "sizes", "slo_us", "variants",
+        "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "filling", "flows",
+        "labels", "last_us", "looked", "looks", "objective", "others", "others_us", "parse", "queue",
+        "selected", "served", "sizes", "slo_us", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
         self.labels = f'model="{escape(name)}"'
         self.slo_us = slo_us
+        self.objective = PERCENTILE / 100  # the share of its requests that is promised to be in time
         self.served = True
         self.flows: dict[str, FlowCounts] = {}  # by tenant
         self.others: dict[Outcome, int] = {}  # requests of all flows that were not completed
         self.others_us = 0  # arrival to end of those that had become calls
         self.variants: dict[str, VariantCounts] = {}
+        self.answers: dict[str, dict[str, AnswerCounts]] = {}  # by tier and variant
+        self._named: set[str] = set()  # variants that have answered
+        self.downgrades: dict[str, list[int]] = {}  # by reason: requests, rows
+        self.selected: SelectedCounts | None = None  # None until its variants have been selected from
         self.asked: dict[str, list[int]] = {}  # what the cache did: how often, its look-ups in us
         self.looked: dict[str, int] = {}  # what other gateways' answers were asked, by result
         self.looks = Histogram(PARSE)
@@ -163,6 +234,37 @@ class ModelCounts:
             counts = self.variants[name] = VariantCounts(f'{self.labels},variant="{escape(name)}"')
         return counts
 
+    def answered(self, tier: str, reply: Reply, rows: int) -> None:
+        """A request of the tier ("" for none) was completed."""
+        by_variant = self.answers.get(tier)
+        counts = by_variant.get(reply.variant) if by_variant is not None else None
+        if counts is None:
+            counts = self.answer(tier, reply.variant)
+        counts.requests += 1
+        counts.rows += rows
+        accuracy = reply.accuracy
+        if accuracy is not None:
+            counts.measured_rows += rows
+            counts.accuracy_rows += accuracy * rows
+        if reply.downgrade:
+            downgraded = self.downgrades.setdefault(reply.downgrade, [0, 0])
+            downgraded[0] += 1
+            downgraded[1] += rows
+
+    def answer(self, tier: str, variant: str) -> AnswerCounts:
+        """What the variant answered to the tier, made where there is nothing yet; within the bounds."""
+        if tier not in self.answers and len(self.answers) >= TIERS_MAX:
+            tier = OTHER
+        if variant not in self._named and len(self._named) >= VARIANTS_MAX:
+            variant = OTHER
+        self._named.add(variant)
+        by_variant = self.answers.setdefault(tier, {})
+        counts = by_variant.get(variant)
+        if counts is None:
+            labels = f'{self.labels},variant="{escape(variant)}",tier="{escape(tier)}"'
+            counts = by_variant[variant] = AnswerCounts(labels)
+        return counts
+
     def ran(self, rows: int, compute_us: int, now_us: int) -> None:
         """A batch came back."""
         counts = self.sizes.get(rows)
@@ -176,6 +278,7 @@ class ModelCounts:
         """All its flows and variants together."""
         flows, variants = list(self.flows.values()), list(self.variants.values())
         rejected, shed, failed = map(self._by_reason, (Kind.REJECTED, Kind.SHED, Kind.FAILED))
+        answers = [each for by_variant in self.answers.values() for each in by_variant.values()]
         completed = sum(flow.completed for flow in flows)
         good = sum(flow.good for flow in flows)
         missed = {**rejected, **shed, **failed, "late": completed - good}
@@ -194,10 +297,17 @@ class ModelCounts:
             "missed": {reason: count for reason, count in missed.items() if count},
             "rows": sum(flow.rows for flow in flows),
             "goodput_rows": sum(flow.good_rows for flow in flows),
-            "burn": _burn(flows, now_us),
+            "burn": _burn(flows, self.objective, now_us),
             "batches": sum(sum(each.rows.counts) for each in variants),
             "batch_rows": sum(each.rows.total for each in variants),
             "compute_us": sum(each.compute.total for each in variants),
+            "answers": {
+                tier: {variant: counts.requests for variant, counts in by_variant.items()}
+                for tier, by_variant in self.answers.items()
+            },
+            "accuracy_rows": sum([each.accuracy_rows for each in answers], 0.0),
+            "measured_rows": sum(each.measured_rows for each in answers),
+            "downgrades": {reason: requests for reason, (requests, _) in self.downgrades.items()},
             "latency_bounds_us": list(DURATION.bounds),
             "latency_counts": self._latency_counts(),
         }
@@ -210,11 +320,11 @@ class ModelCounts:
         return [sum(column) for column in zip(*counts, strict=True)] or [0] * (len(DURATION.bounds) + 1)
 
 
-def _burn(flows: list[FlowCounts], now_us: int) -> dict[str, float]:
+def _burn(flows: list[FlowCounts], objective: float, now_us: int) -> dict[str, float]:
     by_window = zip(*(flow.window_counts(now_us) for flow in flows), strict=True)
     sums = [[sum(part) for part in zip(*counts, strict=True)] for counts in by_window]
     found = zip(WINDOWS_S, sums, strict=False)  # without a flow there are no sums
-    return {window: burn_rate(offered, good) for window, (offered, good) in found if offered}
+    return {window: burn_rate(offered, good, objective) for window, (offered, good) in found if offered}
 
 
 class Loads:

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from router.telemetry import answers
 from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
+from router.telemetry.heading import head
 from router.telemetry.histogram import Histogram
-from router.telemetry.windows import OBJECTIVE, WINDOWS_S, burn_rate
+from router.telemetry.windows import WINDOWS_S, burn_rate
 from serving.policy.freshness import Freshness, Judgement
 
 _WINDOW_NAMES: Final = tuple(WINDOWS_S)
@@ -107,21 +109,17 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
         for flow in flows:
             yield f"{name}{{{flow.labels}}} {getattr(flow, attribute)}\n"
     yield from _objectives(served)
-    yield from _windows([flow for model in served for flow in model.flows.values()], present.now_us)
+    yield from _windows(served, present.now_us)
     name = "penstock_request_duration_seconds"
     yield head(name, "histogram", "Arrival to answer of completed requests.")
     for labels, duration in [each for model in models for each in model.durations]:
         yield duration.block(name, labels)
     yield from _histograms(_MODEL_HISTOGRAMS, [model for model in models if model.flows])
     yield from _histograms(_VARIANT_HISTOGRAMS, variants)
+    yield from answers.blocks(models)
     yield from _cache(models, present)
     yield from _states(ledger, present)
     yield from _profiles(present.profiles)
-
-
-def head(name: str, kind: str, text: str) -> str:
-    """The two lines before the samples of a metric."""
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
 def _outcome_lines(flow: FlowCounts) -> str:
@@ -132,25 +130,28 @@ def _outcome_lines(flow: FlowCounts) -> str:
     )
 
 
-def _objectives(models: Iterable[ModelCounts]) -> Iterator[str]:
-    yield head("penstock_slo_objective_ratio", "gauge", "Share of offered requests that is to be in time.")
-    yield f"penstock_slo_objective_ratio {OBJECTIVE}\n"
+def _objectives(models: Sequence[ModelCounts]) -> Iterator[str]:
+    name = "penstock_slo_objective_ratio"
+    yield head(name, "gauge", "Share of offered requests that is to be in time, by model.")
+    for model in models:
+        yield f"{name}{{{model.labels}}} {model.objective:.6g}\n"
     yield head("penstock_slo_latency_seconds", "gauge", "Latency that counts as in time, by model.")
     for model in models:
         yield f"penstock_slo_latency_seconds{{{model.labels}}} {model.slo_us / 1e6}\n"
 
 
-def _windows(flows: Iterable[FlowCounts], now_us: int) -> Iterator[str]:
+def _windows(models: Sequence[ModelCounts], now_us: int) -> Iterator[str]:
+    flows = [(flow, model.objective) for model in models for flow in model.flows.values()]
     for name, text, is_burn in (
         ("penstock_slo_attainment_ratio", "Share of a window's offered requests completed in time.", False),
         ("penstock_slo_burn_rate", "Share of a window's offered requests missed, over 1 - objective.", True),
     ):
         yield head(name, "gauge", text)
-        for flow in flows:
+        for flow, objective in flows:
             lines = ""
             for window, (offered, good) in zip(_WINDOW_NAMES, flow.window_counts(now_us), strict=True):
                 if offered:
-                    value = burn_rate(offered, good) if is_burn else good / offered
+                    value = burn_rate(offered, good, objective) if is_burn else good / offered
                     lines += f'{name}{{{flow.labels},window="{window}"}} {value:.6g}\n'
             yield lines
 

@@ -48,6 +48,8 @@ RATIO: Final = Scale(
     (250, 500, 700, 800, 900, 950, 1_000, 1_050, 1_100, 1_200, 1_500, 2_000, 5_000, 20_000, 100_000), 1_000
 )
 
+CONFIDENCE: Final = Scale([100 * n for n in range(1, 11)], 1_000)
+
 
 class Histogram:
     """Counts by upper bound, one more for what is above all."""

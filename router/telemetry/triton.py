@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from router.telemetry.counts import Ledger, ModelCounts
-from router.telemetry.exposition import Present, head
+from router.telemetry.exposition import Present
+from router.telemetry.heading import head
 from serving.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,

@@ -8,8 +8,8 @@ Multi-Burn-Rate Alerts", whose four windows these are but for its longest (3 day
 from array import array
 from typing import Final
 
-OBJECTIVE: Final = 0.99
-"""The share of requests that is promised to be in time. One less is the error budget."""
+BUDGET_MIN: Final = 1e-6
+"""The error budget, 1 - objective, of who promises all requests: a rate over it stays a number."""
 
 INTERVALS: Final = 30
 """Of a window: it is between 30 and 31 intervals long."""
@@ -52,6 +52,7 @@ class Windows:
         return found
 
 
-def burn_rate(offered: int, good: int) -> float:
-    """How fast the error budget is used up: at 1 it lasts exactly as long as the objective is meant for."""
-    return (offered - good) / offered / (1 - OBJECTIVE)
+def burn_rate(offered: int, good: int, objective: float) -> float:
+    """How fast the error budget is used up: at 1 it lasts exactly as long as the objective is meant for.
+    `objective`: the share of requests (0..1) that is promised to be in time."""
+    return (offered - good) / offered / max(1 - objective, BUDGET_MIN)

@@ -1,5 +1,6 @@
 """What a decoder hands to an edge: the call for the core, and what its answer has to look like."""
 
+from router.tensors.parameters import Stated
 from serving.ports import Call
 
 MODEL_VERSION = "1"
@@ -22,12 +23,20 @@ class Wanted:
 class Decoded:
     """A checked request: the call, the client's `id` ("" where it gave none) and the outputs it wants.
 
-    `wanted` is in the order in which the client asked, or all outputs in the order of the spec.
+    `wanted` is in the order in which the client asked, or all outputs in the order of the spec; `stated` is
+    what the request's parameters say of tier and floor, None for nothing.
     """
 
-    __slots__ = ("call", "id", "wanted")
+    __slots__ = ("call", "id", "stated", "wanted")
 
-    def __init__(self, call: Call, id: str, wanted: tuple[Wanted, ...]) -> None:  # noqa: A002
+    def __init__(
+        self,
+        call: Call,
+        id: str,  # noqa: A002
+        wanted: tuple[Wanted, ...],
+        stated: Stated | None = None,
+    ) -> None:
         self.call = call
         self.id = id
         self.wanted = wanted
+        self.stated = stated

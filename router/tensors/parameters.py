@@ -1,10 +1,12 @@
-"""Request parameters: the client's timeout, a pinned variant, and those that the model declares.
+"""Request parameters: the client's timeout, a pinned variant, a tier, a floor of accuracy, and those that the
+model declares.
 
 All others are ignored, as Triton does: its clients send several that concern nobody here.
 """
 
 from collections.abc import Mapping
-from math import isfinite
+from contextlib import suppress
+from math import isfinite, nan
 from typing import NamedTuple
 
 from router.tensors.errors import bad_input
@@ -19,12 +21,21 @@ still lies before NEVER_US."""
 _DIGITS_MAX = 20  # of 2^64
 
 
+class Stated(NamedTuple):
+    """What a client says of the answer that it needs: `tier`, "" for none, and a floor, 0 for none."""
+
+    tier: str
+    accuracy_min: float
+
+
 class Asked(NamedTuple):
-    """What the parameters amount to, in the words of `serving.ports.Call`."""
+    """What the parameters amount to, in the words of `serving.ports.Call`. `stated`: of tier and floor, None
+    for nothing; whether the model can keep it is seen later, together with what the header fields say."""
 
     timeout_us: int | None
     variant: str
     parameters: Parameters
+    stated: Stated | None = None
 
 
 def read(values: Mapping[str, object], model: ServedModel) -> Asked:
@@ -36,7 +47,27 @@ def read(values: Mapping[str, object], model: ServedModel) -> Asked:
         (spec.name, _value(values[spec.name], spec) if spec.name in values else spec.default)
         for spec in declared
     )
-    return Asked(timeout_us, variant, parameters)
+    stated = _stated(values) if "tier" in values or "accuracy_min" in values else None
+    return Asked(timeout_us, variant, parameters, stated)
+
+
+def share(value: object, name: str) -> float:
+    """An accuracy from 0 to 1, as a number or spelled; `name` is what it is called where it is refused."""
+    number = nan
+    if isinstance(value, str) or type(value) in (int, float):
+        with suppress(ValueError, OverflowError):
+            number = float(value)  # type: ignore[arg-type]  # a string or a number
+    if not 0 <= number <= 1:  # also true for NaN
+        raise bad_input(f"{name} must be a number from 0 to 1 (0.95 for 95 %), got {quoted(value)}")
+    return abs(number)  # 0.0 for -0.0
+
+
+def _stated(values: Mapping[str, object]) -> Stated:
+    tier = values.get("tier", "")
+    if not isinstance(tier, str):
+        raise bad_input(f"parameter 'tier' must be a string, got {quoted(tier)}")
+    floor = share(values["accuracy_min"], "parameter 'accuracy_min'") if "accuracy_min" in values else 0.0
+    return Stated(tier.strip(), floor)
 
 
 def _timeout_us(value: object) -> int:

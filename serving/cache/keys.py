@@ -9,19 +9,26 @@ DIGEST_BYTES_MAX = 1 << 20
 Zen 4), so that of these it takes 0.6 ms of the event loop, in which nobody else is served."""
 
 
+def variants_of(call: Call) -> tuple[str, ...]:
+    """Those that may answer: the pinned one, else those that the call's objective allows."""
+    return (call.variant,) if call.variant else call.objective.variants
+
+
 def question_key(call: Call, shared: bool) -> bytes:
     """32 bytes that are equal for calls that any answer to one of them answers, and for no others.
 
-    Over the model, the variant that answers (the pinned one, else the model's own) and its build, the tenant
-    unless answers are `shared` among tenants, the parameters, and of each input its name, datatype, shape and
-    bytes. SHA-256, as a key stands for the question: nobody can forge an equal one (Clipper's had 64 bits).
+    Over the model, the variants that may answer (the pinned one, else those of the call's objective) and
+    their builds, the tenant unless answers are `shared` among tenants, the parameters, and of each input its
+    name, datatype, shape and bytes. SHA-256, as a key stands for the question: nobody can forge an equal one
+    (Clipper's had 64 bits).
     """
-    variant = call.model.spec.variant(call.variant or call.model.answering_variant)
+    spec = call.model.spec
+    variants = variants_of(call)
     head = repr(
         (
             call.model.name,
-            variant.name,
-            variant.build,
+            variants,
+            [spec.variant(name).build for name in variants],
             None if shared else call.tenant,
             call.parameters,
             [(tensor.name, tensor.datatype, tensor.shape, len(tensor.data)) for tensor in call.inputs],

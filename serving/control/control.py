@@ -74,11 +74,10 @@ class Control:
         return self._course.reasons
 
     def model_ready(self, model: str) -> bool:
-        """Whether the variant that answers by default is routed somewhere."""
+        """Whether a variant that may answer is routed somewhere."""
         served = self._holdings.models.get(model)
-        return served is not None and any(
-            replica.variant == served.answering_variant for replica in self._holdings.routed(model)
-        )
+        names = () if served is None else (*served.own.variants, served.answering_variant)
+        return any(replica.variant in names for replica in self._holdings.routed(model))
 
     def know(self, known: KnownProfiles) -> None:
         """Stored profiles, for replicas that will be wanted."""

@@ -51,13 +51,18 @@ class Rate:
         if self._entered_us < 0:
             return 0.0
         gone_us, age_us = now_us - self._entered_us, max(now_us - self._since_us, YOUNG_US)
-        quick = (self._quick * exp(-gone_us / QUICK_US) + self._rows / QUICK_US) / (
-            1 - exp(-age_us / QUICK_US)
-        )
         steady = (self._steady * exp(-gone_us / STEADY_US) + self._rows / STEADY_US) / (
             1 - exp(-age_us / STEADY_US)
         )
-        return max(quick, steady)
+        return max(self.recent(now_us), steady)
+
+    def recent(self, now_us: int) -> float:
+        """The rate of the last half second. For who follows a lull at once."""
+        if self._entered_us < 0:
+            return 0.0
+        gone_us, age_us = now_us - self._entered_us, max(now_us - self._since_us, YOUNG_US)
+        quick = self._quick * exp(-gone_us / QUICK_US) + self._rows / QUICK_US
+        return quick / (1 - exp(-age_us / QUICK_US))
 
     def surge(self, now_us: int) -> float:
         """`peak`, or what has surely come of late where that is clearly more. For who sizes batches by it: if

@@ -11,17 +11,27 @@ from math import ceil
 
 from serving.cache.entries import Entry, entry_of
 from serving.cache.flights import Flights, Join
-from serving.cache.keys import DIGEST_BYTES_MAX, question_key
+from serving.cache.keys import question_key, variants_of
 from serving.cache.memory import MemoryStore
 from serving.cache.worth import Worth
 from serving.ports import Call, Reply
+from serving.runtime.accounts import Accounts
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
-from serving.runtime.kept import KeptModels
+from serving.runtime.kept import KeptModels, accuracy_of
 from serving.runtime.observer import CacheObserver
-from serving.runtime.searching import LOOK_US, Question, Searches, Tier
-from serving.runtime.waiters import Deliver, Expiries, Waiter, describe, hand_over, reply_of
-from serving.scheduler.requests import Request
+from serving.runtime.searching import Question, Searches, Tier
+from serving.runtime.waiters import (
+    Deliver,
+    Expiries,
+    Waiter,
+    describe,
+    flight_of,
+    hand_over,
+    joined,
+    reply_of,
+)
+from serving.scheduler.standing import Standing
 from serving.specs import DEFAULT_TENANT, CacheSpec, Limits
 from serving.vocabulary import (
     CLIENT_GONE,
@@ -59,8 +69,6 @@ class CachedServing:
         self.store = MemoryStore(spec.memory_bytes, spec.ttl_us)
         self._shared = spec.shared
         self._gateway = behind
-        self._observer = observer
-        self._record = record
         self._waiters_max = waiters_max
         self._flights = Flights()
         self._waiters: dict[int, Waiter] = {}
@@ -68,6 +76,7 @@ class CachedServing:
         self._expiries = Expiries(self._expire)
         self.searches = Searches(self._searched, observer.cache_looked)
         self._kept = KeptModels(self.models, behind.builds)
+        self._accounts = Accounts(observer, record, self._kept)
 
     def share(self, tier: Tier) -> None:
         """Let other gateways have the answers of this one, and this one theirs."""
@@ -103,6 +112,10 @@ class CachedServing:
         """As the gateway."""
         return self._gateway.model_ready(name)
 
+    def standing(self, model: str) -> Standing:
+        """As the gateway."""
+        return self._gateway.standing(model)
+
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """As the gateway."""
         self._gateway.refused(model, outcome, tenant)
@@ -110,18 +123,13 @@ class CachedServing:
     def submit(self, call: Call, deliver: Deliver) -> int:
         """See `serving.ports.Serving.submit`."""
         model = call.model
-        variant = call.variant or model.answering_variant
         kept = self._kept.of(model)
-        if kept is None or not call.store or variant not in kept.variants:
-            return self._gateway.submit(call, deliver)
-        if call.rows > model.spec.batch_max or not kept.worth.asks(call.inputs):
-            return self._gateway.submit(call, deliver)
-        if sum([len(tensor.data) for tensor in call.inputs]) > DIGEST_BYTES_MAX:
+        if kept is None or not kept.asks(call):
             return self._gateway.submit(call, deliver)
         now = now_us()
         key = question_key(call, self._shared)
         entry = None if call.max_age_us == 0 else self.store.get(key, now)
-        if entry is not None and (call.max_age_us is None or now - entry.stored_us <= call.max_age_us):
+        if entry is not None and self._suits(call, entry, now):
             self._hit(call, entry, deliver, now)
             return 0
         if len(self._waiters) >= self._waiters_max:
@@ -129,13 +137,15 @@ class CachedServing:
         self._count -= 1
         waiter = self._waiters[self._count] = Waiter(self._count, call, describe(call, now), deliver)
         waiter.key, waiter.epoch = key, self.store.epoch
-        waiter.flight = key + waiter.epoch.to_bytes(8, "little")
+        waiter.flight = flight_of(call, key, waiter.epoch)
+        if entry is not None:
+            waiter.least = accuracy_of(call, entry.variant)
         least_us = 0 if call.timeout_us is None else self._least_us(call)
         asked = self._flights.ask(waiter.flight, waiter.id, waiter.request.deadline_us, now, least_us)
         if isinstance(asked, Join):
             self._join(waiter, asked, now)
         elif not self._search(waiter, now):
-            self._asked(model.name, "miss", now_us() - now)
+            self._accounts.asked(model.name, "miss", now_us() - now)
             self._lead(waiter)
         return waiter.id if waiter.id in self._waiters else 0
 
@@ -160,15 +170,25 @@ class CachedServing:
 
     # asking
 
+    def _suits(self, call: Call, entry: Entry, now: int) -> bool:
+        """Whether a kept answer is one for this call: young enough, and of no lesser variant than what would
+        be computed now."""
+        if call.max_age_us is not None and now - entry.stored_us > call.max_age_us:
+            return False
+        allowed = variants_of(call)
+        if entry.variant == allowed[0]:
+            return True
+        return entry.variant in allowed and accuracy_of(call, entry.variant) >= self._gateway.preferred(call)
+
     def _hit(self, call: Call, entry: Entry, deliver: Deliver, now: int) -> None:
         request = describe(call, now)
-        self._tell(call, request, "hit", now)
-        reply = reply_of(entry, "hit", now - entry.stored_us)
-        self._count_done(request, reply)
+        self._accounts.told(call, request, "hit", now)
+        reply = reply_of(call, entry, "hit", now - entry.stored_us)
+        self._accounts.done(request, reply)
         hand_over(deliver, reply, request.model)
 
     def _join(self, waiter: Waiter, asked: Join, now: int) -> None:
-        self._tell(waiter.call, waiter.request, "join", now)
+        self._accounts.told(waiter.call, waiter.request, "join", now)
         leader = self._waiters[asked.leader]
         waiter.call.inputs = leader.call.inputs  # equal: its own, of which nobody counts the bytes, can go
         if asked.tighten_us is not None:
@@ -196,20 +216,6 @@ class CachedServing:
             if due_us < waiter.request.deadline_us:
                 self._gateway.tighten(request_id, due_us)
 
-    def _tell(self, call: Call, request: Request, result: str, now: int) -> None:
-        """A call came that the gateway does not see."""
-        self._note(call, request, now)
-        self._asked(request.model, result, now_us() - now)
-
-    def _note(self, call: Call, request: Request, now: int) -> None:
-        if self._record is not None:
-            self._record(call, request.arrived_us)
-        self._observer.parsed(request.model, now - request.arrived_us)
-
-    def _asked(self, model: str, result: str, took_us: int) -> None:
-        self._observer.cache_asked(model, result, took_us)
-        self._kept.worth(model).asked(took_us, result != "miss")
-
     # looking for what other gateways have
 
     def _search(self, waiter: Waiter, now: int) -> bool:
@@ -220,7 +226,7 @@ class CachedServing:
         question = Question(call.model.name, waiter.key, waiter.request.deadline_us, self._least_us(call))
         if not self.searches.begin(waiter.flight, question, now):
             return False
-        self._note(call, waiter.request, now)
+        self._accounts.came(call, waiter.request, now)
         self._watch(waiter, now)
         waiter.asked_us, waiter.digest_us = now, now_us() - now
         return True
@@ -239,23 +245,20 @@ class CachedServing:
         else:
             self._find(leader, entry, now)
 
-    def _searched_for(self, leader: Waiter, result: str, now: int) -> None:
-        model = leader.request.model
-        self._observer.cache_asked(model, result, now - leader.asked_us)
-        self._kept.worth(model).asked(leader.digest_us + LOOK_US, result != "miss")
-
     def _miss(self, leader: Waiter, now: int) -> None:
-        self._searched_for(leader, "miss", now)
+        self._accounts.searched(leader, "miss", now)
         self._lead(leader, again=True)
 
     def _find(self, leader: Waiter, entry: Entry, now: int) -> None:
-        """Another gateway had the answer. For whom it is too old it is computed anew."""
+        """Another gateway had an answer. For whom it is too old, or a lesser one, it is computed anew."""
         age_us, told, choosy = now - entry.stored_us, list[Waiter](), list[Waiter]()
         for each in self._flights.landed(leader.flight):
             waiter = self._waiters[each]
-            oldest_us = waiter.call.max_age_us
-            (told if oldest_us is None or age_us <= oldest_us else choosy).append(waiter)
-        self.store.put(leader.key, entry, now)
+            (told if self._suits(waiter.call, entry, now) else choosy).append(waiter)
+        if self._kept.may_keep(leader.call, entry.variant, leader.least):
+            self.store.put(leader.key, entry, now)
+            for waiter in choosy:
+                waiter.least = accuracy_of(waiter.call, entry.variant)
         for waiter in told:
             del self._waiters[waiter.id]
         for waiter in choosy:  # of whom the first leads
@@ -265,11 +268,11 @@ class CachedServing:
         elif choosy:
             self._lead(choosy[0], again=True)
         for waiter in told:
-            reply = reply_of(entry, "join")
+            reply = reply_of(waiter.call, entry, "join")
             if waiter is leader:
-                reply = reply_of(entry, "hit", age_us)
-                self._searched_for(leader, "hit", now)
-            self._count_done(waiter.request, reply)
+                reply = reply_of(leader.call, entry, "hit", age_us)
+                self._accounts.searched(leader, "hit", now)
+            self._accounts.done(waiter.request, reply)
             hand_over(waiter.deliver, reply, waiter.request.model)
 
     def _abandon(self, leader: Waiter, outcome: Outcome) -> None:
@@ -292,7 +295,8 @@ class CachedServing:
 
     def _land(self, leader: Waiter, reply: Reply, now: int) -> None:
         waiters = [self._waiters.pop(each) for each in self._flights.landed(leader.flight)]
-        if leader.epoch == self.store.epoch and self._kept.may_keep(leader.call, reply.variant):
+        may_keep = self._kept.may_keep(leader.call, reply.variant, leader.least)
+        if may_keep and leader.epoch == self.store.epoch:
             entry = entry_of(leader.request.model, reply.variant, reply.outputs, now)
             self.store.put(leader.key, entry, now)
             self.searches.offer(leader.flight, leader.key, entry)
@@ -304,9 +308,8 @@ class CachedServing:
         for waiter in waiters:
             own = reply
             if waiter is not leader:
-                own = Reply(COMPLETED)
-                own.outputs, own.variant, own.cache = reply.outputs, reply.variant, "join"
-                self._count_done(waiter.request, own)
+                own = joined(reply)
+                self._accounts.done(waiter.request, own)
             hand_over(waiter.deliver, own, waiter.request.model)
 
     def _fall(self, leader: Waiter, reply: Reply, now: int) -> None:
@@ -384,13 +387,8 @@ class CachedServing:
         del self._waiters[waiter.id]
         if reply.outcome.kind is Kind.SHED:
             reply.queue_us = now - waiter.request.arrived_us
-        self._count_done(waiter.request, reply)
+        self._accounts.done(waiter.request, reply)
         hand_over(waiter.deliver, reply, waiter.request.model)
-
-    def _count_done(self, request: Request, reply: Reply) -> None:
-        answered_us = now_us()  # others with the same answer were told before
-        latency_us = answered_us - request.arrived_us
-        self._observer.request_done(request, reply, latency_us, answered_us <= request.deadline_us)
 
     def _least_us(self, call: Call) -> int:
         return ceil(self._gateway.quickest_us(call))

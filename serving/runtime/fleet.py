@@ -295,6 +295,7 @@ class Fleet:
     def _start(self, name: str) -> None:
         spec = self.control.slices[name].spec
         self._gateway.devices[name] = spec.device
+        self._gateway.prices[name] = spec.price
         if self._tasks is not None:
             self._tasks.create_task(self._supervisor.start(spec))
 

@@ -7,6 +7,7 @@ after the call has returned.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from types import MappingProxyType
 
 from serving.policy.freshness import Judgement
@@ -24,8 +25,9 @@ from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, Repla
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.standing import Standing, standing_of
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec, TensorSpec
-from serving.vocabulary import COMPLETED, MODEL_ERROR, NO_REPLICA, Kind, Outcome
+from serving.vocabulary import COMPLETED, NO_REPLICA, Kind, Outcome
 from serving.worker.batches import BatchResult
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class Gateway:
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
+        self.prices: dict[str, float] = {}  # of an hour, by slice; likewise
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
@@ -83,8 +86,10 @@ class Gateway:
         return not self._draining and all(self._lanes[n].coming or self.model_ready(n) for n in self.models)
 
     def model_ready(self, name: str) -> bool:
-        """Whether the model's answering variant is live, or will be when it is asked for."""
-        return self._scheduler.can_answer(name, self.models[name].answering_variant)
+        """Whether a variant that may answer is live, or will be when it is asked for."""
+        model = self.models[name]
+        names = model.own.variants or (model.answering_variant,)
+        return any(self._scheduler.can_answer(name, variant) for variant in names)
 
     now_us = staticmethod(now_us)
 
@@ -164,7 +169,18 @@ class Gateway:
         if lanes is None:
             return 0.0
         lanes.choose(request, call)
-        return self._scheduler.quickest_us(request)
+        return self._scheduler.models[request.model].quickest_us(request)
+
+    def preferred(self, call: Call) -> float:
+        """The accuracy of what would answer a call at the present load; -inf where nobody knows, or nothing
+        may be chosen."""
+        if call.variant or len(call.objective.variants) < 2 or call.model.name not in self._lanes:
+            return -inf
+        return self._scheduler.models[call.model.name].preferred(call.objective.wants)
+
+    def standing(self, model: str) -> Standing:
+        """Why the variants of a model answer that do; KeyError where it is unknown."""
+        return standing_of(self._scheduler.models[model], now_us())
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """An edge turned a request away before it became a call."""
@@ -242,6 +258,7 @@ class Gateway:
         self.builds.live((runner.slice, model, variant), replica)
         self._lanes[model].coming = False
         up = Replica(replica, variant, latency, self._lanes[model].model)
+        up.price = self.prices.get(runner.slice, 0.0)
         self._execute(self._scheduler.replica_up(runner.slice, model, up, now), now)
 
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
@@ -308,27 +325,12 @@ class Gateway:
         return 0
 
     def _look_retired(self, name: str) -> None:
-        if name in self._retiring and not self._scheduler.open_of(name):
+        if name in self._retiring and not self._scheduler.models[name].open:
             self._retiring.discard(name)
             self.on_retired(name)
 
     def _describe(self, call: Call, now: int) -> Request:
-        """The call as the scheduler sees it: no tensor in it."""
-        model = call.model
-        arrived_us = call.arrived_us or now
-        deadline_us = arrived_us + model.slo_us - self._reserve_us
-        if call.timeout_us is None:
-            request = Request(self._count, model.name, call.rows, arrived_us, deadline_us)
-        else:
-            expires_us = arrived_us + call.timeout_us
-            deadline_us = min(deadline_us, expires_us - self._reserve_us)
-            request = Request(self._count, model.name, call.rows, arrived_us, deadline_us)
-            request.expires_us = expires_us
-        request.tenant = call.tenant
-        self._lanes[model.name].choose(request, call)
-        for tensor in call.inputs:
-            request.payload_bytes += len(tensor.data)
-        return request
+        return self._lanes[call.model.name].describe(call, self._count, now, self._reserve_us)
 
     def _wake(self, now: int) -> None:
         self._execute(self._scheduler.wake(now), now)
@@ -366,27 +368,21 @@ class Gateway:
                 specs = specs or pending.call.model.spec.outputs  # a batch is of one edition of its model
                 fits = len(specs) == len(result.outputs)  # else it ran on a replica of another
                 outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
-                pending.keep(piece.first_row, piece.rows, outputs)
+                pending.keep(piece, outputs)
                 pending.compute_us += result.compute_us
+                pending.ran(batch, piece)
             first += piece.rows
 
     def _answer(self, answer: Answer) -> None:
         request = answer.request
         pending = self._pending.pop(request.id)
         answered_us = now_us()  # others of the same batch were answered before
-        reply = Reply(answer.outcome, answer.detail)
-        within = False
         if answer.outcome is COMPLETED and answer.batch is not None:
             within = answered_us <= request.deadline_us + pending.reserve_us
-            try:
-                reply.outputs = pending.collect()
-            except ValueError as error:
-                reply = Reply(MODEL_ERROR, str(error))
-            if not reply.outputs and reply.outcome is COMPLETED:
-                reply = Reply(MODEL_ERROR, f"{request.model} has other outputs than when the request came")
-            reply.variant = answer.batch.variant
-            reply.batch_rows = answer.batch.rows
-            reply.compute_us = pending.compute_us
+            reply = pending.complete(answer.batch)
+        else:
+            within = False
+            reply = Reply(answer.outcome, answer.detail)
         if request.started_us:
             waited_us = max(request.started_us - pending.submitted_us, 0)  # an heir may have come after
             reply.batch_us = min(request.filling_us, waited_us)

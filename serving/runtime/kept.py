@@ -1,7 +1,9 @@
 """What may be kept of each model's answers, as models come, go and change."""
 
 from collections.abc import Mapping
+from math import inf
 
+from serving.cache.keys import DIGEST_BYTES_MAX, variants_of
 from serving.cache.worth import Worth
 from serving.ports import Call
 from serving.runtime.builds import Builds
@@ -20,6 +22,22 @@ class Kept:
         self.variants = frozenset(name for name in names if model.spec.variant(name).deterministic)
         same = before is not None and before.model.spec.variants == model.spec.variants
         self.worth: Worth = before.worth if before is not None and same else Worth()
+
+    def asks(self, call: Call) -> bool:
+        """Whether the cache is asked: answers of every variant that may answer are kept, the call's too, it
+        is no larger than a batch and than a digest may take, and asking pays."""
+        allowed = variants_of(call)
+        if not call.store or not allowed or not self.variants.issuperset(allowed):
+            return False
+        if call.rows > self.model.spec.batch_max or not self.worth.asks(call.inputs):
+            return False
+        return sum([len(tensor.data) for tensor in call.inputs]) <= DIGEST_BYTES_MAX
+
+
+def accuracy_of(call: Call, variant: str) -> float:
+    """Of one of the variants that may answer; -inf where nobody has measured it."""
+    accuracy = call.model.accuracy(variant)
+    return -inf if accuracy is None else accuracy
 
 
 class KeptModels:
@@ -42,11 +60,14 @@ class KeptModels:
             kept = self._kept[model.name] = Kept(model, kept)
         return None if model.name in self._builds.mixed else kept
 
-    def may_keep(self, call: Call, variant: str) -> bool:
+    def may_keep(self, call: Call, variant: str, before: float) -> bool:
         """Whether an answer of this variant is one to the key of a call that asked before: its model has not
-        been changed since."""
+        been changed since. `before`: how accurate the answer is that was kept then; none takes its place that
+        is less so."""
         model = call.model
-        return variant == (call.variant or model.answering_variant) and self._models.get(model.name) is model
+        if variant not in variants_of(call) or self._models.get(model.name) is not model:
+            return False
+        return accuracy_of(call, variant) >= before
 
     def worth(self, name: str) -> Worth:
         """Whether asking pays for a model that has been asked for, served still or not."""

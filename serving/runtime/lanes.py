@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 
+from serving.objectives import ranked
 from serving.ports import Call
 from serving.scheduler.requests import Request
 from serving.specs import ServedModel, SizeHint
@@ -11,9 +12,9 @@ PLACES = 4096  # sizes of rows that are remembered with their buckets
 
 
 class Lanes:
-    """Which requests of a model may share a batch: same allowed variants, size bucket, parameters, shapes."""
+    """Which requests of a model may share a batch: same wants, size bucket, parameters, shapes."""
 
-    __slots__ = ("_default", "_hint", "_places", "_plain", "coming", "edition", "model")
+    __slots__ = ("_hint", "_places", "_plain", "coming", "edition", "model")
 
     def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
         """`before`: those of the model as it was served until now. `coming`: it is new beside others that
@@ -25,25 +26,63 @@ class Lanes:
             self.edition = before.edition + (_interface(model) != _interface(before.model))
         self._hint = model.spec.size_hint
         self._places: dict[int, tuple[int, int]] = {}  # a memo of SizeHint.place
-        self._default = (model.answering_variant,)
         self._plain = all(
             tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
         )
 
     def takes(self, call: Call) -> bool:
-        """Whether a call of the model as it was before may be asked of it as it is now."""
-        variant = not call.variant or call.variant in self.model.variants
-        return variant and _interface(call.model) == _interface(self.model)
+        """Whether a call of the model as it was before may be asked of it as it is now, by what is promised
+        now and by the floor that it stated. Its objective is the present one from then on."""
+        model, before = self.model, call.objective
+        tier = before.tier if before.tier in model.by_tier else ""
+        objective = model.objective(tier, before.accuracy_min)
+        names = objective.variants
+        if call.variant:
+            accuracy = model.accuracy(call.variant)
+            floor = 0.0 if accuracy == call.model.accuracy(call.variant) else before.accuracy_min
+            names = ranked({call.variant: accuracy} if call.variant in model.variants else {}, floor)
+        if not names or _interface(call.model) != _interface(model):
+            return False
+        call.objective = objective
+        return True
+
+    def describe(self, call: Call, request_id: int, now_us: int, reserve_us: int) -> Request:
+        """The call as the scheduler sees it: no tensor in it. It is planned to be ready `reserve_us` before
+        it is due."""
+        arrived_us = call.arrived_us or now_us
+        deadline_us = arrived_us + call.objective.slo_us - reserve_us
+        if call.timeout_us is None:
+            request = Request(request_id, call.model.name, call.rows, arrived_us, deadline_us)
+        else:
+            expires_us = arrived_us + call.timeout_us
+            deadline_us = min(deadline_us, expires_us - reserve_us)
+            request = Request(request_id, call.model.name, call.rows, arrived_us, deadline_us)
+            request.expires_us = expires_us
+        request.tenant = call.tenant
+        self.choose(request, call)
+        for tensor in call.inputs:
+            request.payload_bytes += len(tensor.data)
+        return request
 
     def choose(self, request: Request, call: Call) -> None:
         """Fill in what the request's lane depends on."""
-        variants = request.variants = (call.variant,) if call.variant else self._default
+        objective = call.objective
+        wants: Hashable
+        if call.variant:
+            wants = request.variants = (call.variant,)
+        else:
+            variants = wants = request.variants = objective.variants
+            if len(variants) > 1:
+                wants = objective.wants
+                request.optimize, request.cost_max = objective.optimize, objective.cost_max
+        request.tier = objective.tier
         if self._hint is not None:
             request.size, request.bucket = self._places.get(call.size) or self._place(self._hint, call.size)
         shapes: Hashable = self.edition
         if not self._plain:
             shapes = (shapes, *((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs))
-        request.lane_key = (variants, request.bucket, call.parameters, shapes)
+        request.kin = (request.bucket, call.parameters, shapes)
+        request.lane_key = (wants, request.kin)
 
     def _place(self, hint: SizeHint, size: int) -> tuple[int, int]:
         if len(self._places) >= PLACES:  # clients choose the sizes

@@ -7,20 +7,24 @@ to the worker: a batch's input is the list of its requests' buffers.
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.ports import Call, Reply
+from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Piece, Request
 from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
+from serving.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.batches import BatchInput, BatchOutput
 
 
 class Pending:
     """A call that waits for its answer, since `submitted_us`; `request` is what the scheduler has of it.
 
-    `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row.
+    `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row. `accuracy`
+    and `variant` are those of the least accurate of its batches, `downgrade` why that one was so.
     """
 
     __slots__ = (
-        "call", "compute_us", "deliver", "outputs", "parts", "request", "reserve_us", "submitted_us",
+        "accuracy", "call", "compute_us", "deliver", "downgrade", "outputs", "parts", "request", "reserve_us",
+        "submitted_us", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -34,18 +38,43 @@ class Pending:
         self.outputs: Sequence[Tensor] | None = None
         self.parts: dict[int, Sequence[Tensor]] | None = None
         self.compute_us = 0  # of the batches that it was in
+        self.variant = ""
+        self.accuracy: float | None = None
+        self.downgrade = ""
 
-    def keep(self, first_row: int, rows: int, outputs: Sequence[Tensor]) -> None:
-        """Enter the outputs of `rows` of its rows."""
-        if rows == self.call.rows:
+    def keep(self, piece: Piece, outputs: Sequence[Tensor]) -> None:
+        """Enter the outputs of a piece's rows."""
+        if piece.rows == self.call.rows:
             self.outputs = outputs
         else:
             self.parts = self.parts or {}
-            self.parts[first_row] = outputs
+            self.parts[piece.first_row] = outputs
 
-    def collect(self) -> Sequence[Tensor]:
-        """The outputs of the whole call, once all its rows are in; ValueError as `join`."""
-        return self.outputs if self.outputs is not None else join(self.parts or {})
+    def ran(self, batch: RunBatch, piece: Piece) -> None:
+        """A batch with a piece of it is back."""
+        if batch.variant == self.variant:
+            return
+        accuracy = self.call.model.accuracy(batch.variant)
+        if self.variant and (self.accuracy is None or (accuracy is not None and accuracy >= self.accuracy)):
+            return
+        self.variant, self.accuracy, self.downgrade = batch.variant, accuracy, piece.downgrade
+
+    def complete(self, last: RunBatch) -> Reply:
+        """The answer, once all rows are in, the `last` of them in that batch."""
+        try:
+            outputs = self.outputs if self.outputs is not None else join(self.parts or {})
+        except ValueError as error:
+            reply = Reply(MODEL_ERROR, str(error))
+        else:
+            reply = Reply(COMPLETED)
+            if not outputs:
+                name = self.call.model.name
+                reply = Reply(MODEL_ERROR, f"{name} has other outputs than when the request came")
+            reply.outputs = outputs
+        reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
+        reply.batch_rows = last.rows
+        reply.compute_us = self.compute_us
+        return reply
 
 
 def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInput]:

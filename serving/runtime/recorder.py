@@ -43,7 +43,7 @@ class Recorder:
     def __init__(self, spec: RecordingSpec, unix_us: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._flows: list[Flow] = []
-        self._numbers: dict[tuple[str, str, str], int] = {}
+        self._numbers: dict[tuple[str, str, str, str], int] = {}
         self._records = bytearray()
         self._base_us = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -67,7 +67,7 @@ class Recorder:
 
     def record(self, call: Call, at_us: int) -> None:
         """Note that the call arrived, at this instant of the gateway's clock."""
-        number = self._numbers.get((call.model.name, call.tenant, call.variant))
+        number = self._numbers.get((call.model.name, call.tenant, call.variant, call.objective.tier))
         if number is None:
             number = self._meet(call)
             if number is None:
@@ -99,9 +99,9 @@ class Recorder:
         if number == FLOWS_MAX:
             self._dropped += 1
             return None
-        model, tenant, variant = call.model, call.tenant, call.variant
-        self._flows.append(Flow(model.name, tenant, variant, model.slo_us))
-        self._numbers[model.name, tenant, variant] = number
+        model, tenant, variant, promised = call.model.name, call.tenant, call.variant, call.objective
+        self._flows.append(Flow(model, tenant, variant, promised.slo_us, promised.tier))
+        self._numbers[model, tenant, variant, promised.tier] = number
         return number
 
     def _begin(self, at_us: int) -> None:

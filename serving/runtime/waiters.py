@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Callable, Collection, Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from serving.cache.entries import Entry
+from serving.objectives import MOST_ACCURATE
 from serving.ports import Call, Reply
 from serving.runtime.alarm import Alarm
 from serving.scheduler.requests import Request
@@ -21,12 +23,13 @@ class Waiter:
     `request` is how it is counted where it never becomes one of the gateway's; `failures` those of its
     question before it led; `timed`: its own deadline is among those that are watched here; `settled`: the
     gateway has answered it. `asked_us`: when it asked the cache; `digest_us`: what that took before an
-    answer was looked for elsewhere.
+    answer was looked for elsewhere. `least`: how accurate the answer is that is kept already and was not good
+    enough, -inf where there was none.
     """
 
     __slots__ = (
-        "asked_us", "call", "deliver", "digest_us", "epoch", "failures", "flight", "id", "key", "request",
-        "request_id", "settled", "timed",
+        "asked_us", "call", "deliver", "digest_us", "epoch", "failures", "flight", "id", "key", "least",
+        "request", "request_id", "settled", "timed",
     )  # fmt: skip
 
     def __init__(self, waiter_id: int, call: Call, request: Request, deliver: Deliver) -> None:
@@ -42,13 +45,16 @@ class Waiter:
         self.digest_us = 0
         self.key = b""
         self.epoch = 0  # of the store
-        self.flight = b""  # the key and the epoch: after an invalidation nobody joins what began before
+        self.flight = b""
+        self.least = -inf
 
 
 def describe(call: Call, now: int) -> Request:
     """What is counted of a call; its arrival is fixed."""
     arrived_us = call.arrived_us = call.arrived_us or now
-    request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + call.model.slo_us)
+    promised = call.objective
+    request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + promised.slo_us)
+    request.tier = promised.tier
     if call.timeout_us is not None:
         request.expires_us = arrived_us + call.timeout_us
         request.deadline_us = min(request.deadline_us, request.expires_us)
@@ -56,10 +62,29 @@ def describe(call: Call, now: int) -> Request:
     return request
 
 
-def reply_of(entry: Entry, cache: str, age_us: int = 0) -> Reply:
-    """The answer for a call that was not computed."""
+def flight_of(call: Call, key: bytes, epoch: int) -> bytes:
+    """Who waits for the same answer: after an invalidation nobody joins what began before, and where several
+    variants may answer nobody joins a call for which another of them is the best."""
+    flight = key + epoch.to_bytes(8, "little")
+    wish = call.objective
+    if call.variant or len(wish.variants) == 1 or (wish.optimize == MOST_ACCURATE and wish.cost_max == inf):
+        return flight
+    return flight + f"{wish.optimize} {wish.cost_max}".encode()
+
+
+def reply_of(call: Call, entry: Entry, cache: str, age_us: int = 0) -> Reply:
+    """A kept answer for a call. It is no downgrade: a better one is not to be had at present."""
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache, reply.age_us = entry.outputs, entry.variant, cache, age_us
+    reply.accuracy = call.model.accuracy(entry.variant)
+    return reply
+
+
+def joined(computed: Reply) -> Reply:
+    """The answer to another call, for one that waited for it."""
+    reply = Reply(COMPLETED)
+    reply.outputs, reply.variant, reply.cache = computed.outputs, computed.variant, "join"
+    reply.accuracy, reply.downgrade = computed.accuracy, computed.downgrade
     return reply
 
 

@@ -14,13 +14,14 @@ class RunBatch:
     should be. `size` is its largest row's, `bucket` its lane's. `typical_us` is what it takes as a rule,
     `lead_us` how long before its end the next may go.
     `beside`: another slice of the device was busy when it started; `joined`: one became so while it ran.
-    `cold`: it did not follow at once on another of its replica.
+    `cold`: it did not follow at once on another of its replica. `downgrade`: why a variant runs it that would
+    not without pressure (`vocabulary.Downgrade`), "" where the one that would does.
     """
 
     __slots__ = (
-        "beside", "bucket", "cold", "full", "id", "joined", "lead_us", "longest_us", "model", "pieces",
-        "predicted_us", "replica", "rows", "size", "slice", "staged", "started_us", "turns", "typical_us",
-        "variant", "warned_us",
+        "beside", "bucket", "cold", "downgrade", "full", "id", "joined", "lead_us", "longest_us", "model",
+        "pieces", "predicted_us", "replica", "rows", "size", "slice", "staged", "started_us", "turns",
+        "typical_us", "variant", "warned_us",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, slice_name: str, pieces: list[Piece], rows: int) -> None:
@@ -44,6 +45,7 @@ class RunBatch:
         self.beside = False
         self.joined = False
         self.cold = True
+        self.downgrade = ""
         self.turns = 0  # of its device, as of its start
 
 

@@ -93,14 +93,22 @@ class Dispatch:
         pieces = [piece for piece in choice.pieces if isinstance(piece, Piece) and piece.lane is lane]
         if not pieces:
             return None, _AGAIN_US
-        return self._dispatch(live, here, lane, (pieces, choice.variant), start_us), NEVER_US
+        parts = {lane: pieces, **join(here, choice, pieces, start_us)}
+        return self._dispatch(live, here, parts, choice.variant, start_us), NEVER_US
 
     def _dispatch(
-        self, live: Slice, here: SliceQueue, lane: Lane, chosen: tuple[list[Piece], str], start_us: int
+        self, live: Slice, here: SliceQueue, parts: Mapping[Lane, list[Piece]], variant: str, start_us: int
     ) -> RunBatch:
-        """Take pieces of a lane (`chosen`: which, for which variant) into a batch."""
-        pieces, variant = chosen
-        here.queue.take(lane, pieces)
+        """Take pieces, of one lane or of kin, into a batch of a variant."""
+        lane = next(iter(parts))
+        pieces = list[Piece]()
+        for each, taken in parts.items():
+            if len(each.variants) > 1:
+                word = here.selector.downgrade(each.wants, variant, taken[0], start_us)
+                for piece in taken:
+                    piece.downgrade = word
+            here.queue.take(each, taken)
+            pieces += taken
         replica = here.replicas[variant]
         self._count += 1
         batch = RunBatch(self._count, live.name, pieces, sum(piece.rows for piece in pieces))
@@ -116,6 +124,7 @@ class Dispatch:
         batch.longest_us = replica.longest_us(batch.predicted_us)
         batch.lead_us = replica.lead_us(here.lateness_us) if self._ahead else 0
         batch.full = bool(lane.pieces)
+        batch.downgrade = pieces[0].downgrade
         backlog = here.queue.backlog
         idle_us = 0 if batch.staged else start_us - live.free_since_us
         for piece in pieces:
@@ -161,6 +170,31 @@ def _ask(
         queues.append(here)
         choices.append(choice)
     return queues, choices, wake_us
+
+
+def join(here: SliceQueue, choice: Choice, pieces: Sequence[Piece], start_us: int) -> dict[Lane, list[Piece]]:
+    """What else the batch may take in: the first pieces of kin that the same variant would answer now, as
+    many as there is room for while all of them are in time."""
+    found: dict[Lane, list[Piece]] = {}
+    lane, room = choice.lane, choice.room
+    if room < 1 or not isinstance(lane, Lane):
+        return found
+    replica, rows = here.replicas[choice.variant], sum([piece.rows for piece in pieces])
+    due_us = min([piece.deadline_us for piece in pieces])
+    for other in here.queue.kin(lane):
+        answering = here.answering(other, start_us)
+        if answering is None or answering[0] != choice.variant:
+            continue
+        size = max(lane.size, other.size)
+        for piece in other.pieces:
+            together_us = min(due_us, piece.deadline_us)
+            if piece.rows > room or rows + piece.rows > replica.rows_in(together_us - start_us, size):
+                break
+            due_us = together_us
+            found.setdefault(other, []).append(piece)
+            rows += piece.rows
+            room -= piece.rows
+    return found
 
 
 def _is_enough(choices: Sequence[Choice]) -> bool:

@@ -7,7 +7,9 @@ reviews a request costs O(slices).
 from collections.abc import Mapping, Sequence
 
 from serving.policy.admission import Demand, allot, refuse
+from serving.policy.selection import SLACK_SHARE
 from serving.scheduler.accepted import Accepted
+from serving.scheduler.climbing import climb_all
 from serving.scheduler.models import NEVER_REVIEWED_US, Flow, Model
 from serving.scheduler.requests import Request
 from serving.scheduler.slices import Slice, steady
@@ -70,13 +72,16 @@ class Door:
         held = accepted.held_bytes
         if held and held + request.payload_bytes > self._limits.held_bytes:
             return MEMORY_FULL
-        flow = model.flow(request.tenant)
+        flow = model.flow(request.tenant, request)
         flow.rate.add(request.rows, now_us)
         if now_us - model.reviewed_us >= REVIEW_US:
             model.review(now_us)
         if now_us - self._reviewed_us >= REVIEW_US:
             self._review(now_us)
         request.sheltered = flow.sheltered
+        if model.queue.comers is not None:
+            slack_us = SLACK_SHARE * (request.deadline_us - request.arrived_us)
+            model.queue.comers.add(slack_us - model.alone_us(request), now_us)
         if not live and model.answer_us(request, now_us) > request.deadline_us:
             return NOT_LOADED
         outcome = refuse(model.queue.backlog, request.rows, self._limits)
@@ -95,7 +100,8 @@ class Door:
         wait_us = model.drained_us(model.free_us(now_us)) - now_us
         if outcome is QUOTA or outcome is OVERLOAD or outcome is DEADLINE_UNMET:
             # Whoever comes back while the queue is the same meets the same; of those, `share` are admitted.
-            wait_us = max(wait_us, model.served.slo_us) / max(model.flow(request.tenant).share, SHARE_MIN)
+            share = max(model.flow(request.tenant, request).share, SHARE_MIN)
+            wait_us = max(wait_us, model.served.slo_us) / share
         return max(int(wait_us), RETRY_US_MIN)
 
     def regroup(self) -> None:
@@ -114,18 +120,21 @@ class Door:
             model.reviewed_us = NEVER_REVIEWED_US
             if not model.slices:
                 model.outlook = None
+                model.variant_us = {}
 
     def _review(self, now_us: int) -> None:
         self._reviewed_us = now_us
         for group in self._groups:
             needs = {model: model.weigh(now_us) for model in group}
+            climb_all(group, now_us)
             if _calm(needs):
                 continue
             safe = self._shares(group, SAFE_LOAD)
             pressed = any(share < 1 for share in safe.values())
             for flow, share in safe.items():
                 flow.sheltered = pressed and share >= 1
-            contested = len({t for model in group for t, flow in model.flows.items() if flow.need > 0}) > 1
+            flows = (flow for model in group for flow in model.flows.values())
+            contested = len({flow.tenant for flow in flows if flow.need > 0}) > 1
             shares = self._shares(group, HEADROOM)
             for flow, share in shares.items():
                 flow.share = share
@@ -139,17 +148,17 @@ class Door:
         """What of each flow's need its slices can take up to a `load`: each model's alone, then together."""
         shares = {flow: 1.0 for model in group for flow in model.flows.values()}
         for model in group:
-            self._fit(list(model.flows.items()), load * steady(model.slices), shares)
-        together = [each for model in group for each in model.flows.items()]
+            self._fit(list(model.flows.values()), load * steady(model.slices), shares)
+        together = [each for model in group for each in model.flows.values()]
         self._fit(together, load * steady({live for model in group for live in model.slices}), shares)
         return shares
 
-    def _fit(self, flows: Sequence[tuple[str, Flow]], room: float, shares: dict[Flow, float]) -> None:
+    def _fit(self, flows: Sequence[Flow], room: float, shares: dict[Flow, float]) -> None:
         """Lower shares to `room` slices: max-min between tenants, and within each between its models."""
         wants: dict[str, float] = {}
-        for tenant, flow in flows:
+        for flow in flows:
             if flow.need > 0:
-                wants[tenant] = wants.get(tenant, 0.0) + flow.need * shares[flow]
+                wants[flow.tenant] = wants.get(flow.tenant, 0.0) + flow.need * shares[flow]
         if sum(wants.values(), 0.0) <= room:
             return
         specs = [self._tenants.get(tenant, _UNLISTED) for tenant in wants]
@@ -159,7 +168,7 @@ class Door:
         given = dict(zip(wants, allot(demands, room), strict=True))
         content = any(given[tenant] >= need for tenant, need in wants.items())
         for tenant in wants:
-            own = [flow for name, flow in flows if name == tenant and flow.need > 0]
+            own = [flow for flow in flows if flow.tenant == tenant and flow.need > 0]
             parts = allot([Demand(flow.need * shares[flow]) for flow in own], given[tenant])
             for flow, part in zip(own, parts, strict=True):
                 flow.verdict = QUOTA if content else OVERLOAD

@@ -6,7 +6,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 
 from serving.policy.admission import Backlog
-from serving.scheduler.requests import Piece, Request
+from serving.policy.climbing import Allowance
+from serving.policy.comers import Comers
+from serving.scheduler.requests import Piece, Request, Wants, wants_of
 from serving.vocabulary import NEVER_US
 
 _LEFT = -1
@@ -16,13 +18,18 @@ class Lane:
     """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.seam.LaneView`."""
 
     __slots__ = (
-        "_arrivals", "_keys", "_size", "bucket", "closed", "key", "pieces", "rows", "sheltered", "variants",
+        "_arrivals", "_keys", "_size", "bucket", "closed", "key", "kin", "pieces", "rows", "sheltered",
+        "variants", "wants",
     )  # fmt: skip
 
-    def __init__(self, key: Hashable, variants: tuple[str, ...], bucket: int, closed: bool = False) -> None:
+    def __init__(
+        self, key: Hashable, wants: Wants, bucket: int, closed: bool = False, kin: Hashable = None
+    ) -> None:
         self.key = key
+        self.kin = None if closed else kin
         self.closed = closed
-        self.variants = variants
+        self.wants = wants
+        self.variants = wants[0]
         self.bucket = bucket
         self._size = 0  # of the largest piece; _LEFT: that one has gone, and nobody has asked since
         self.rows = 0
@@ -136,9 +143,14 @@ def _order(piece: Piece) -> tuple[int, int]:
 
 class Queue:
     """One model's lanes and their total. `version` changes whenever a piece comes or goes. `entitled`: in
-    overload, the slices' worth of time that the model may have; 0 where none is shared out."""
+    overload, the slices' worth of time that the model may have; 0 where none is shared out. `allowances`:
+    what a row may take of it, by what its lane wants, where there is a choice. `comers`: kept where a choice
+    of variants has to think of them."""
 
-    __slots__ = ("_first_due_us", "_lanes", "_looked", "_sequence", "backlog", "entitled", "version")
+    __slots__ = (
+        "_first_due_us", "_lanes", "_looked", "_sequence", "allowances", "backlog", "comers", "entitled",
+        "version",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane] = {}
@@ -146,6 +158,8 @@ class Queue:
         self.backlog = Backlog()
         self.version = 0
         self.entitled = 0.0
+        self.allowances: dict[Wants, Allowance] = {}
+        self.comers: Comers | None = None
         self._first_due_us = NEVER_US
         self._looked = 0  # the version that it is of
 
@@ -153,6 +167,12 @@ class Queue:
     def lanes(self) -> Iterable[Lane]:
         """Lanes with waiting pieces, in the order of their first arrival."""
         return self._lanes.values()
+
+    def kin(self, lane: Lane) -> list[Lane]:
+        """The other lanes whose pieces may share a batch with those of this one."""
+        if lane.kin is None or len(self._lanes) < 2:
+            return []
+        return [other for other in self._lanes.values() if other is not lane and other.kin == lane.kin]
 
     @property
     def first_due_us(self) -> int:
@@ -170,7 +190,8 @@ class Queue:
         key = (request.lane_key, piece.apart) if piece.apart else request.lane_key
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = Lane(key, request.variants, request.bucket, closed=piece.apart > 0)
+            apart = piece.apart > 0
+            lane = self._lanes[key] = Lane(key, wants_of(request), request.bucket, apart, request.kin)
         if not piece.sequence:  # it may be cut into as many as it has rows, which keep its place
             piece.sequence = self._sequence + 1
             self._sequence += piece.rows

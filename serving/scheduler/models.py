@@ -1,7 +1,7 @@
 """What the scheduler keeps of a model, and what it tells those that it turns away."""
 
 from collections.abc import Iterable
-from math import ceil
+from math import ceil, inf
 
 from serving.policy.admission import Thinning
 from serving.policy.batching.catalogue import create_policy
@@ -11,8 +11,8 @@ from serving.scheduler.absent import Absent
 from serving.scheduler.forecast import Forecast
 from serving.scheduler.lanes import Queue
 from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
-from serving.scheduler.slices import Slice
+from serving.scheduler.requests import Request, Wants, wants_of
+from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import ServedModel
 from serving.vocabulary import (  # fmt: skip
     DEADLINE_UNMET,
@@ -31,11 +31,16 @@ NEVER_REVIEWED_US = -(1 << 40)
 
 
 class Flow:
-    """What one tenant asks of one model, admitted or not."""
+    """What one tenant asks of one model in one way, admitted or not. `wants`: in which, None for what the
+    model's answering variant answers."""
 
-    __slots__ = ("contested", "need", "rate", "share", "sheltered", "thinning", "verdict")
+    __slots__ = (
+        "contested", "need", "rate", "share", "sheltered", "tenant", "thinning", "verdict", "wants",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str, wants: Wants | None = None) -> None:
+        self.tenant = tenant
+        self.wants = wants
         self.rate = Rate()
         self.share = 1.0  # of its rows, to be admitted
         self.thinning = Thinning()
@@ -54,8 +59,9 @@ class Model:
     """
 
     __slots__ = (
-        "_latest", "_least_us", "_seen", "_turn", "absent", "flows", "forecast", "open", "outlook", "policy",
-        "queue", "resident", "retired", "reviewed_us", "served", "since_us", "slices", "unsettled",
+        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "flows", "forecast",
+        "open", "outlook", "policy", "queue", "resident", "retired", "reviewed_us", "served", "since_us",
+        "slices", "unsettled", "variant_us",
     )  # fmt: skip
 
     def __init__(self, served: ServedModel, since_us: int = -1) -> None:
@@ -71,17 +77,22 @@ class Model:
         self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
         self.resident: dict[str, int] = {}  # variant -> live replicas
-        self.flows: dict[str, Flow] = {}  # by tenant
-        self.outlook: Outlook | None = None  # as of the last review
+        self.flows: dict[tuple[str, Wants | None], Flow] = {}  # by tenant and what it wants
+        self.outlook: Outlook | None = None  # of what waits, as of the last review
+        self.variant_us: dict[str, float] = {}  # of each variant, likewise, in the mean over slices
         self.reviewed_us = NEVER_REVIEWED_US
-        self._seen: dict[str, Outlook | None] = {}  # by slice
+        self._plain = (served.answering_variant,)
+        self._seen: dict[str, dict[str, Outlook]] = {}  # by slice and variant
         self._turn = 0
         self._least_us: dict[tuple[tuple[str, ...], int], float] = {}
+        self._alone_us: dict[tuple[tuple[str, ...], int, int], float] = {}
 
     def serve(self, served: ServedModel) -> bool:
         """It is served so from now on. Whether batches may be no larger than is less than before."""
         before, self.served = self.served, served
         self.retired = False
+        self._plain = (served.answering_variant,)
+        self.queue.allowances.clear()
         if (before.batching, before.slo_us) != (served.batching, served.slo_us):
             self.policy = create_policy(served.batching, served.slo_us)
             self.outlook = None
@@ -151,11 +162,14 @@ class Model:
             return now_us + self.quickest_us(request)
         return self.first_us(request.variants, request.bucket, now_us)
 
-    def flow(self, tenant: str) -> Flow:
-        """The tenant's flow."""
-        flow = self.flows.get(tenant)
+    def flow(self, tenant: str, request: Request | None = None) -> Flow:
+        """The tenant's flow of such requests; without one, of those for the answering variant."""
+        wants: Wants | None = None
+        if request is not None and request.variants != self._plain:
+            wants = wants_of(request)
+        flow = self.flows.get((tenant, wants))
         if flow is None:
-            flow = self.flows[tenant] = Flow()
+            flow = self.flows[tenant, wants] = Flow(tenant, wants)
         return flow
 
     def review(self, now_us: int) -> None:
@@ -163,18 +177,45 @@ class Model:
         others: slices are many, and alike."""
         self.reviewed_us = now_us
         self._least_us.clear()
+        self._alone_us.clear()
         rate = sum([flow.rate.peak(now_us) for flow in self.flows.values()], 0.0)
         seen = self._seen
         self._seen = {live.name: seen[live.name] for live in self.slices if live.name in seen}
         due = [live for live in self.slices if live.name not in seen] or self._take_turns()
         for live in due:
-            self._seen[live.name] = self.policy.outlook(live.queues[self.served.name], rate, now_us)
-        known = [outlook for outlook in self._seen.values() if outlook is not None]
+            self._seen[live.name] = self._look(live.queues[self.served.name], rate, now_us)
+        self.variant_us = _means(self._seen.values())
         self.outlook = None
-        if known:  # of unequal slices, as if all were of their mean speed
-            row_us = len(known) / sum([1 / outlook.row_us for outlook in known], 0.0)
-            latest = self._seen[due[-1].name]
-            self.outlook = Outlook(row_us, latest is not None and latest.doubtful)
+        if self.variant_us:
+            doubtful = any(outlook.doubtful for outlook in self._seen[due[-1].name].values())
+            self.outlook = Outlook(self._mean_row_us(now_us), doubtful)
+
+    def _look(self, here: SliceQueue, rate: float, now_us: int) -> dict[str, Outlook]:
+        """What is to be expected of each replica on a slice."""
+        row_us: dict[str, float] = {}
+        doubtful = False
+        for variant, replica in here.replicas.items():
+            outlook = self.policy.outlook(here, replica, rate, now_us)
+            if outlook is not None:
+                row_us[variant], doubtful = outlook.row_us, outlook.doubtful
+        if len(here.replicas) > 1:
+            here.selector.renew(row_us, now_us)
+        return {variant: Outlook(took_us, doubtful) for variant, took_us in row_us.items()}
+
+    def _mean_row_us(self, now_us: int) -> float:
+        """What a row of all flows takes in the mean, each answered by the quickest that it allows; of those
+        of late, where none comes now."""
+        total = rate = 0.0
+        for flow in self.flows.values():
+            peak = flow.rate.peak(now_us)
+            total += peak * self.least_row_us(flow.wants)
+            rate += peak
+        return total / rate if rate else min(self.variant_us.values())
+
+    def least_row_us(self, wants: Wants | None) -> float:
+        """What a row takes in the mean of the quickest variant that those allow; 0 where nobody knows."""
+        names = self._plain if wants is None else wants[0]
+        return min([self.variant_us[name] for name in names if name in self.variant_us], default=0.0)
 
     def _take_turns(self) -> list[Slice]:
         count, first = len(self.slices), self._turn
@@ -183,11 +224,10 @@ class Model:
 
     def weigh(self, now_us: int) -> float:
         """What all flows need at their present rates, in slices' worth of time."""
-        row_us = self.outlook.row_us if self.outlook is not None else 0.0
         total = 0.0
         for flow in self.flows.values():
             rate = flow.rate.peak(now_us)  # who has gone asks for nothing: others need not share with it
-            flow.need = rate * row_us if rate > QUIET else 0.0
+            flow.need = rate * self.least_row_us(flow.wants) if rate > QUIET else 0.0
             total += flow.need
         return total
 
@@ -208,9 +248,31 @@ class Model:
             least_us = self._least_us[key] = self.quickest_us(request)
         return least_us
 
+    def alone_us(self, request: Request) -> float:
+        """What the first batch of a request takes, alone and by its quickest replica, as of the last review;
+        0 where it has none."""
+        key = (request.variants, request.size, request.rows)
+        alone_us = self._alone_us.get(key)
+        if alone_us is None:
+            each_us = [
+                each.predict_us(min(request.rows, each.piece_max(request.size)), request.size)
+                for each in self.replicas(request)
+            ]
+            alone_us = self._alone_us[key] = min(each_us, default=0.0)
+        return alone_us
+
     def quickest_us(self, request: Request) -> float:
         """What a row of a request takes at least, alone, on its quickest replica; 0 where it has none."""
         return min((each.typical_us(1, request.size) for each in self.replicas(request)), default=0.0)
+
+    def preferred(self, wants: Wants) -> float:
+        """The least accuracy of what carries the load of those who want it so, on any slice; -inf where it is
+        not known."""
+        least = inf
+        for live in self.slices:
+            accuracy = live.queues[self.served.name].selector.accuracy(wants)
+            least = min(least, -inf if accuracy is None else accuracy)
+        return -inf if least == inf else least
 
     def free_us(self, now_us: int) -> int:
         """When a slice of the model may start another batch, as far as can be told."""
@@ -231,6 +293,15 @@ class Model:
         return free_us + backlog.rows * self.outlook.row_us / sum([live.width for live in self.slices])
 
 
+def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:
+    """What a row takes by variant; of unequal slices, as if all were of their mean speed."""
+    speeds: dict[str, list[float]] = {}
+    for outlooks in seen:
+        for variant, outlook in outlooks.items():
+            speeds.setdefault(variant, []).append(1 / outlook.row_us)
+    return {variant: len(found) / sum(found, 0.0) for variant, found in speeds.items()}
+
+
 def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> str:
     """A sentence for the client that was turned away, where the outcome alone does not say enough."""
     name, backlog = request.model, model.queue.backlog
@@ -245,7 +316,7 @@ def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> st
     if outcome is QUOTA:
         return f"tenant {request.tenant} is over its share while {name} is offered more than it can answer"
     if outcome is DEADLINE_UNREACHABLE:
-        slack_ms = (request.deadline_us - request.arrived_us) / 1000
+        slack_ms = max(request.deadline_us - request.arrived_us, 0) / 1000
         return f"{name} could not answer within {slack_ms:g} ms even if the request ran next"
     if outcome is NOT_LOADED or outcome is DEADLINE_UNMET:
         return _explain_absence(request, model, now_us)

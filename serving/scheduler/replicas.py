@@ -2,41 +2,52 @@
 
 from serving.policy.drift import COLD, JOINED, WARM, Drift
 from serving.policy.freshness import Freshness, Watch, ratio_of
-from serving.policy.latency import EITHER, Doubt, Residuals
+from serving.policy.latency import EITHER, ENOUGH, FAR_QUICKER, WINDOW, Doubt, Residuals
 from serving.profile.latency import Latency
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.devices import Device
 from serving.specs import ServedModel
 
+PAUSE_US = 1000.0  # as profiles are judged (`policy/freshness.py`): .03 to .6 ms on an EPYC
+RAN_WEIGHT = 0.1  # of one batch in what they take in the mean
+QUICKER = 1.25  # than the estimate, of a rung: it stays in doubt, and is tried again
 LEAD_US_MIN, LEAD_US_MAX = 200.0, 3000.0
 """A batch is sent ahead by what transport and late wake-ups cost, so that the slice need not wait for it, and
 by no more than the maximum: what is committed cannot grow, or be given up, any more."""
 
 
 class Replica:
-    """A variant on a slice. A `serving.policy.batching.seam.ReplicaView`."""
+    """A variant on a slice, an hour of which has a `price`. A `serving.policy.batching.seam.ReplicaView`."""
 
     __slots__ = (
-        "_batch_max", "_budget_us", "device", "doubt", "drift", "failures", "id", "latency", "profiled",
-        "residuals", "variant", "watch",
+        "_batch_max", "_budget_us", "accuracy", "device", "doubt", "drift", "failures", "id",
+        "latency", "price", "profiled", "ran_us", "residuals", "size_max", "variant", "watch",
     )  # fmt: skip
 
     def __init__(self, replica_id: int, variant: str, latency: Latency, model: ServedModel) -> None:
         self.id = replica_id
         self.variant = variant
         self.latency = self.profiled = latency
+        self.accuracy = next((each.accuracy for each in model.spec.variants if each.name == variant), None)
+        self.size_max = model.spec.sizes[-1]
         self._batch_max = model.spec.batch_max
         self._budget_us = model.slo_us
         self.device = Device()
+        self.price = 0.0
         self.residuals = Residuals()
         self.watch = Watch()
         self.drift = Drift()
         self.failures = 0  # batches in a row in which the model raised
+        self.ran_us = 0.0  # what batches take, in the mean of late
         self.doubt = Doubt()
 
     def rows_max(self, size: int) -> int:
         """The largest batch allowed at this size, at least 1."""
         return min(self._batch_max, self.latency.rows_within(self._budget_us, size))
+
+    def rows_worth(self, size: int) -> int:
+        """Of those the largest in which a row takes hardly longer than in any smaller one."""
+        return min(self.rows_max(size), self.latency.rows_worth(size))
 
     def piece_max(self, size: int) -> int:
         """The rows of a request that travel together: what could wait for one such batch and be the next."""
@@ -64,10 +75,18 @@ class Replica:
         rows = self.latency.rows_in((budget_us - residuals.overhead_us) / kappa, size)
         return rows if rows < self._batch_max else self._batch_max
 
-    def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> bool:
-        """A batch came back `elapsed_us` after its dispatch. Whether the profile is judged otherwise now."""
+    def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int, rung: bool = False) -> bool:
+        """A batch came back `elapsed_us` after its dispatch. Whether the profile is judged otherwise now.
+
+        `rung`: another variant may run in its place. What batches took before a time in which it did not run
+        counts less then: it is of other times, and nothing but a few tries can show that they are over.
+        """
         self.failures = 0
-        self.doubt.heard(compute_us, batch.typical_us, batch.started_us + elapsed_us)
+        self.ran_us += RAN_WEIGHT * (compute_us - self.ran_us) if self.ran_us else compute_us
+        if rung and self.doubt.at(batch.started_us):
+            self._restart(ENOUGH)
+        quicker = QUICKER if rung else FAR_QUICKER
+        self.doubt.heard(compute_us, batch.typical_us, batch.started_us + elapsed_us, quicker)
         prior_us = self.latency.predict_us(batch.rows, batch.size)
         self.residuals.add(prior_us, compute_us, None if batch.staged else elapsed_us, batch.beside)
         ran = JOINED if batch.joined and not batch.beside else COLD if batch.cold else WARM
@@ -79,6 +98,7 @@ class Replica:
         """It takes the place of `before`, with a profile that has been refined or measured anew: what its
         latest batches took still holds, and is held against it. Whether that is to be said (again)."""
         self.residuals = before.residuals
+        self.ran_us = before.ran_us
         self.failures = before.failures
         self.doubt = before.doubt
         self.drift = before.drift
@@ -102,10 +122,22 @@ class Replica:
             self.latency = fitted
             self._restart()
 
-    def _restart(self) -> None:
-        ratios = self.drift.ratios(self.latency)
+    def _restart(self, newest: int = WINDOW) -> None:
+        ratios = list(self.drift.ratios(self.latency))
         besides = [beside for _, _, _, beside, _ in self.drift.samples]
-        self.residuals.restart(zip(ratios, besides, strict=True))
+        self.residuals.restart(zip(ratios[-newest:], besides[-newest:], strict=True))
+
+    @property
+    def factor(self) -> float:
+        """What its batches take as a rule over its profile."""
+        return self.residuals.typical_of(self.device.expected)
+
+    @property
+    def slowness(self) -> float:
+        """Of that what is the machine's doing: not what batches cost that follow after a pause, which of
+        short ones is the most."""
+        factor = self.factor
+        return max(1.0, factor * (1 - PAUSE_US / self.ran_us)) if factor > 1 and self.ran_us else factor
 
     @property
     def streams(self) -> int:

@@ -1,8 +1,10 @@
 """A request as the scheduler knows it (no payload), and the pieces that travel in batches."""
 
 from collections.abc import Hashable
+from math import inf
 from typing import TYPE_CHECKING
 
+from serving.objectives import MOST_ACCURATE
 from serving.specs import DEFAULT_TENANT
 from serving.vocabulary import NEVER_US
 
@@ -10,20 +12,27 @@ if TYPE_CHECKING:
     from serving.scheduler.lanes import Lane
 
 
+Wants = tuple[tuple[str, ...], str, float]
+"""`Request.variants`, `.optimize` and `.cost_max`: what lanes have in common that are answered alike."""
+
+
 class Request:
     """One inference call. Mutable and slotted: this is the hot path (a frozen dataclass costs 3 times more).
 
-    `lane_key` names what it may share a batch with; `variants` those that may answer, preferred first;
-    `size` is that of its largest row, `bucket` the size bucket of that. `deadline_us` orders the queue
+    `lane_key` names what it waits with, and `kin` what else it may share a batch with, where one variant runs
+    both (None: nothing); `variants` those that may answer, the most accurate
+    first, `optimize` what is best for it among them, for at most `cost_max` a million rows; `tier` is the one
+    that it asked for. `size` is that of its largest row, `bucket` the size bucket of that. `deadline_us`
+    orders the queue
     (client's or SLO's, the tighter); `expires_us` is the client's own deadline, when it must be answered
     whatever happens. `own_us`: while others wait for its answer and need it sooner, when its pieces were due
     before.
     """
 
     __slots__ = (
-        "arrived_us", "bucket", "deadline_us", "expires_us", "filling_us", "id", "lane_key", "lost", "model",
-        "open_pieces", "own_us", "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us",
-        "tenant", "variants", "waiting",
+        "arrived_us", "bucket", "cost_max", "deadline_us", "expires_us", "filling_us", "id", "kin",
+        "lane_key", "lost", "model", "open_pieces", "optimize", "own_us", "payload_bytes", "pieces", "rows",
+        "sheltered", "size", "started_us", "tenant", "tier", "variants", "waiting",
     )  # fmt: skip
 
     def __init__(self, request_id: int, model: str, rows: int, arrived_us: int, deadline_us: int) -> None:
@@ -39,7 +48,11 @@ class Request:
         self.sheltered = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
         self.variants: tuple[str, ...] = ()
+        self.optimize = MOST_ACCURATE
+        self.cost_max = inf
+        self.tier = ""
         self.lane_key: Hashable = ()
+        self.kin: Hashable = None
         self.pieces: list[Piece] = []
         self.open_pieces = 0  # not yet computed
         self.waiting = 0  # not yet dispatched
@@ -47,6 +60,11 @@ class Request:
         self.lost = 0  # batches that died with their worker while it was in them
         self.filling_us = 0  # what it waited for its first batch to fill, though the slice was free
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits
+
+
+def wants_of(request: Request) -> Wants:
+    """What decides which variant answers a request."""
+    return request.variants, request.optimize, request.cost_max
 
 
 class Piece:
@@ -57,8 +75,8 @@ class Piece:
     """
 
     __slots__ = (
-        "apart", "arrived_us", "deadline_us", "first_row", "lane", "request", "returned", "rows", "sequence",
-        "sheltered", "size",
+        "apart", "arrived_us", "deadline_us", "downgrade", "first_row", "lane", "request", "returned",
+        "rows", "sequence", "sheltered", "size",
     )  # fmt: skip
 
     def __init__(self, request: Request, first_row: int, rows: int) -> None:
@@ -72,4 +90,5 @@ class Piece:
         self.lane: Lane | None = None
         self.apart = 0
         self.returned = False  # it was in a batch before
+        self.downgrade = ""  # why its batch is not run by the variant that would without pressure
         self.sequence = 0  # its place among equal deadlines; kept when it comes back

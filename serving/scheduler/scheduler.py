@@ -70,6 +70,11 @@ class Scheduler:
     # what the driver may ask
 
     @property
+    def models(self) -> Mapping[str, Model]:
+        """What is kept of each model, to look at."""
+        return self._models
+
+    @property
     def open_requests(self) -> int:
         """Accepted requests without an answer."""
         return len(self._accepted)
@@ -81,10 +86,6 @@ class Scheduler:
     def queue_requests(self, model: str) -> int:
         """Requests of which rows wait for a batch."""
         return self._models[model].queue.backlog.requests
-
-    def open_of(self, model: str) -> int:
-        """Accepted requests of a model without an answer."""
-        return self._models[model].open
 
     def rates(self, now_us: int) -> dict[str, float]:
         """Requests a second by model, steadily, whatever became of them."""
@@ -112,10 +113,6 @@ class Scheduler:
     def judgements(self) -> list[Judgement]:
         """What batches say of each live replica's profile."""
         return [judgement for live in self._slices.values() for judgement in live.judgements()]
-
-    def quickest_us(self, request: Request) -> float:
-        """What a row of a request (accepted or not) takes at least; 0 where no replica may answer it."""
-        return self._models[request.model].quickest_us(request)
 
     # events of requests
 
@@ -270,7 +267,7 @@ class Scheduler:
         gone = here.replicas.pop(variant, None) if here is not None else None
         if live is None or here is None or gone is None:
             return ()
-        here.forget()  # what was chosen may have been for this variant
+        here.renew()  # what was chosen may have been for this variant
         owner = self._models[model]
         if not here.replicas:
             del live.queues[model]

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Sequence
 from math import ceil, exp
 
-from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, resident
+from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, LaneView
 from serving.policy.freshness import Judgement
 from serving.policy.latency import ALONE, BESIDE, EITHER, Lateness
 from serving.policy.suspicion import believed_us, suspect_us
+from serving.scheduler.beside import backlog_of
 from serving.scheduler.commands import FlagProfile, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.devices import Device
+from serving.scheduler.ladders import ANY_ROWS, Selector
 from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.replicas import Replica
 from serving.vocabulary import NEVER_US
@@ -21,7 +23,7 @@ class SliceQueue:
 
     __slots__ = (
         "_chosen", "_expected", "_lateness", "_live", "_slices", "_used_at_us", "_used_us", "_version",
-        "model", "policy", "queue", "replicas",
+        "model", "policy", "queue", "replicas", "selector",
     )  # fmt: skip
 
     def __init__(
@@ -37,7 +39,8 @@ class SliceQueue:
         self.policy = policy
         self._live = live
         self._slices, self._lateness = shared  # the model's slices; the scheduler's clock
-        self.replicas: dict[str, Replica] = {}
+        self.selector = Selector(queue)
+        self.replicas = self.selector.replicas
         self._chosen = WAIT  # by the policy, when the queue had this version
         self._version = -1
         self._expected = EITHER  # and latencies were those of such batches
@@ -45,13 +48,11 @@ class SliceQueue:
         self._used_at_us = 0
 
     def put(self, replica: Replica) -> list[FlagProfile]:
-        """A replica is new, or takes the place of that of its variant; what is to be said of its profile.
-
-        One that has been loaded anew may be of another build: it inherits nothing.
-        """
+        """A replica is new, or takes the place of that of its variant; what is to be said of its profile. One
+        that has been loaded anew may be of another build: it inherits nothing."""
         before = self.replicas.get(replica.variant)
         self.replicas[replica.variant] = replica
-        self.forget()
+        self.renew()
         said = before is not None and before.id == replica.id and replica.inherit(before)
         return [FlagProfile(self.slice, replica.id, replica.watch.freshness)] if said else []
 
@@ -60,7 +61,7 @@ class SliceQueue:
         replica = self.replicas.get(batch.variant)
         if replica is None or replica.id != batch.replica:
             return []
-        judged = replica.learn(batch, compute_us, now_us - batch.started_us)
+        judged = replica.learn(batch, compute_us, now_us - batch.started_us, len(self.replicas) > 1)
         self.forget()
         self.use(compute_us, now_us)
         return [FlagProfile(batch.slice, replica.id, replica.watch.freshness)] if judged else []
@@ -89,9 +90,12 @@ class SliceQueue:
 
     def recall(self, now_us: int) -> Choice | None:
         """What the policy has chosen before, where it would choose the same again."""
-        if self._version != self.queue.version or self._expected != self._live.device.expected:
-            return None
-        return self._chosen if now_us < self._chosen.stays_us else None
+        same = self._version == self.queue.version and self._expected == self._live.device.expected
+        if same and now_us < self._chosen.stays_us and now_us < self.selector.until_us:
+            return self._chosen
+        self.selector.until_us = NEVER_US
+        self._version = -1
+        return None
 
     def remember(self, choice: Choice) -> None:
         """The policy has chosen."""
@@ -102,6 +106,11 @@ class SliceQueue:
     def forget(self) -> None:
         """The estimate has changed: the policy is asked again."""
         self._version = -1
+
+    def renew(self) -> None:
+        """Its replicas are others, or what rows take on them."""
+        self.selector.forget()
+        self.forget()
 
     @property
     def lanes(self) -> Iterable[Lane]:
@@ -114,13 +123,17 @@ class SliceQueue:
 
     @property
     def default_replica(self) -> Replica | None:
-        """Some replica of the model here."""
-        return next(iter(self.replicas.values()), None)
+        """The replica that batches of the model run on here as a rule."""
+        return self.selector.usual
+
+    @property
+    def quickest_replica(self) -> Replica | None:
+        """The replica that who is answered here as a rule would be answered by under pressure."""
+        return self.selector.last_resort
 
     @property
     def slices(self) -> int:
-        """Slices that hold the model and can be counted on, each as often as batches run on it at once; at
-        least 1."""
+        """Slices of the model that can be counted on, each as often as batches run at once; at least 1."""
         return max(steady(self._slices), 1)
 
     @property
@@ -145,9 +158,31 @@ class SliceQueue:
         """The policies and queues of all models on this slice."""
         return self._live.neighbours
 
-    def replica(self, variant: str) -> Replica | None:
-        """The variant's replica here, or None."""
-        return self.replicas.get(variant)
+    def answering(self, lane: LaneView, now_us: int) -> tuple[str, Replica] | None:
+        """The variant that a batch of the lane would be run by now, with its replica here; None where there
+        is none."""
+        variants = lane.variants
+        if len(variants) == 1:
+            self.selector.rows_most = ANY_ROWS
+            only = self.replicas.get(variants[0])
+            return None if only is None else (variants[0], only)
+        assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
+        backlog = backlog_of(self, lane, self._live.queues.values(), now_us)
+        return self.selector.answering(backlog, lane.wants)
+
+    @property
+    def rows_most(self) -> int:
+        """The rows of a batch of the variant that was just said to be `answering`, at most."""
+        return self.selector.rows_most
+
+    def elsewhere_us(self, now_us: int) -> int:
+        """When another slice of the model is free, as far as can be told; NEVER_US where it has none."""
+        others = [live.free_us(now_us) for live in self._slices if live is not self._live]
+        return min(others, default=NEVER_US)
+
+    def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, Replica] | None:
+        """The variant that may answer the lane and is here that computes so many in the least time."""
+        return self.selector.quickest(lane.variants, lane.size, rows)
 
     def starts_us(self) -> int:
         """About when a batch of what waits has to start: as if it took as long as the last one chosen."""
@@ -156,7 +191,7 @@ class SliceQueue:
     def least_us(self, lane: Lane, rows: int, size: int) -> float:
         """What rows of a lane take as a rule on the quickest slice: this one, or one to be counted on."""
         views = (live.queues[self.model] for live in self._slices if live is self._live or not live.suspect)
-        found = (resident(view, lane) for view in views)
+        found = (view.quickest(lane, rows) for view in views)
         return min(here[1].typical_us(rows, size) for here in found if here is not None)
 
 
@@ -234,8 +269,8 @@ class Slice:
         self._look_around(batch, batch.started_us - self.free_since_us <= batch.typical_us)
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch:
-        """A batch is back: it makes room, or starts the one sent ahead, and clears the slice of suspicion,
-        unless another is as late."""
+        """A batch is back: it makes room, or starts the one sent ahead. Unless another is as late, no more
+        suspicion."""
         batch = self.running.pop(batch_id)
         self._latest = batch.replica
         self.free_since_us = now_us
@@ -256,9 +291,8 @@ class Slice:
     @property
     def idle(self) -> bool:
         """Whether nothing runs, and nothing waits for it."""
-        if self.holds or self.running:
-            return False
-        return not any(here.queue.backlog.rows for here in self.queues.values())
+        taken = self.holds or self.running
+        return not taken and not any(here.queue.backlog.rows for here in self.queues.values())
 
     def wanted(self) -> frozenset[str]:
         """The models with batches in flight here, or rows waiting that it could take."""

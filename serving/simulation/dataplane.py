@@ -168,7 +168,7 @@ class Requests:
             elif isinstance(order, ReplaceWorker):
                 found.append(("worker_stuck", order.slice, order.reason))
         for model in sorted(self._retiring):
-            if not self.scheduler.open_of(model):
+            if not self.scheduler.models[model].open:
                 self._retiring.discard(model)
                 found.append(("model_retired", model))
         return found

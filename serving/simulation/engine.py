@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 from mypy_extensions import mypyc_attr
 
 from serving.control.control import HEALTHY_US, backoff_us
+from serving.objectives import Objective
 from serving.policy.latency import ENOUGH
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
 from serving.scheduler.replicas import Replica
@@ -18,11 +19,24 @@ from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import Device, Taken
 from serving.simulation.faults import Fault
-from serving.simulation.site import Resident, Site
-from serving.simulation.tally import Tally
+from serving.simulation.site import Resident, Site, chooses
+from serving.simulation.tally import Parts, Tally
+from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
 ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again and again
+
+
+class _Promises:
+    """What a model's requests are promised. `chooses`: of some of them several variants may answer."""
+
+    __slots__ = ("by_tier", "chooses", "name", "own")
+
+    def __init__(self, model: ServedModel) -> None:
+        self.name = model.name
+        self.own: Objective = model.own
+        self.by_tier: dict[str, Objective] = model.by_tier
+        self.chooses = chooses(model)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,7 +48,11 @@ class Simulation:
         self.device = device
         self.tally = Tally()
         self.scheduler = self.build()
-        self._models = [(model.name, model.slo_us, (model.answering_variant,)) for model in site.served]
+        self._models = [_Promises(model) for model in site.served]
+        self._choosing = {each.name for each in self._models if each.chooses}
+        self._parts: dict[
+            int, list[tuple[str, int]]
+        ] = {}  # by request: who computed what, where not one batch did
         self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
         self._happenings: list[tuple[int, int, Fault | Resident]] = [
             (fault.at_us, count, fault) for count, fault in enumerate(faults)
@@ -65,24 +83,41 @@ class Simulation:
     def ran(self, batch: RunBatch, start_us: int, end_us: int) -> None:
         """A batch starts, and when it will be back (if nothing goes wrong)."""
 
+    def parts_of(self, answer: Answer) -> Parts:
+        """Which variants computed how many rows of a request that was completed."""
+        if answer.batch is None:
+            return ()
+        whole = ((answer.batch.variant, answer.request.rows),)
+        return self._parts.get(answer.request.id, whole) if self._parts else whole
+
     # the run
 
     def play(self, arrivals: Iterable[Arrival]) -> Tally:
         """All arrivals, and what follows until everything is answered."""
         models, settle_us, tally = self._models, self.site.settle_us, self.tally
+        tiers = {each.name: each.tier for each in self.site.tenants if each.tier}
         for count, arrival in enumerate(arrivals, start=1):
-            at_us, number, rows, slack_us, tenant, size, variant, expires, bucket = arrival
+            at_us, number, rows, slack_us, tenant, size, variant, expires, bucket, tier = arrival
             self._advance(at_us)
-            name, slo_us, variants = models[number]
-            deadline_us = at_us + (slo_us if slack_us is None else slack_us)
-            request = Request(count, name, rows, at_us, deadline_us)
-            request.variants = variants
+            promises = models[number]
+            if not tier and tiers:
+                tier = tiers.get(tenant, "")
+            objective = promises.by_tier.get(tier, promises.own) if tier else promises.own
+            deadline_us = at_us + (objective.slo_us if slack_us is None else slack_us)
+            request = Request(count, promises.name, rows, at_us, deadline_us)
+            request.variants = objective.variants
             request.tenant = tenant
-            if size or bucket or variant:
+            if size or bucket or variant or tier or promises.chooses:
                 request.size = size
                 request.bucket = bucket or size
-                request.variants = (variant,) if variant else variants
-                request.lane_key = (variant, request.bucket)
+                request.tier = objective.tier
+                request.kin = (request.bucket,)
+                if variant:
+                    request.variants = (variant,)
+                    request.lane_key = (variant, request.bucket)
+                else:
+                    request.optimize, request.cost_max = objective.optimize, objective.cost_max
+                    request.lane_key = (objective.wants, request.bucket)
             if expires:
                 request.expires_us = deadline_us
             if at_us >= settle_us:
@@ -121,8 +156,10 @@ class Simulation:
                 self._run(command, now_us)
             elif type(command) is Answer:
                 if command.request.arrived_us >= self.site.settle_us:
-                    self.tally.add(command, now_us)
+                    self.tally.add(command, now_us, self.parts_of(command))
                 self.answered(command, now_us)
+                if self._parts:
+                    self._parts.pop(command.request.id, None)
             elif type(command) is ReplaceWorker:
                 self._crash(command.slice, command.reason, now_us)
 
@@ -142,19 +179,30 @@ class Simulation:
             self.tally.batches += 1
             self.tally.rows += batch.rows
             self.tally.busy_us += taken.compute_us
+            if batch.downgrade:
+                self.tally.downgraded_rows[batch.downgrade] += batch.rows
         self.ran(batch, start_us, end_us)
 
     def _finish(self, now_us: int) -> None:
         _, batch_id, compute_us = heappop(self._finishes)
         for here in self._running.values():
             if batch_id in here:
-                _, end_us = here[batch_id]
+                batch, end_us = here[batch_id]
                 if end_us > now_us:  # it was held up in between
                     heappush(self._finishes, (end_us, batch_id, compute_us + end_us - now_us))
                     return
                 del here[batch_id]
+                if batch.model in self._choosing:
+                    self._note_parts(batch)
                 break
         self._carry_out(self.scheduler.batch_done(batch_id, compute_us, now_us), now_us)
+
+    def _note_parts(self, batch: RunBatch) -> None:
+        """Who computed the parts of requests that came in several."""
+        for piece in batch.pieces:
+            request = piece.request
+            if piece.rows < request.rows:
+                self._parts.setdefault(request.id, []).append((batch.variant, piece.rows))
 
     # faults
 
@@ -195,6 +243,7 @@ class Simulation:
         self._replicas += 1
         served = next(model for model in self.site.served if model.name == resident.model)
         replica = Replica(self._replicas, resident.variant, resident.latency, served)
+        replica.price = resident.price
         for _ in range(ENOUGH if self.site.learned and now_us == 0 else 0):
             replica.residuals.add(1.0, 1, 1)
         self._carry_out(self.scheduler.replica_up(resident.slice, resident.model, replica, now_us), now_us)

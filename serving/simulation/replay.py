@@ -16,15 +16,15 @@ _CHUNK = 1 << 16  # arrivals that are Python objects at a time
 
 _Integers = npt.NDArray[np.int64]
 _Columns = tuple[_Integers, ...]
-Flow = tuple[int, str, str]
+Flow = tuple[int, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
     """Arrivals in order, the first at 0, as often as it is walked through.
 
-    `notes`: what is missing, a sentence each. `flows`: model, tenant and pinned variant. `columns`: at_us,
-    flow, rows, slack_us (0: the SLO's), size, whether the client is told when that has passed, bucket.
+    `notes`: what is missing, a sentence each. `flows`: model, tenant, pinned variant and tier. `columns`:
+    at_us, flow, rows, slack_us (0: the SLO's), size, whether the client is told when that has passed, bucket.
     """
 
     notes: tuple[str, ...]
@@ -44,9 +44,9 @@ class Replay:
         for start in range(0, len(self), _CHUNK):
             chunk = [column[start : start + _CHUNK].tolist() for column in self.columns]
             for at_us, flow, rows, slack_us, size, expires, bucket in zip(*chunk, strict=True):
-                model, tenant, variant = flows[flow]
+                model, tenant, variant, tier = flows[flow]
                 slack = slack_us or None
-                yield Arrival(at_us, model, rows, slack, tenant, size, variant, bool(expires), bucket)
+                yield Arrival(at_us, model, rows, slack, tenant, size, variant, bool(expires), bucket, tier)
 
 
 def recorded_files(path: Path) -> list[Path]:
@@ -64,9 +64,10 @@ def replay(
 ) -> Replay:
     """What recordings (files, in any order) hold for `models`, whose places are the arrivals' models.
 
-    A request is due after what its client gave or its model's SLO of now, whichever is less; its size is its
-    hint as decisions see it; a pinned variant that is not served any more is passed over. `speed` divides the
-    instants, no deadline.
+    A request is due after what its client gave or the SLO of now of its model, or of its tier there,
+    whichever is less; its size is its hint as decisions see it; a pinned variant that is not served any more
+    is passed over, and so is a tier that is not known any more, with a note. `speed` divides the instants, no
+    deadline.
     ValueError: a file that cannot be read, models that are not among `models` (unless those are to be
     skipped), or not one request.
     """
@@ -79,6 +80,7 @@ def replay(
         known = ", ".join(sorted(model.name for model in models))
         raise ValueError(f"the recording has requests for {', '.join(stranger)}; the models here are {known}")
     notes += [f"requests for {name} are skipped: it is not served here" for name in stranger]
+    notes += _unknown_tiers([recording for _, recording in recordings], models)
     flows: dict[Flow, int] = {}
     parts = [_columns(recording, models, flows) for _, recording in recordings]
     if not any(len(part[0]) for part in parts):
@@ -87,6 +89,21 @@ def replay(
     order = np.argsort(at_us, kind="stable")
     moved = ((at_us[order] - at_us[order[0]]) / speed).astype(np.int64)
     return Replay(tuple(notes), tuple(flows), (moved, *(column[order] for column in others)))
+
+
+def _unknown_tiers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -> list[str]:
+    """A sentence on each tier that was asked of one of `models` and that it does not have."""
+    known = {model.name: model.by_tier for model in models}
+    lost = {
+        (flow.tier, flow.model)
+        for recording in recordings
+        for flow in recording.flows
+        if flow.tier and flow.tier not in known.get(flow.model, {flow.tier: None})
+    }
+    return [
+        f"{model} has no tier {tier} here: requests for it are simulated as for none"
+        for tier, model in sorted(lost)
+    ]
 
 
 def _strangers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -> list[str]:
@@ -110,8 +127,9 @@ def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Fl
         if place is None:
             continue
         variant = flow.variant if flow.variant in models[place].variants else ""
-        numbers[local] = flows.setdefault((place, flow.tenant, variant), len(flows))
-        slos_us[local] = models[place].slo_us
+        tier = flow.tier if flow.tier in models[place].by_tier else ""
+        numbers[local] = flows.setdefault((place, flow.tenant, variant, tier), len(flows))
+        slos_us[local] = models[place].objective(tier).slo_us
         hint = models[place].spec.size_hint
         if hint is not None:
             own = arrivals["flow"] == local

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.scheduler.commands import Answer, RunBatch
+from serving.simulation.answered import Answered, Noted
 from serving.simulation.device import Device, Taken
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
@@ -50,11 +51,12 @@ class Columns:
 
 
 class Chronicle(Simulation):
-    """A simulation that keeps what happens; `columns` are for after `play`."""
+    """A simulation that keeps what happens; `columns` and `by_variant` are for after `play`."""
 
     def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
         self._model_numbers = {model.name: number for number, model in enumerate(site.served)}
         self._slice_numbers = {name: number for number, name in enumerate(site.slices)}
+        self._noted = Noted(site.served)
         self._requests = tuple(array("q") for _ in range(4))
         self._batches = tuple(array("q") for _ in range(5))
         super().__init__(site, device, faults)
@@ -67,6 +69,7 @@ class Chronicle(Simulation):
         wait_us.append(now_us - request.arrived_us)
         model.append(self._model_numbers[request.model])
         ending.append(int(now_us > request.deadline_us) if outcome is COMPLETED else _CODES[outcome])
+        self._noted.answer(answer, self.parts_of(answer))
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
         """A batch starts."""
@@ -77,11 +80,16 @@ class Chronicle(Simulation):
         slice_number.append(self._slice_numbers[batch.slice])
         start.append(start_us)
         compute_us.append(taken.compute_us)
+        self._noted.batch(batch, start_us)
         return taken
 
     def columns(self) -> Columns:
         """What happened so far."""
         return Columns(*(np.asarray(kept, np.int64) for kept in (*self._requests, *self._batches)))
+
+    def by_variant(self) -> Answered:
+        """Which variants answered so far."""
+        return self._noted.columns()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,15 @@ from serving.specs import Limits, ServedModel, TenantSpec
 @dataclass(frozen=True, slots=True)
 class Resident:
     """A variant on a slice. `latency` is what the scheduler knows of it, and what is true where the device
-    model does not say otherwise; `load_us`: how long its worker takes to load it."""
+    model does not say otherwise; `load_us`: how long its worker takes to load it; `price`: of its slice for
+    an hour, 0 where nobody says."""
 
     slice: str
     model: str
     variant: str
     latency: Latency
     load_us: int = 1_400_000
+    price: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,8 @@ class Site:
     def slices(self) -> tuple[str, ...]:
         """The slices' names, in order of appearance."""
         return tuple(dict.fromkeys(resident.slice for resident in self.residents))
+
+
+def chooses(model: ServedModel) -> bool:
+    """Whether several variants may answer some of its requests that pin none."""
+    return any(len(each.variants) > 1 for each in (model.own, *model.by_tier.values()))

@@ -110,8 +110,9 @@ Sizes = tuple[Mix, SizeHint]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Requests of one tenant for the model of this number. `at_us` ascends; `rows`, `sizes` (of the largest
-    row, 0 for a model without) and `buckets` (of these; 0 where a size is its own) are as long."""
+    """Requests of one tenant for the model of this number, which ask for one tier. `at_us` ascends; `rows`,
+    `sizes` (of the largest row, 0 for a model without) and `buckets` (of these; 0 where a size is its own)
+    are as long."""
 
     model: int
     at_us: Whole
@@ -119,6 +120,14 @@ class Stream:
     sizes: Whole
     buckets: Whole
     tenant: str = DEFAULT_TENANT
+    tier: str = ""
+
+    def part(self, chosen: npt.NDArray[np.bool_], tier: str) -> "Stream":
+        """The chosen requests, which ask for this tier."""
+        at_us, rows, sizes, buckets = (
+            each[chosen] for each in (self.at_us, self.rows, self.sizes, self.buckets)
+        )
+        return Stream(self.model, at_us, rows, sizes, buckets, self.tenant, tier)
 
 
 def stream(
@@ -152,6 +161,7 @@ def merge(streams: Sequence[Stream]) -> Iterator[Arrival]:
     owners = np.repeat(np.arange(len(streams)), counts)[order].tolist()
     models = [each.model for each in streams]
     tenants = [each.tenant for each in streams]
+    tiers = [each.tier for each in streams]
     return map(
         Arrival,
         at_us[order].tolist(),
@@ -163,4 +173,5 @@ def merge(streams: Sequence[Stream]) -> Iterator[Arrival]:
         repeat(""),
         repeat(False),
         np.concatenate([each.buckets for each in streams])[order].tolist(),
+        [tiers[owner] for owner in owners],
     )

@@ -1,12 +1,17 @@
-"""Synthetic sites in few numbers: models whose batches take alpha * rows + beta, on slices all alike."""
+"""Synthetic sites in few numbers: models whose batches take alpha * rows + beta, on slices all alike; or of
+several variants, each of an accuracy, an alpha and a beta of its own."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
@@ -15,6 +20,7 @@ from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
 from serving.simulation.patterns import POISSON_CV, Step, draw
 from serving.simulation.site import Resident, Site
+from serving.simulation.tally import mean_accuracy
 from serving.specs import (
     BatchingSpec,
     Limits,
@@ -29,20 +35,56 @@ BATCH_MAX = 64
 SIZE_OF_ALPHA = 64
 UNBOUNDED = Limits(queue_requests=100_000, queue_rows=100_000)
 
+VirtualVariant = tuple[str, float, float, float]
+"""Name, accuracy (0..1), alpha_us and beta_us."""
+
+Value = TypeVar("Value", int, str)
+
 
 @dataclass(frozen=True)
 class VirtualModel:
     """A batch of b rows takes `alpha_us` * b + `beta_us`; requests are due `slo_us` after their arrival.
 
-    Where rows have sizes, `alpha_us` is that of a row of SIZE_OF_ALPHA, and of others in proportion."""
+    Where rows have sizes, `alpha_us` is that of a row of SIZE_OF_ALPHA, and of others in proportion.
+    `variants`, where there are several, the answering one first: they take the place of `alpha_us` and
+    `beta_us`, and `needs` and `tiers` say which may answer."""
 
     slo_us: int = 25_000
     alpha_us: float = 1080
     beta_us: float = 5200
+    variants: tuple[VirtualVariant, ...] = ()
+    needs: Needs = Needs(optimize=MOST_ACCURATE)  # noqa: RUF009  a frozen value
+    tiers: tuple[Needs, ...] = ()
 
     def latency_us(self, rows: int, size: int = 0) -> int:
         """How long a batch takes, exactly; `size`: the bucket of its rows, 0 where they have none."""
-        return ceil(self.alpha_us * rows * (size or SIZE_OF_ALPHA) / SIZE_OF_ALPHA + self.beta_us)
+        return _took_us(self.alpha_us, self.beta_us, rows, size)
+
+    def truths(self) -> dict[str, Truth]:
+        """What batches of each variant take."""
+        return {name: partial(_took_us, alpha_us, beta_us) for name, _, alpha_us, beta_us in self.rungs}
+
+    def served(self, name: str, world: "World") -> ServedModel:
+        """The model on all slices of the world, with all its variants."""
+        tensor = TensorSpec("X", "FP32", (-1, 1))
+        names = tuple(each for each, _, _, _ in self.rungs)
+        variants = tuple(
+            VariantSpec(each, None, accuracy=accuracy if self.variants else None)
+            for each, accuracy, _, _ in self.rungs
+        )
+        spec = ModelSpec(name, Path(), (tensor,), (tensor,), variants, names[0], self.slo_us, world.batch_max)
+        slices = tuple(f"s{place}" for place in range(world.slices))
+        needs, tiers = (self.needs, self.tiers) if self.variants else (Needs(), ())
+        return ServedModel(spec, self.slo_us, names, slices, world.policy, needs=needs, tiers=tiers)
+
+    @property
+    def rungs(self) -> tuple[VirtualVariant, ...]:
+        """Its variants; of one only, "v", nobody has measured the accuracy."""
+        return self.variants or (("v", 0.0, self.alpha_us, self.beta_us),)
+
+
+def _took_us(alpha_us: float, beta_us: float, rows: int, size: int = 0) -> int:
+    return ceil(alpha_us * rows * (size or SIZE_OF_ALPHA) / SIZE_OF_ALPHA + beta_us)
 
 
 def _rightly(_rows: int) -> float:
@@ -57,8 +99,9 @@ class World:
     estimates have settled before the first arrival; otherwise they start with their margin. What arrives or
     runs before `settle_us` is not counted: rates are not known then. `physics` None: latencies are exact.
     `row_mix`: the rows of requests, as pairs of rows and share; `size_mix`: the size buckets of requests
-    likewise, 0 for no size (only rows of one size share a batch). `profiled`: what the scheduler's profile
-    says over the truth, by rows. `streams`: batches at once.
+    likewise, 0 for no size (only rows of one size share a batch); `tier_mix`: the tiers that requests ask
+    for, "" for none. `profiled`: what the scheduler's profile says over the truth, by rows. `streams`:
+    batches at once.
     """
 
     policy: BatchingSpec
@@ -78,6 +121,7 @@ class World:
     row_mix: tuple[tuple[int, float], ...] = ((1, 1.0),)
     size_mix: tuple[tuple[int, float], ...] = ((0, 1.0),)
     streams: int = 1
+    tier_mix: tuple[tuple[str, float], ...] = (("", 1.0),)
 
     @property
     def each(self) -> tuple[VirtualModel, ...]:
@@ -86,32 +130,35 @@ class World:
 
     @property
     def row_us(self) -> float:
-        """What a row adds to its batch, in the mean over sizes: of the model to which it adds least."""
+        """What a row adds to its batch, in the mean over sizes: of the variant to which it adds least."""
         total = sum(share for _, share in self.size_mix)
         mean = sum((size or SIZE_OF_ALPHA) * share for size, share in self.size_mix) / total
-        return min(model.alpha_us for model in self.each) * mean / SIZE_OF_ALPHA
+        return (
+            min(alpha_us for model in self.each for _, _, alpha_us, _ in model.rungs) * mean / SIZE_OF_ALPHA
+        )
 
     def site(self) -> Site:
         """The models and where they are resident."""
-        served = tuple(_served(f"m{number}", model, self) for number, model in enumerate(self.each))
-        known = [_latency(model, self) for model in self.each]
+        served = tuple(model.served(f"m{number}", self) for number, model in enumerate(self.each))
+        known = [
+            {variant: _latency(truth, self) for variant, truth in model.truths().items()}
+            for model in self.each
+        ]
         residents = tuple(
-            Resident(f"s{place}", model.name, "v", latency)
+            Resident(f"s{place}", model.name, variant, latency)
             for place in range(self.slices)
-            for model, latency in zip(served, known, strict=True)
+            for model, latencies in zip(served, known, strict=True)
+            for variant, latency in latencies.items()
         )
         return Site(served, residents, self.tenants, UNBOUNDED, self.learned, self.settle_us)
 
     def truths(self) -> dict[Place, Truth]:
         """What batches take where nothing disturbs them."""
-
-        def exactly(model: VirtualModel) -> Truth:
-            return model.latency_us
-
         return {
-            (f"s{place}", f"m{number}", "v"): exactly(model)
+            (f"s{place}", f"m{number}", variant): truth
             for place in range(self.slices)
             for number, model in enumerate(self.each)
+            for variant, truth in model.truths().items()
         }
 
 
@@ -127,18 +174,26 @@ class Run(Simulation):
 
 def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
     """Arrivals at `rate` a second in all, each for any of the models."""
+    return offer_steps(world, [Step(rate, duration_s)], seed)
+
+
+def offer_steps(world: World, steps: Sequence[Step], seed: int) -> Iterator[Arrival]:
+    """Arrivals at the steps' rates, one after the other, each for any of the models."""
     rng = np.random.default_rng(seed)
-    instants = draw([Step(rate, duration_s)], world.gap_cv, rng)
+    instants = draw(steps, world.gap_cv, rng)
     models = rng.integers(len(world.each), size=len(instants))
     rows, sizes = (_drawn(mix, len(instants), rng) for mix in (world.row_mix, world.size_mix))
-    for at_s, model, count, size in zip(instants.tolist(), models.tolist(), rows, sizes, strict=True):
-        yield Arrival(int(at_s * 1e6) + 1, model, count, size=size)
+    tiers = _drawn(world.tier_mix, len(instants), rng)
+    for at_s, model, count, size, tier in zip(
+        instants.tolist(), models.tolist(), rows, sizes, tiers, strict=True
+    ):
+        yield Arrival(int(at_s * 1e6) + 1, model, count, size=size, tier=tier)
 
 
-def _drawn(mix: Sequence[tuple[int, float]], count: int, rng: np.random.Generator) -> list[int]:
+def _drawn(mix: Sequence[tuple[Value, float]], count: int, rng: np.random.Generator) -> list[Value]:
     values, shares = zip(*mix, strict=True)
     drawn = rng.choice(values, count, p=shares) if len(values) > 1 else np.full(count, values)
-    listed: list[int] = drawn.tolist()
+    listed: list[Value] = drawn.tolist()
     return listed
 
 
@@ -149,19 +204,35 @@ def good_share(world: World, rate: float, duration_s: float, seeds: int) -> floa
     return sum(tally.good_rows for tally in runs) / offered if offered else 1.0
 
 
-def _served(name: str, model: VirtualModel, world: World) -> ServedModel:
-    tensor = TensorSpec("X", "FP32", (-1, 1))
-    variants = (VariantSpec("v", None),)
-    spec = ModelSpec(name, Path(), (tensor,), (tensor,), variants, "v", model.slo_us, world.batch_max)
-    slices = tuple(f"s{place}" for place in range(world.slices))
-    return ServedModel(spec, model.slo_us, ("v",), slices, world.policy)
+def accuracy_served(
+    world: World, rate: float, duration_s: float, seeds: int
+) -> tuple[float, float, dict[str, float]]:
+    """Over all seeds, at an offered rate of requests: the share of rows answered in time; the mean accuracy
+    of those that were answered (nan where none was); and the share of them that each variant answered, the
+    most accurate first."""
+    runs = [Run(world, seed).play(offer(world, rate, duration_s, seed)) for seed in range(seeds)]
+    offered = sum(tally.offered_rows for tally in runs)
+    answered = sum((tally.answered_rows for tally in runs), Counter[tuple[str, str]]())
+    accuracy = {
+        (f"m{number}", name): share
+        for number, model in enumerate(world.each)
+        for name, share, _, _ in model.rungs
+    }
+    shares: dict[str, float] = {}
+    for key in sorted(answered, key=lambda each: -accuracy[each]):
+        shares[key[1]] = shares.get(key[1], 0.0) + answered[key] / answered.total()
+    return (
+        sum(tally.good_rows for tally in runs) / offered if offered else 1.0,
+        mean_accuracy(answered, accuracy),
+        shares,
+    )
 
 
-def _latency(model: VirtualModel, world: World) -> Latency:
+def _latency(truth: Truth, world: World) -> Latency:
     points = tuple(
         Point(size, rows, latency_us, latency_us, 100)
         for size in sorted(size for size, _ in world.size_mix)
         for rows in range(1, world.batch_max + 1)
-        for latency_us in [model.latency_us(rows, size) * world.profiled(rows)]
+        for latency_us in [truth(rows, size) * world.profiled(rows)]
     )
     return Latency(Profile("m", "v", "virtual", points, streams=world.streams))

@@ -126,10 +126,14 @@ def test_simple_adds_and_subtracts(infer: Infer) -> None:
     np.testing.assert_array_equal(answer["OUTPUT1"], left - right)
 
 
-def test_digits_are_read_as_well_as_the_build_measured(infer: Infer, heldout: Arrays) -> None:
+def test_digits_are_read_as_well_as_the_floor_says_whichever_variants_answer(
+    infer: Infer, heldout: Arrays
+) -> None:
+    """As many rows as a few batches hold: some may be answered by a quicker variant."""
     scores = infer("digits", {"PIXELS": heldout["pixels"]}, ["SCORES"])["SCORES"]
     accuracy = float(np.mean(scores.argmax(axis=1) == heldout["labels"]))
-    assert accuracy == accuracies("digits")["cnn"]
+    measured = accuracies("digits")
+    assert measured["linear"] <= accuracy <= measured["ensemble"]
 
 
 @pytest.mark.parametrize("variant", ["pooled", "linear", "mlp", "cnn", "ensemble"])

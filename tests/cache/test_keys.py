@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.cache.keys import question_key
+from serving.objectives import Needs
+from serving.ports import Call
 from serving.specs import ParameterValue
 from serving.tensor import Tensor
+from tests.builders import graded
 from tests.cache.values import question
 
 
@@ -89,6 +92,43 @@ def test_who_pins_the_variant_that_answers_anyway_asks_the_same() -> None:
     x = [Tensor("X", "FP32", (1, 4), bytes(16))]
     free, own, other = (question_key(question(x, variant=name), False) for name in ("", "a", "b"))
     assert free == own != other
+
+
+def test_calls_that_the_same_variants_may_answer_ask_the_same_whatever_else_they_are_promised() -> None:
+    tiers = (Needs("gold", slo_us=1, optimize="cheapest"), Needs("low", accuracy_min=0.5))
+    model = graded({"a": 0.9, "b": 0.8, "c": 0.4}, tiers=tiers)
+    keys: dict[tuple[str, ...], set[bytes]] = {}
+    for objective in (
+        model.own,
+        *model.by_tier.values(),
+        model.objective("", 0.8),
+        model.objective("", 0.85),
+    ):
+        call = Call(model, [Tensor("X", "FP32", (1, 4), bytes(16))], 1)
+        call.objective = objective
+        keys.setdefault(objective.variants, set()).add(question_key(call, False))
+        pinned = Call(model, call.inputs, 1)
+        pinned.variant, pinned.objective = "a", objective
+        keys.setdefault(("a",), set()).add(question_key(pinned, False))
+    assert set(keys) == {("a",), ("a", "b", "c"), ("a", "b")}
+    assert [len(found) for found in keys.values()] == [1, 1, 1]
+    assert len(set.union(*keys.values())) == 3
+
+
+def test_another_build_of_any_variant_that_may_answer_is_another_question() -> None:
+    model = graded({"a": 0.9, "b": 0.8, "c": 0.4})
+    keys = []
+    for changed in ("", "a", "b", "c"):
+        variants = tuple(
+            replace(each, build="2" if each.name == changed else "1") for each in model.spec.variants
+        )
+        call = Call(
+            replace(model, spec=replace(model.spec, variants=variants)), [Tensor("X", "INT8", (1,), b"a")], 1
+        )
+        call.objective = call.model.objective("", 0.8)
+        keys.append(question_key(call, False))
+    assert keys[0] == keys[3]
+    assert len(set(keys)) == 3
 
 
 def test_another_build_of_a_variant_is_another_question() -> None:

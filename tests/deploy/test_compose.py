@@ -164,6 +164,8 @@ def served(settings: Settings) -> list[dict[str, Any]]:
             "batching": model.batching,
             "default_variant": model.default_variant,
             "cache": model.cache,
+            "needs": model.needs,
+            "tiers": model.tiers,
         }
         for model in settings.models
     ]

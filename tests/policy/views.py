@@ -62,11 +62,21 @@ class ReplicaSeen:
     def rows_max(self, size: int) -> int:
         return self.limits[size]
 
+    def rows_worth(self, size: int) -> int:
+        return self.rows_max(size)
+
     def predict_us(self, rows: int, size: int) -> float:
         return (self.row_us + self.size_us * size) * rows + self.base_us
 
     def typical_us(self, rows: int, size: int) -> float:
         return self.predict_us(rows, size)
+
+    @property
+    def size_max(self) -> int:
+        return max(self.limits)
+
+    def untried(self, now_us: int) -> bool:
+        return False
 
     def rows_in(self, budget_us: float, size: int) -> int:
         measured = range(1, self.limits[size] + 1)
@@ -82,14 +92,27 @@ class QueueSeen:
     slice: str = ""
     running_rows: int = 0
     lateness_us: float | None = None
+    rows_most: int = 1 << 30
     neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
 
     @property
     def default_replica(self) -> ReplicaSeen | None:
+        for lane in self.lanes:
+            if (here := self.quickest(lane)) is not None:
+                return here[1]
         return next(iter(self.replicas.values()), None)
 
-    def replica(self, variant: str) -> ReplicaSeen | None:
-        return self.replicas.get(variant)
+    @property
+    def quickest_replica(self) -> ReplicaSeen | None:
+        return self.default_replica
+
+    def answering(self, lane: LaneView, now_us: int) -> tuple[str, ReplicaSeen] | None:
+        return self.quickest(lane)
+
+    def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, ReplicaSeen] | None:
+        """The first that is there, as if all took as long."""
+        here = (variant for variant in lane.variants if variant in self.replicas)
+        return next(((variant, self.replicas[variant]) for variant in here), None)
 
 
 pieces = st.builds(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from router.telemetry import Telemetry
+from serving.objectives import Needs
 from serving.ports import Call, Reply
 from serving.specs import (
     DEFAULT_TENANT,
@@ -25,13 +26,16 @@ from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
 Deliver = Callable[[Reply], None]
 
 
+TIERS = (Needs("gold", slo_us=20_000, accuracy_min=0.9), Needs("cheap", optimize="cheapest"))
+
+
 def served(
     name: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], **more: object
 ) -> ServedModel:
-    """A model with one variant, on one slice."""
+    """A model with one variant, on one slice, for who asks for a tier or does not."""
     variants = (VariantSpec("exact", None, accuracy=1.0),)
     spec = ModelSpec(name, Path(name), inputs, outputs, variants, "exact", 100_000, 8, **more)  # type: ignore[arg-type]
-    return ServedModel(spec, spec.slo_us, ("exact",), ("cpu0",))
+    return ServedModel(spec, spec.slo_us, ("exact",), ("cpu0",), tiers=TIERS)
 
 
 PAIR = ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1")
@@ -51,14 +55,16 @@ CRASH = served("crash", (TensorSpec("IN", "FP32", (-1, 1)),), (TensorSpec("OUT",
 """`submit` itself raises: a bug in the core."""
 
 
-TENANTS = {name: TenantSpec(name) for name in (DEFAULT_TENANT, "gold", "batch.jobs")}
+TENANTS = {each.name: each for each in map(TenantSpec, (DEFAULT_TENANT, "gold"))} | {
+    "batch.jobs": TenantSpec("batch.jobs", tier="cheap")
+}
 
 
 class FakeServing:
     """Answers within `submit`; with `held`, when `release` is called; with `later_s`, after that time.
 
-    `waited_us` (queue, batch, compute), `retry_us`, `cache` and `age_us` go into every reply; each
-    `invalidate` drops `kept` answers, it says.
+    `waited_us` (queue, batch, compute), `retry_us`, `cache` and `age_us` go into every reply, and `said` by
+    names of its fields; each `invalidate` drops `kept` answers, it says.
     A test in another thread than the event loop's may use everything here.
     """
 
@@ -76,6 +82,7 @@ class FakeServing:
         self.retry_us = 0
         self.cache = ""
         self.age_us = 0
+        self.said: dict[str, object] = {}
         self.kept = 0
         self.invalidated: list[str] = []
         self.calls: list[Call] = []
@@ -158,6 +165,8 @@ class FakeServing:
         if self.outcome == COMPLETED:
             reply.outputs = compute(call)
             reply.variant, reply.batch_rows = "exact", call.rows
+            for name, value in self.said.items():
+                setattr(reply, name, value)
         return reply
 
 

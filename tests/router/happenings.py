@@ -25,6 +25,7 @@ def request(model: str, rows: int = 1, tenant: str = DEFAULT_TENANT, arrived_us:
 
 def reply(outcome: Outcome = COMPLETED, queue_us: int = 0, batch_us: int = 0, compute_us: int = 0) -> Reply:
     made = Reply(outcome)
+    made.variant = "cnn"
     made.queue_us, made.batch_us, made.compute_us = queue_us, batch_us, compute_us
     return made
 

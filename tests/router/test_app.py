@@ -95,6 +95,19 @@ async def test_metadata_has_the_protocols_shape_and_the_variants(
     assert stated["parameters"]["variants"] == [
         {"name": "exact", "accuracy": 1.0, "deterministic": True, "served": True}
     ]
+    own = {
+        "slo_ms": 100,
+        "percentile": 99,
+        "accuracy_min": 0,
+        "cost_max": None,
+        "optimize": "most_accurate",
+        "variants": ["exact"],
+    }
+    assert stated["parameters"]["objective"] == own
+    assert stated["parameters"]["tiers"] == {
+        "gold": own | {"slo_ms": 20, "accuracy_min": 0.9},
+        "cheap": own | {"optimize": "cheapest"},
+    }
 
 
 @pytest.mark.parametrize("path", ["", "/ready"])
@@ -157,11 +170,14 @@ async def test_the_openapi_document_describes_inference(client: httpx.AsyncClien
         assert set(operation["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
         named = {parameter["name"] for parameter in operation["parameters"]}
         taken = {"Inference-Header-Content-Length", "X-Request-Timeout-Ms", "X-Tenant", "Cache-Control"}
-        assert {"model", *taken} <= named
+        assert {"model", "X-Tier", "X-Accuracy-Min", *taken} <= named
         responses = operation["responses"]
         told = {str(ANSWERS[outcome].http_status) for outcome in ALL_OUTCOMES if outcome is not CLIENT_GONE}
         assert told | {"415"} <= set(responses)
-        said = {"Server-Timing", "X-Penstock-Variant", "X-Penstock-Batch-Rows", "X-Cache", "Age"}
+        said = {"Server-Timing", "X-Cache", "Age"} | {
+            f"X-Penstock-{each}"
+            for each in ("Variant", "Batch-Rows", "Accuracy", "Downgrade", "Confidence", "Votes", "Query")
+        }
         assert said == set(responses["200"]["headers"])
         for status, response in responses.items():
             retry = any(a.retry for a in ANSWERS.values() if str(a.http_status) == status)

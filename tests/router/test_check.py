@@ -2,18 +2,22 @@
 
 from pathlib import Path
 
-from router.check import Measured, Report, check
+from router.check import Report, check
+from router.feasibility import Measured
 from router.operations.standing import Standing, digest, keep
 from router.settings import load_settings
+from serving.profile.latency import Latency
 from serving.specs import ServedModel, SliceSpec
+from tests.builders import profile
 from tests.router.settings.samples import GATEWAY, write_accuracy, write_deployment, write_gateway
 
 
 def figures(**variants_us: float) -> Measured:
     """One row costs the same on every slice; a variant that is not named is not measured."""
 
-    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float | None:
-        return variants_us.get(variant)
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency | None:
+        row_us = variants_us.get(variant)
+        return None if row_us is None else Latency(profile(row_us=row_us))
 
     return measured
 
@@ -98,8 +102,9 @@ def test_a_late_variant_that_answers_only_when_pinned_is_a_warning(tmp_path: Pat
 
 
 def test_a_slice_that_is_too_slow_beside_one_in_time_is_a_warning(tmp_path: Path) -> None:
-    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> float:
-        return 300_000 if (model.name, slice_spec.name, variant) == ("minilm", "cpu-a", "fp32") else 10
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency:
+        slow = (model.name, slice_spec.name, variant) == ("minilm", "cpu-a", "fp32")
+        return Latency(profile(row_us=300_000 if slow else 10))
 
     found = report(tmp_path, measured=measured)
     assert found.errors == ()

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from router.cli import app
 
 
-@pytest.mark.parametrize("verb", ["serve", "check", "status", "simulate", "profile", "place"])
+@pytest.mark.parametrize("verb", ["serve", "check", "status", "explain", "simulate", "profile", "place"])
 def test_every_verb_is_listed_and_explains_itself(verb: str) -> None:
     listed = CliRunner().invoke(app, ["--help"])
     assert f" {verb} " in listed.output

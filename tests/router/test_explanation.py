@@ -60,6 +60,19 @@ def test_a_completed_call_tells_what_the_cache_did_and_a_kept_answer_its_age(
 
 
 @pytest.mark.parametrize(
+    ("accuracy", "told"),
+    [(None, None), (0.0, "0"), (1.0, "1"), (0.99837, "0.9984"), (0.9, "0.9"), (1e-7, "1e-07")],
+)
+def test_the_accuracy_is_told_in_four_digits_where_it_is_known(
+    accuracy: float | None, told: str | None
+) -> None:
+    reply = reply_of(COMPLETED)
+    for _ in range(2):
+        reply.accuracy = accuracy
+        assert separate(completed_lines(reply)).get("x-penstock-accuracy") == told
+
+
+@pytest.mark.parametrize(
     ("reply", "timing"),
     [
         (reply_of(QUEUE_FULL), None),

@@ -19,6 +19,7 @@ from serving.vocabulary import (
     DRAINING,
     OVERLOAD,
     UNKNOWN_MODEL,
+    Downgrade,
     Outcome,
 )
 from tests.router.rpc_edge import (
@@ -159,6 +160,67 @@ async def test_an_answer_says_that_it_was_kept_and_how_old_it_is() -> None:
         await call
         fields = dict(await call.trailing_metadata())
     assert (fields["x-cache"], fields["age"]) == ("hit", "12")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "parameters", "promised"),
+    [
+        ((), {}, ("", 0.0)),
+        ((("x-tier", "gold"),), {}, ("gold", 0.9)),
+        ((), {"tier": "gold", "accuracy_min": 0.95}, ("gold", 0.95)),
+        ((("x-tenant", "batch.jobs"),), {}, ("cheap", 0.0)),
+        ((("x-tenant", "batch.jobs"), ("x-accuracy-min", "0.5")), {"accuracy_min": "0.7"}, ("cheap", 0.7)),
+    ],
+)
+async def test_a_call_is_promised_what_it_asks_for_else_what_its_tenant_has(
+    metadata: tuple[tuple[str, str], ...], parameters: dict[str, Any], promised: tuple[str, float]
+) -> None:
+    request = simple_request()
+    for name, value in parameters.items():
+        kind = "double_param" if isinstance(value, float) else "string_param"
+        setattr(request.parameters[name], kind, value)
+    async with serve() as edge:
+        await edge.infer(request, metadata=metadata)
+        (call,) = edge.core.calls
+    assert (call.objective.tier, call.objective.accuracy_min) == promised
+
+
+@pytest.mark.parametrize(
+    ("metadata", "sentence"),
+    [
+        (("x-tier", "best"), "model 'simple' has no tier 'best'; its tiers are 'gold', 'cheap'"),
+        (("x-accuracy-min", "1.5"), "x-accuracy-min must be a number from 0 to 1 (0.95 for 95 %), got '1.5'"),
+    ],
+)
+async def test_what_cannot_be_promised_is_invalid_and_says_what_can(
+    metadata: tuple[str, str], sentence: str
+) -> None:
+    async with serve() as edge:
+        told = await error_of(edge.infer(simple_request(), metadata=(metadata,)))
+        assert edge.core.turned_away == [("simple", BAD_INPUT, "default")]
+    assert told == (grpc.StatusCode.INVALID_ARGUMENT, sentence)
+
+
+async def test_an_answer_says_how_good_it_is() -> None:
+    def answer(call: Call) -> Reply:
+        reply = completed(call)
+        reply.accuracy, reply.downgrade = 0.99837, Downgrade.DEADLINE
+        reply.confidence, reply.votes, reply.query = 0.5, "1/2", "q-1"
+        return reply
+
+    async with serve(Core(answer)) as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        call = raw_infer(channel)(simple_request().SerializeToString())
+        await call
+        fields = dict(await call.trailing_metadata())
+    assert {name: fields[name] for name in fields if name.startswith("x-penstock")} == {
+        "x-penstock-variant": "exact",
+        "x-penstock-batch-rows": "1",
+        "x-penstock-accuracy": "0.9984",
+        "x-penstock-downgrade": "deadline",
+        "x-penstock-confidence": "0.5",
+        "x-penstock-votes": "1/2",
+        "x-penstock-query": "q-1",
+    }
 
 
 async def test_the_triton_client_sends_its_tenant_as_a_header() -> None:

@@ -30,7 +30,7 @@ from serving.vocabulary import (
     Outcome,
 )
 from tests.builders import model_spec, served
-from tests.router.happenings import end, request, run
+from tests.router.happenings import end, reply, request, run
 
 HOUR_US = 3_600_000_000
 
@@ -305,6 +305,46 @@ def test_a_status_survives_json() -> None:
     current = status(new(), 1.0)
     models: list[ModelStatus] = json.loads(json.dumps(current))["models"]
     assert models == current["models"]
+
+
+def answer(
+    telemetry: Telemetry, count: int, variant: str, accuracy: float, rows: int = 1, why: str = ""
+) -> None:
+    """So many requests for digits are answered by the variant."""
+    for _ in range(count):
+        made = reply(COMPLETED)
+        made.variant, made.accuracy, made.downgrade = variant, accuracy, why
+        telemetry.request_done(request("digits", rows), made, 1_000, True)
+
+
+def test_what_answered_between_two_readings_is_shown_with_its_accuracy() -> None:
+    telemetry = new()
+    answer(telemetry, 500, "linear", 0.5)
+    before = status(telemetry, 100.0)
+    answer(telemetry, 60, "cnn", 0.98, rows=2)
+    answer(telemetry, 25, "mlp", 0.95, rows=8, why="load")
+    answer(telemetry, 15, "linear", 0.9, rows=1, why="backlog")
+    shown = text(before, status(telemetry, 101.0), 1.0, width=170)
+    row = cells(shown, "digits")
+    assert row["variant"] == "cnn 60% mlp 25% …"
+    assert float(row["accuracy"]) == pytest.approx((120 * 0.98 + 200 * 0.95 + 15 * 0.9) / 335, abs=1e-4)
+    assert row["down %"] == "40.0"
+    assert (cells(shown, "minilm")["variant"], cells(shown, "minilm")["accuracy"]) == ("fp32-128", "-")
+
+
+def test_one_variant_of_those_that_may_answer_is_shown_alone() -> None:
+    telemetry = new()
+    answer(telemetry, 5, "cnn", 0.98)
+    before = status(telemetry, 100.0)
+    answer(telemetry, 5, "mlp", 0.95)
+    row = cells(text(before, status(telemetry, 101.0), 1.0), "digits")
+    assert (row["variant"], row["accuracy"], row["down %"]) == ("mlp", "0.9500", "0.0")
+
+
+def test_where_one_variant_of_each_model_answers_no_columns_speak_of_others() -> None:
+    telemetry = new()
+    answer(telemetry, 5, "cnn", 0.98)
+    assert "accuracy" not in cells(text(None, status(telemetry, 100.0), 1.0), "digits")
 
 
 def test_profiles_that_batches_do_not_bear_out_are_named_the_farthest_off_first() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from router.telemetry import UNKNOWN, Present, RedisPresent, Telemetry
 from router.telemetry.histogram import BATCH, DURATION
 from router.telemetry.observer import STEP_CHARACTERS
+from serving.ports import Call
 from serving.scheduler.commands import RunBatch
 from serving.specs import DEFAULT_TENANT
 from serving.vocabulary import (
@@ -303,7 +304,7 @@ def test_the_process_and_its_event_loop_are_measured() -> None:
 
 def test_the_promise_itself_is_exported() -> None:
     exported = samples(new())
-    assert exported[key("penstock_slo_objective_ratio")] == 0.99
+    assert exported[key("penstock_slo_objective_ratio", model="a")] == 0.99
     assert exported[key("penstock_slo_latency_seconds", model="a")] == 0.05
 
 
@@ -315,6 +316,10 @@ def busy(telemetry: Telemetry) -> None:
         for tenant in TENANTS:
             for outcome in ALL_OUTCOMES:
                 end(telemetry, request(model, tenant=tenant), outcome)
+        downgraded = reply()
+        downgraded.accuracy, downgraded.downgrade = 0.9, "load"
+        telemetry.request_done(request(model), downgraded, 1_000, True)
+        telemetry.selected(Call(served(model_spec(model)), (), 1), downgraded, 1_000)
 
 
 def test_names_follow_the_conventions() -> None:

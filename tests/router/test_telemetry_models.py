@@ -9,7 +9,9 @@ from serving.vocabulary import COMPLETED, UNKNOWN_MODEL
 from tests.builders import model_spec, served
 from tests.router.happenings import end, key, request, samples, text
 
-GAUGES = ("penstock_slo_latency_seconds", "penstock_slo_attainment_ratio", "penstock_slo_burn_rate")
+GAUGES = tuple(
+    f"penstock_slo_{name}" for name in ("objective_ratio", "latency_seconds", "attainment_ratio", "burn_rate")
+)
 
 
 def model(name: str, slo_ms: int = 50) -> ServedModel:

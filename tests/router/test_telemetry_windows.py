@@ -1,6 +1,8 @@
 """Windows: totals over a sliding past are what one would count from time stamps, to one interval."""
 
+from dataclasses import replace
 from itertools import pairwise
+from math import inf
 
 import pytest
 from hypothesis import example, given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from router.telemetry import Present, Telemetry
 from router.telemetry.windows import INTERVALS, WINDOWS_S, burn_rate
+from serving.objectives import Needs
 from serving.specs import DEFAULT_TENANT
 from serving.vocabulary import COMPLETED, OVERLOAD
 from tests.builders import model_spec, served
@@ -58,9 +61,15 @@ def test_each_interval_is_a_whole_number_of_those_of_the_window_before() -> None
 
 
 def test_a_burn_of_one_uses_the_budget_up_exactly() -> None:
-    assert burn_rate(1000, 990) == pytest.approx(1)
-    assert burn_rate(10, 10) == 0
-    assert burn_rate(10, 0) == pytest.approx(100)
+    assert burn_rate(1000, 990, 0.99) == pytest.approx(1)
+    assert burn_rate(10, 10, 0.99) == 0
+    assert burn_rate(10, 0, 0.99) == pytest.approx(100)
+    assert burn_rate(100, 95, 0.9) == pytest.approx(0.5)
+
+
+def test_who_promises_all_requests_has_no_budget_but_a_burn_that_is_a_number() -> None:
+    assert burn_rate(10, 10, 1.0) == 0
+    assert 1000 < burn_rate(10, 9, 1.0) < inf
 
 
 def shares(telemetry: Telemetry, name: str) -> dict[str, float]:
@@ -82,6 +91,19 @@ def test_attainment_and_burn_are_exported_by_window() -> None:
     assert attainment == {"5m": 1, "30m": 1, "1h": 0.4, "6h": 0.4}  # an hour and one interval at most
     burn = shares(telemetry, "penstock_slo_burn_rate")
     assert burn == {"5m": 0, "30m": 0, "1h": 60, "6h": 60}
+
+
+def test_a_model_burns_the_budget_of_its_own_percentile() -> None:
+    telemetry = new()
+    lax = replace(served(model_spec("a")), needs=Needs(percentile=90.0))
+    telemetry.serve(lax)
+    for count, outcome in ((8, COMPLETED), (2, OVERLOAD)):
+        for _ in range(count):
+            end(telemetry, request("a", arrived_us=SECOND_US), outcome)
+    telemetry.read_present = lambda: Present(2 * SECOND_US)
+    assert samples(telemetry)[key("penstock_slo_objective_ratio", model="a")] == 0.9
+    assert set(shares(telemetry, "penstock_slo_burn_rate").values()) == {2.0}
+    assert dict(telemetry.snapshot(2 * SECOND_US))["a"]["burn"]["1h"] == pytest.approx(2)
 
 
 def test_a_window_in_which_nothing_was_offered_has_no_sample() -> None:

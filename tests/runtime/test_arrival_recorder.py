@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.objectives import Needs
 from serving.ports import Call
 from serving.recording import RECORD, Flow, Recording, read
 from serving.runtime import recorder as module
@@ -20,8 +22,8 @@ from tests.builders import model_spec, served
 
 UNIX_US = 1_700_000_000_000_000
 MODELS = [
-    served(model_spec("digits", ("linear", "cnn"), slo_ms=25)),
-    served(model_spec("minilm", slo_ms=250)),
+    replace(served(spec), tiers=(Needs("gold", slo_us=9_000),))
+    for spec in (model_spec("digits", ("linear", "cnn"), slo_ms=25), model_spec("minilm", slo_ms=250))
 ]
 PER_BLOCK = -(-BLOCK_BYTES // RECORD.size)
 
@@ -31,6 +33,7 @@ calls = st.lists(
         st.sampled_from(MODELS),
         st.sampled_from(["default", "shop"]),
         st.sampled_from(["", "cnn"]),
+        st.sampled_from(["", "gold"]),
         st.integers(1, 1 << 33),  # rows
         st.one_of(st.none(), st.integers(1, 1 << 33)),  # timeout
         st.integers(0, 1 << 33),  # size
@@ -62,11 +65,12 @@ def test_a_recording_says_what_came_and_when(tmp_path_factory: pytest.TempPathFa
     async def record() -> None:
         recorder = Recorder(RecordingSpec(folder), UNIX_US)
         start_us = now_us()
-        for after_us, model, tenant, variant, rows, timeout_us, size in given:
+        for after_us, model, tenant, variant, tier, rows, timeout_us, size in given:
             made = Call(model, [], rows)
             made.tenant, made.variant, made.timeout_us, made.size = tenant, variant, timeout_us, size
+            made.objective = model.objective(tier)
             recorder.record(made, start_us + after_us)
-            flow = Flow(model.name, tenant, variant, model.slo_us)
+            flow = Flow(model.name, tenant, variant, 9_000 if tier else model.slo_us, tier)
             expected.append(
                 (after_us, flow, min(rows, largest), min(timeout_us or 0, largest), min(size, largest))
             )

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
+from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE
 from serving.policy.batching.catalogue import POLICIES
 from serving.specs import DEFAULT_TENANT, BatchingSpec, TenantSpec
-from tests.scheduler.values import VARIANTS
+from tests.scheduler.values import RUNGS
 
 MODELS = ("m", "n", "o")
 SLICES = ("s", "t", "u")
@@ -16,19 +17,21 @@ GRAINS_US = (1, 1000)
 """Microseconds of one unit of time in a history. In the fine grain no batch is sent ahead, and none is
 suspected but after a long silence: both go by milliseconds."""
 
-LANES = [("", 4, ("a", "b"))] * 3 + [
+FLOORS = [("a", "b", "c"), ("a", "b"), ("a",), ("c",)]  # the most accurate come first; the last pins one
+LANES = [
+    *[("", 4, floor) for floor in (FLOORS[0], FLOORS[0], *FLOORS)],
     ("x", 4, ("a", "b")),
+    ("", 16, ("a", "b", "c")),
     ("", 16, ("a", "b")),
-    ("", 4, ("a",)),
-    ("", 4, ("b",)),
-    ("", 16, ("b", "a")),
 ]
+AIMS = [MOST_ACCURATE, MOST_ACCURATE, CHEAPEST, BALANCED]
 
+floors = st.lists(st.sampled_from(FLOORS), min_size=1, max_size=3)
 pauses = st.integers(0, 4)
 picks = st.integers(0, 99)
 models = st.sampled_from((*MODELS, "m"))
 slices = st.sampled_from(SLICES)
-variants = st.sampled_from(VARIANTS)
+variants = st.sampled_from(RUNGS)
 tenants = st.sampled_from([DEFAULT_TENANT, DEFAULT_TENANT, *(tenant.name for tenant in TENANTS)])
 KINDS = [(name, mode) for name, entry in POLICIES.items() for mode in entry.modes or ("",)]
 SLO, STATIC, AIMD = ("slo", "latency"), ("static", ""), ("aimd", "")
@@ -54,6 +57,7 @@ class Call(NamedTuple):
     model: str
     rows: int
     lane: tuple[str, int, tuple[str, ...]]  # shape, size bucket, the variants it allows
+    optimize: str
     part: int  # quarters of the bucket that it is large
     slack: int
     left: int | None  # what the client gives it
@@ -66,6 +70,7 @@ calls = st.builds(
     model=models,
     rows=st.sampled_from([1, 1, 1, 1, 2, 1, 2, 3, 12]),
     lane=st.sampled_from(LANES),
+    optimize=st.sampled_from(AIMS),
     part=st.sampled_from([4, 2, 4, 3, 1, 0]),
     slack=st.integers(0, 25),
     left=st.none() | st.none() | st.integers(-1, 12),

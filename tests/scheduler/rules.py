@@ -82,12 +82,15 @@ class Site:
     def serves(self, model: str) -> bool:
         return model in {name for name, _ in self.replicas}
 
-    def variant_for(self, request: Request) -> str | None:
-        """The first variant that the request allows and that is resident here."""
-        return next((v for v in request.variants if (request.model, v) in self.replicas), None)
+    def rungs(self, request: Request) -> list[Replica]:
+        """The replicas here that may answer a request; which of them does is not said again."""
+        keys = [(request.model, variant) for variant in request.variants]
+        return [self.replicas[key] for key in keys if key in self.replicas]
 
-    def replica_for(self, request: Request) -> Replica:
-        return self.replicas[request.model, self.variant_for(request) or ""]
+    def quickest(self, lane: Sequence[Piece]) -> Replica:
+        """Of those the one that computes a row of a lane in the least time."""
+        size = max(piece.size for piece in lane)
+        return min(self.rungs(lane[0].request), key=lambda replica: replica.typical_us(1, size))
 
 
 class Away:
@@ -210,7 +213,7 @@ class Rules:
             lane
             for lane in self.waiting().values()
             for request in (lane[0].request,)
-            if site.variant_for(request) is not None and asked(request.model)
+            if site.rungs(request) and asked(request.model)
             if not site.running or not self.waits_elsewhere(request.model)
         ]
 
@@ -222,9 +225,10 @@ class Rules:
 
     # when it is due
 
-    def rows_max(self, site: Site, request: Request) -> int:
+    def rows_max(self, request: Request, replicas: Iterable[Replica]) -> int:
+        """The largest batch of such requests that any of the replicas runs."""
         size = self.models[request.model].batching.size
-        return min(site.replica_for(request).rows_max(request.bucket), size or 1 << 30)
+        return min(max(each.rows_max(request.bucket) for each in replicas), size or 1 << 30)
 
     def delayed_us(self, lane: Sequence[Piece]) -> int:
         """Until when a lane may wait for more rows, of a policy that gives nothing up."""
@@ -235,20 +239,23 @@ class Rules:
         return oldest_us + (model.slo_us if model.batching.policy == "mark" else model.batching.delay_us)
 
     def due_us(self, site: Site, lane: Sequence[Piece]) -> int:
-        """When a batch of static must go."""
-        if sum(piece.rows for piece in lane) >= self.rows_max(site, lane[0].request):
+        """When a batch of static must go at the latest, whichever variant runs it."""
+        request = lane[0].request
+        if sum(piece.rows for piece in lane) >= self.rows_max(request, site.rungs(request)):
             return 0
         return self.delayed_us(lane)
 
     def latest_start_us(self, site: Site, lane: Sequence[Piece]) -> int:
-        head, limit = lane[0].request, self.rows_max(site, lane[0].request)
+        """Of a lane that one variant alone may answer."""
+        (replica,) = site.rungs(lane[0].request)
+        limit = self.rows_max(lane[0].request, [replica])
         size = max(piece.request.size for piece in lane)
         rows = lane[0].rows
         for piece in lane[1:]:
             if rows + piece.rows > limit:
                 break
             rows += piece.rows
-        return lane[0].deadline_us - ceil(site.replica_for(head).predict_us(rows, size))
+        return lane[0].deadline_us - ceil(replica.predict_us(rows, size))
 
     def instants(self, now_us: int) -> Iterable[int]:
         """When a wake is due at the latest."""
@@ -378,9 +385,9 @@ class Rules:
         """Whether what waits beside a suspect site could still be in time, or is one request kept to try."""
         request = lane[0].request
         least_us = [
-            other.replica_for(request).typical_us(lane[0].rows, request.size)
+            other.quickest(lane).typical_us(lane[0].rows, request.size)
             for other in self.sites.values()
-            if other.variant_for(request) is not None and (other is site or not other.suspect)
+            if other.rungs(request) and (other is site or not other.suspect)
         ]
         own = self.policy(request.model) == "clockwork"  # its estimate may be lower
         if lane[0].deadline_us >= now_us + (0 if own else min(least_us)):

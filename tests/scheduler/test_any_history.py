@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
+from serving.scheduler.requests import Request, wants_of
 from serving.specs import Limits
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
@@ -31,6 +31,7 @@ from tests.scheduler.draws import (
     TENANTS,
     Call,
     calls,
+    floors,
     kinds,
     knobs,
     latencies,
@@ -42,7 +43,7 @@ from tests.scheduler.draws import (
     sorts,
     variants,
 )
-from tests.scheduler.values import VARIANTS, allow, served_model
+from tests.scheduler.values import RUNGS, allow, served_model
 from tests.scheduler.witness import Witness
 
 HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "0"))
@@ -73,8 +74,7 @@ class History(RuleBasedStateMachine):
             served_model(name, batch_max, slo * grain_us, knobs(kind, size, delay * grain_us, grain_us // 2))
             for name, kind, (batch_max, slo, size, delay) in zip(MODELS, policies, sorts, strict=True)
         ]
-        queue_rows, queue_requests, stall = bounds
-        limits = Limits(queue_rows=queue_rows, queue_requests=queue_requests, stall_us=stall * grain_us)
+        limits = Limits(queue_rows=bounds[0], queue_requests=bounds[1], stall_us=bounds[2] * grain_us)
         self.now_us = 100
         self.count = 0
         self.reported: list[int] = []  # batches that are no longer in flight
@@ -97,15 +97,15 @@ class History(RuleBasedStateMachine):
         for call in calls:
             first = calls[0] if alike else call
             self.pass_time(call.pause)
-            self.send(call._replace(model=first.model, lane=first.lane))
+            self.send(call._replace(model=first.model, lane=first.lane, optimize=first.optimize))
         if then_wake:
             self.witness.wake(self.now_us)
 
-    @rule(call=calls, slacks=st.lists(st.integers(1, 25), min_size=2, max_size=12), lag=pauses)
-    def rush(self, call: Call, slacks: list[int], lag: int) -> None:
-        """Alike calls of one instant, which the driver comes to `lag` later."""
-        for slack in slacks:
-            self.send(call._replace(slack=slack, left=None))
+    @rule(call=calls, slacks=st.lists(st.integers(1, 25), min_size=2, max_size=12), lag=pauses, floors=floors)
+    def rush(self, call: Call, slacks: list[int], lag: int, floors: list[tuple[str, ...]]) -> None:
+        """Calls of one instant that are alike but for their floors, which the driver comes to `lag` later."""
+        for n, slack in enumerate(slacks):
+            self.send(call._replace(slack=slack, left=None, lane=(*call.lane[:2], floors[n % len(floors)])))
         self.pass_time(lag)
         self.witness.wake(self.now_us)
 
@@ -117,8 +117,11 @@ class History(RuleBasedStateMachine):
         request = Request(self.count, call.model, rows, self.now_us, due_us)
         request.tenant = call.tenant
         shape, bucket, variants = call.lane
-        size = bucket * call.part // 4
-        self.witness.arrive(allow(request, variants, shape, bucket, expires_us, size), self.now_us)
+        allow(request, variants, shape, bucket, expires_us, bucket * call.part // 4)
+        request.optimize = call.optimize
+        request.kin = (shape, bucket)
+        request.lane_key = (*request.kin, wants_of(request))
+        self.witness.arrive(request, self.now_us)
 
     @precondition(lambda self: self.count > 10)
     @rule(pick=picks)
@@ -190,7 +193,7 @@ class History(RuleBasedStateMachine):
     def start_cold(self, calls: list[Call], load: int, then: list[str], pause: int) -> None:
         """A model that is nowhere is asked for; sometimes it is loaded, sometimes that is put off."""
         model = calls[0].model
-        for variant in VARIANTS:
+        for variant in RUNGS:
             self.cold(model, variant, load, True, 0)
         for call in calls:
             self.send(call._replace(model=model, slack=2 * call.slack + load))
@@ -239,7 +242,7 @@ class History(RuleBasedStateMachine):
         self.witness.retire(model, self.now_us)
         self.pass_time(pause)
         for name in list(self.witness.sites) if gone else ():
-            for variant in VARIANTS:
+            for variant in RUNGS:
                 self.witness.replica_down(name, model, variant, self.now_us)
         forgotten = self.witness.forget(model)
         for site in self.witness.sites.values() if forgotten and again else ():

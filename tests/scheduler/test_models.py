@@ -118,9 +118,9 @@ def test_a_retired_model_refuses_what_comes_and_answers_what_it_has() -> None:
     assert (answer.outcome, answer.retry_us) == (NO_REPLICA, 0)
     assert answer.detail == "m is being unloaded: it takes no new requests"
     (second,) = only(scheduler.batch_done(batch.id, 1, 5), RunBatch)
-    assert scheduler.open_of("m") == 1
+    assert scheduler.models["m"].open == 1
     assert outcomes(scheduler.batch_done(second.id, 1, 9)) == {2: COMPLETED}
-    assert scheduler.open_of("m") == 0
+    assert scheduler.models["m"].open == 0
 
 
 def test_a_retired_model_may_be_served_again() -> None:

@@ -96,7 +96,7 @@ def test_what_is_promised_at_admission_holds_whoever_runs_beside_it() -> None:
     """Nothing runs at this moment; others may before it starts."""
     scheduler, _ = house(batching=BatchingSpec("slo", guard_us=0))
     between_us = int(1.2 * ROW_US)
-    assert scheduler.quickest_us(request_of(1)) == SLOWER * ROW_US
+    assert scheduler.models["m"].quickest_us(request_of(1)) == SLOWER * ROW_US
     for number in range(1, 5):  # rates are known
         assert outcomes(scheduler.arrive(request_of(number, slack_us=between_us), 0)) == {
             number: DEADLINE_UNREACHABLE

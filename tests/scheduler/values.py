@@ -14,7 +14,9 @@ from serving.specs import BatchingSpec, Limits, ServedModel
 from serving.vocabulary import NEVER_US, Outcome
 from tests.builders import KIND, model_spec, served
 
-VARIANTS = ("a", "b")
+ACCURACY = {"a": 0.9, "b": 0.8, "c": 0.7}
+RUNGS = tuple(ACCURACY)
+VARIANTS = RUNGS[:2]
 C = TypeVar("C")
 
 
@@ -26,7 +28,11 @@ def only(commands: Iterable[Command], kind: type[C]) -> list[C]:
 def served_model(
     name: str = "m", batch_max: int = 4, slo_us: int = 1000, batching: BatchingSpec | None = None
 ) -> ServedModel:
-    spec = model_spec(name, VARIANTS, batch_max)
+    """It has all RUNGS, each of its ACCURACY."""
+    spec = model_spec(name, RUNGS, batch_max)
+    spec = replace(
+        spec, variants=tuple(replace(each, accuracy=ACCURACY[each.name]) for each in spec.variants)
+    )
     return replace(served(spec, (), batching or BatchingSpec("static")), slo_us=slo_us)
 
 

@@ -1,8 +1,10 @@
 """What the scheduler says is held to the rules: who ends, which batch runs, what is true afterwards."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 from serving.scheduler.commands import Answer, Command, Miss, RunBatch
+from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.scheduler import Scheduler
 from serving.specs import Limits, ServedModel, TenantSpec
@@ -42,6 +44,7 @@ class Verdicts(Rules):
     def _conclude(self, commands: Sequence[Command], now_us: int, causes: Causes) -> None:
         """Enter the answers, then the batches: those of ended requests must not be in one."""
         given_up = set()
+        lonely = self._lonely()
         for answer in only(commands, Answer):
             case = self.open.pop(answer.request.id)  # KeyError: it was never accepted, or answered before
             expired = case.request.expires_us <= now_us
@@ -56,6 +59,9 @@ class Verdicts(Rules):
             assert answer.retry_us > 0 or answer.outcome not in COME_BACK
             if answer.outcome is DEADLINE_UNMET:
                 assert answer.request.own_us is None, "given up for the sake of others"
+                assert case is not lonely or self._hopeless(case, now_us), (
+                    "the quickest could still answer it"
+                )
                 given_up.add(case.request)
             self.outcomes[case.request.id] = answer.outcome
         for case in self.open.values():
@@ -83,6 +89,23 @@ class Verdicts(Rules):
         request = case.request
         return not self.allowed(request) and NEVER_US > self.answer_us(request, now_us) > min(case.due_us)
 
+    def _lonely(self) -> Case | None:
+        """What waits alone, whole, before slices that are all free, of a policy that gives up only what is
+        late or in the way."""
+        waiting = [case for case in self.open.values() if case.waits or LOST in case.rows]
+        if len(waiting) != 1 or not all(site.free and not site.suspect for site in self.sites.values()):
+            return None
+        (case,) = waiting
+        one = len(case.pieces) == 1 and bool(self.allowed(case.request))
+        return case if one and self.policy(case.request.model) == "slo" else None
+
+    def _hopeless(self, case: Case, now_us: int) -> bool:
+        """Not even the quickest of all that may answer it, on any slice, would be in time."""
+        (piece,) = case.pieces
+        mine = [site for site in self.sites.values() if site.rungs(case.request)]
+        least_us = min(site.quickest([piece]).typical_us(piece.rows, piece.size) for site in mine)
+        return piece.deadline_us < now_us + least_us
+
     def _looks(self, model: str) -> bool:
         """Whether the model has variants that can be loaded: what is due otherwise is looked at anew."""
         return any(name == model for name, _ in self.away)
@@ -109,7 +132,7 @@ class Verdicts(Rules):
     def _start(self, batch: RunBatch, pieces: Sequence[Piece], now_us: int) -> None:
         site = self.sites[batch.slice]
         head = batch.pieces[0].request
-        replica = site.replica_for(head)
+        replica = site.replicas[batch.model, batch.variant]
         start_us = site.starts_us(now_us)
         assert site.opens_us() <= now_us, "a slice runs one batch at a time, and is sent one ahead"
         assert site.free or not self.waits_elsewhere(batch.model)
@@ -117,23 +140,38 @@ class Verdicts(Rules):
         assert batch.id not in self.batch_ids
         assert batch.rows == sum(piece.rows for piece in batch.pieces)
         assert batch.rows <= self.largest[batch.model]
-        assert batch.rows <= self.rows_max(site, head) or len(batch.pieces) == 1
+        assert batch.rows <= self.rows_max(head, [replica]) or len(batch.pieces) == 1
         assert all(piece.request.expires_us > now_us for piece in batch.pieces)
-        assert {self.lane_key(piece) for piece in batch.pieces} == {self.lane_key(batch.pieces[0])}
+        assert all(batch.variant in piece.request.variants for piece in batch.pieces), "a floor is kept"
+        assert all(self._akin(piece, batch.pieces[0]) for piece in batch.pieces)
         assert (batch.model, batch.bucket) == (head.model, head.bucket)
         assert batch.size == max(piece.request.size for piece in batch.pieces) <= batch.bucket
-        assert (batch.variant, batch.replica) == (site.variant_for(head), replica.id)
+        assert batch.replica == replica.id
+        assert not batch.downgrade or len(head.variants) > 1
         assert batch.predicted_us == replica.predict_us(batch.rows, batch.size)
         assert batch.typical_us == replica.typical_us(batch.rows, batch.size)
         if pieces:
+            first, *others = self._by_lane(pieces)
             lane = self.waiting()[self.lane_key(pieces[0])]
             rule = self._out_of_turn if self.sheds(batch.model) else self._in_turn
-            rule(pieces, lane)
+            rule(first, lane)
+            for kin in others:
+                self._in_turn(kin, self.waiting()[self.lane_key(kin[0])])
             if self.is_static(batch.model):
-                self._due_and_full(site, batch.rows, lane, start_us)
+                self._due_and_full(site, replica, sum(piece.rows for piece in first), lane, start_us)
         self.batch_ids.add(batch.id)
         site.start(batch, now_us)
         self._mark(batch, batch.id)
+
+    def _akin(self, piece: Piece, other: Piece) -> bool:
+        """Whether they may share a batch: of one lane; or of the same kind, and neither of a failed batch."""
+        if self.lane_key(piece) == self.lane_key(other):
+            return True
+        same = (piece.request.model, piece.request.kin) == (other.request.model, other.request.kin)
+        return same and piece not in self.parts and other not in self.parts
+
+    def _by_lane(self, pieces: Sequence[Piece]) -> list[list[Piece]]:
+        return [list(part) for _, part in groupby(pieces, key=self.lane_key)]
 
     def _in_turn(self, pieces: Sequence[Piece], lane: Sequence[Piece]) -> None:
         assert pieces == lane[: len(pieces)], "the most urgent of one lane, in their order"
@@ -146,16 +184,21 @@ class Verdicts(Rules):
         turns = [*first[:count], *others[: len(pieces) - count]]
         assert pieces in (lane[: len(pieces)], turns)
 
-    def _due_and_full(self, site: Site, rows: int, lane: Sequence[Piece], start_us: int) -> None:
+    def _due_and_full(
+        self, site: Site, replica: Replica, rows: int, lane: Sequence[Piece], start_us: int
+    ) -> None:
+        """Where one variant alone may answer all that is due, the most urgent goes first."""
+        limit = self.rows_max(lane[0].request, [replica])
         taken = 0
         for piece in lane:
             taken += piece.rows
             if taken > rows:
-                assert taken > self.rows_max(site, piece.request), "a piece that fits was left behind"
+                assert taken > limit, "a piece that fits was left behind"
                 break
-        assert self.due_us(site, lane) <= start_us
+        assert self.delayed_us(lane) <= start_us or sum(piece.rows for piece in lane) >= limit
         due = [one for one in self.lanes_of(site, self.is_static) if self.due_us(site, one) <= start_us]
-        assert self.latest_start_us(site, lane) == min(self.latest_start_us(site, one) for one in due)
+        if all(len(site.rungs(one[0].request)) == 1 for one in [lane, *due]):
+            assert self.latest_start_us(site, lane) == min(self.latest_start_us(site, one) for one in due)
 
     def _finish(self, batch_id: int, place: int, now_us: int) -> tuple[Site, RunBatch]:
         site = next(site for site in self.sites.values() if batch_id in site.running)
@@ -175,7 +218,7 @@ class Verdicts(Rules):
     def check(self, now_us: int) -> None:
         """True after every event."""
         assert self.scheduler.open_requests == len(self.open)
-        assert all(self.scheduler.open_of(name) == self.open_of(name) for name in self.scheduler._models)
+        assert all(self.scheduler.models[name].open == self.open_of(name) for name in self.scheduler._models)
         running = {batch_id for site in self.sites.values() for batch_id in site.running}
         assert set(self.scheduler._dispatch._running) == running
         self._check_queues()

@@ -1,11 +1,13 @@
 """What was recorded is what the simulator gets: order, models, deadlines, buckets, tenants."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.objectives import Needs
 from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
 from serving.simulation.arrivals import Arrival
 from serving.simulation.replay import recorded_files, replay
@@ -44,6 +46,22 @@ def test_requests_come_in_their_order_with_the_first_at_0(tmp_path: Path) -> Non
 def test_a_request_is_due_after_what_its_client_gave_or_the_slo_of_now(tmp_path: Path) -> None:
     file = write(tmp_path / "a", 0, (0, 0, CNN, 1, 0), (1, 9_000, CNN, 1, 0), (2, 30_000, CNN, 1, 0))
     assert [each.slack_us for each in replay([file], [DIGITS])] == [None, 9_000, 25_000]
+
+
+def test_a_request_of_a_tier_is_due_as_the_tier_says_now_and_asks_for_it(tmp_path: Path) -> None:
+    flows = [Flow("digits", "default", "", 40_000, tier) for tier in ("", "gold", "gone")]
+    flows.append(Flow("other", "default", "", 40_000, "gone"))
+    records = b"".join(RECORD.pack(at, timeout_us, flow, 1, 0) for at, timeout_us, flow in (
+        (0, 0, 0), (1, 0, 1), (2, 9_000, 1), (3, 30_000, 1), (4, 30_000, 2),
+    ))  # fmt: skip
+    file = tmp_path / "a"
+    file.write_bytes(header(UNIX_US) + flows_block(flows) + arrivals_block(0, records))
+    gold = replace(DIGITS, tiers=(Needs("gold", slo_us=12_000),))
+    played = replay([file], [gold], skip_unknown=True)
+    assert [(each.tier, each.slack_us) for each in played] == [
+        ("", None), ("gold", None), ("gold", 9_000), ("gold", 12_000), ("", 25_000)
+    ]  # fmt: skip
+    assert played.notes == ("digits has no tier gone here: requests for it are simulated as for none",)
 
 
 def test_a_size_comes_as_decisions_see_it_with_its_bucket_and_a_tenant_is_kept(tmp_path: Path) -> None:

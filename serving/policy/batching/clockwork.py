@@ -28,7 +28,6 @@ from serving.policy.batching.seam import (
     PieceView,
     QueueView,
     ReplicaView,
-    resident,
     take_prefix,
 )
 from serving.policy.batching.urgency import most_urgent
@@ -72,7 +71,7 @@ class Clockwork(BatchingPolicy):
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        here = resident(view, lane)
+        here = view.answering(lane, now_us)
         if here is None:
             return WAIT
         variant, replica = here

@@ -9,7 +9,6 @@ from serving.policy.batching.seam import (
     LaneView,
     QueueView,
     ReplicaView,
-    resident,
     take_prefix,
 )
 from serving.policy.batching.urgency import most_urgent
@@ -45,7 +44,7 @@ def run(lane: LaneView, here: tuple[str, ReplicaView], rows_max: int) -> Choice:
 
 
 def _consider(view: QueueView, lane: LaneView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:
-    here = resident(view, lane)
+    here = view.answering(lane, now_us)
     if here is None:
         return WAIT
     return wait_or_run(lane, here, rows_worth(*here, lane.bucket), delay_us, now_us)

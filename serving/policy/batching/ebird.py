@@ -18,7 +18,6 @@ from serving.policy.batching.seam import (
     Choice,
     LaneView,
     QueueView,
-    resident,
 )
 from serving.policy.batching.urgency import most_urgent
 
@@ -31,12 +30,12 @@ class Ebird(BatchingPolicy):
     def __init__(self, size: int | None) -> None:
         self._size = size
 
-    def choose(self, view: QueueView, now_us: int) -> Choice:  # noqa: ARG002  it goes at once or not at all
+    def choose(self, view: QueueView, now_us: int) -> Choice:
         """The largest fixed size that waits and fits beside what runs; of the lanes, the most urgent."""
-        return most_urgent(self._consider(view, lane) for lane in view.lanes)
+        return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
-    def _consider(self, view: QueueView, lane: LaneView) -> Choice:
-        here = resident(view, lane)
+    def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
+        here = view.answering(lane, now_us)
         if here is None:
             return WAIT
         rows_max = here[1].rows_max(lane.bucket)

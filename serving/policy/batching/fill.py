@@ -2,12 +2,12 @@
 
 from math import ceil
 
-from serving.policy.batching.seam import WAIT, Choice, LaneView, QueueView, resident, take_prefix
+from serving.policy.batching.seam import WAIT, Choice, LaneView, QueueView, take_prefix
 
 
 def fill_time(view: QueueView, lane: LaneView, now_us: int) -> Choice:
     """The most urgent pieces, as many as are expected to meet the deadline of the first; at least it."""
-    here = resident(view, lane)
+    here = view.answering(lane, now_us)
     if here is None:
         return WAIT
     variant, replica = here

@@ -6,7 +6,7 @@ far too high must not silence what could correct it.
 
 from collections.abc import Callable, Sequence
 
-from serving.policy.batching.seam import LaneView, PieceView, QueueView, ReplicaView, resident
+from serving.policy.batching.seam import LaneView, PieceView, QueueView, ReplicaView
 
 Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
 """(variant, its replica, a piece, its lane) -> the microseconds that it would take at least."""
@@ -24,13 +24,16 @@ def find_hopeless(
     kept to try. An answer for `BatchingPolicy.hopeless`."""
     found = []
     for lane in view.lanes:
-        here = resident(view, lane)
+        here = view.quickest(lane)
         if here is None:
             continue
         variant, replica = here
         count = 0
         for piece in lane.pieces:
             if piece.deadline_us >= now_us + alone(variant, replica, piece, lane):
+                break
+            other = view.quickest(lane, piece.rows) if len(lane.variants) > 1 else None
+            if other is not None and piece.deadline_us >= now_us + alone(*other, piece, lane):
                 break
             count += 1
         if count and count == len(lane.pieces) and doubtful:

@@ -19,7 +19,6 @@ from serving.policy.batching.seam import (
     LaneView,
     QueueView,
     ReplicaView,
-    resident,
 )
 from serving.policy.batching.urgency import most_urgent
 from serving.policy.rates import Rate
@@ -83,7 +82,7 @@ class Mark(BatchingPolicy):
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        here = resident(view, lane)
+        here = view.answering(lane, now_us)
         if here is None:
             return WAIT
         variant, replica = here

@@ -23,7 +23,6 @@ from serving.policy.batching.seam import (
     PieceView,
     QueueView,
     ReplicaView,
-    resident,
 )
 from serving.policy.batching.urgency import most_urgent
 from serving.policy.latency import Doubt
@@ -61,7 +60,7 @@ class Nexus(BatchingPolicy):
         return best.ranked(TURNS, self._ran_us.get(view.slice, 0))
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        here = resident(view, lane)
+        here = view.answering(lane, now_us)
         if here is None:
             return WAIT
         variant, replica = here

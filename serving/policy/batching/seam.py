@@ -93,12 +93,25 @@ class ReplicaView(Protocol):
         """The largest batch that the model, the SLO and the profile allow at this size."""
         ...
 
+    def rows_worth(self, size: int) -> int:
+        """Of those the largest in which a row takes hardly longer than in any smaller one."""
+        ...
+
     def predict_us(self, rows: int, size: int) -> float:
         """What to plan with for a batch, so that its promises are kept."""
         ...
 
     def typical_us(self, rows: int, size: int) -> float:
         """What a batch takes as a rule: how much load a slice can carry follows from this."""
+        ...
+
+    @property
+    def size_max(self) -> int:
+        """The size of the largest rows, 0 without a size hint."""
+        ...
+
+    def untried(self, now_us: int) -> bool:
+        """Whether no batch has borne the prediction out for long."""
         ...
 
     def rows_in(self, budget_us: float, size: int) -> int:
@@ -117,13 +130,30 @@ class QueueView(Protocol):
     @property
     def lanes(self) -> Iterable[LaneView]: ...
 
-    def replica(self, variant: str) -> ReplicaView | None:
-        """The variant's replica on this slice, None where it is not resident."""
+    def answering(self, lane: LaneView, now_us: int) -> tuple[str, ReplicaView] | None:
+        """The variant that would run a batch of the lane now (`policy/selection.py`), with its replica on
+        this slice; None where none that may is resident."""
+        ...
+
+    @property
+    def rows_most(self) -> int:
+        """The rows of a batch of the variant that was just said to be `answering`, at most: that there is
+        time for it follows from so many."""
+        ...
+
+    def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, ReplicaView] | None:
+        """The variant that may answer the lane and computes so many rows in the least time here; None
+        likewise."""
         ...
 
     @property
     def default_replica(self) -> ReplicaView | None:
-        """Some replica of the model on this slice."""
+        """The replica that batches of the model run on here as a rule; None where it is not resident."""
+        ...
+
+    @property
+    def quickest_replica(self) -> ReplicaView | None:
+        """Of those that may answer as a rule, that which computes a row in the least time; None likewise."""
         ...
 
     @property
@@ -184,13 +214,14 @@ class Choice:
 
     `sheltered`: some of it is (`PieceView.sheltered`). `rule`, `rank`: where all that want the slice follow
     one rule (a paper's way to pick a model), the least rank goes first; else the least latest start.
+    `room`: rows of other lanes that the batch may take in beside these.
     `stays_us`: until then the choice is the same as long as nobody comes or goes and no batch of this replica
     is back, so that it need not be asked for again.
     """
 
     __slots__ = (
-        "drop", "grown_us", "lane", "latency_us", "latest_start_us", "patient", "pieces", "rank", "rows",
-        "rule", "sheltered", "stays_us", "variant", "wake_us",
+        "drop", "grown_us", "lane", "latency_us", "latest_start_us", "patient", "pieces", "rank", "room",
+        "rows", "rule", "sheltered", "stays_us", "variant", "wake_us",
     )  # fmt: skip
 
     def __init__(
@@ -209,6 +240,7 @@ class Choice:
         stays_us: int = 0,
         rule: str = "",
         rank: float = 0.0,
+        room: int = 0,
     ) -> None:
         self.lane: Final = lane
         self.pieces: Final = pieces
@@ -224,6 +256,7 @@ class Choice:
         self.stays_us: Final = stays_us
         self.rule: Final = rule
         self.rank: Final = rank
+        self.room: Final = room
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Choice) and self._facts() == other._facts()
@@ -236,6 +269,7 @@ class Choice:
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, wake_us, self.drop,
             self.patient, self.latency_us, self.grown_us, self.sheltered, stays_us, self.rule, self.rank,
+            self.room,
         )  # fmt: skip
 
     def ranked(self, rule: str, rank: float) -> "Choice":
@@ -243,12 +277,14 @@ class Choice:
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
             self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, rule, rank,
+            self.room,
         )  # fmt: skip
 
     def _facts(self) -> tuple[object, ...]:
         return (
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
             self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, self.rule, self.rank,
+            self.room,
         )  # fmt: skip
 
 
@@ -288,19 +324,16 @@ class BatchingPolicy:
         """What an idle slice should do for this model now. Every policy has its own."""
         raise NotImplementedError
 
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:  # noqa: ARG002
-        """What is to be expected while `rate` rows a microsecond are offered; None: nothing is promised,
-        and no request is turned away for what it could expect."""
+    def outlook(
+        self,
+        view: QueueView,  # noqa: ARG002
+        replica: ReplicaView,  # noqa: ARG002
+        rate: float,  # noqa: ARG002
+        now_us: int,  # noqa: ARG002
+    ) -> Outlook | None:
+        """What is to be expected of a replica there while `rate` rows a microsecond are offered; None:
+        nothing is promised, and no request is turned away for what it could expect."""
         return None
-
-
-def resident(view: QueueView, lane: LaneView) -> tuple[str, ReplicaView] | None:
-    """The lane's preferred variant of those on this slice, with its replica; None where there is none."""
-    for variant in lane.variants:
-        replica = view.replica(variant)
-        if replica is not None:
-            return variant, replica
-    return None
 
 
 def take_prefix(pieces: Sequence[PieceView], rows_max: int, first: int = 0) -> tuple[int, int]:

@@ -22,7 +22,6 @@ from serving.policy.batching.seam import (
     Outlook,
     QueueView,
     ReplicaView,
-    resident,
 )
 from serving.policy.batching.targets import REVIEW_US, saving_us, target_rows
 from serving.policy.batching.window import window
@@ -121,22 +120,20 @@ class Slo(BatchingPolicy):
         wake_us = min(choice.wake_us for choice in choices) if best.patient else best.wake_us
         return best.until(wake_us, stays_us)
 
-    def outlook(self, view: QueueView, rate: float, now_us: int) -> Outlook | None:
+    def outlook(self, view: QueueView, replica: ReplicaView, rate: float, now_us: int) -> Outlook | None:
         """At the present mix of size buckets."""
         if not self._admission:
             return None
         loads = self.loads(view, now_us)
         admitted = sum((load.rate for load in loads), 0.0)
         if not admitted:
-            replica = _any_replica(view)
-            if replica is None:
-                return None
-            return Outlook(replica.typical_us(1, 0), self._doubt.at(now_us))
+            return Outlook(replica.typical_us(1, replica.size_max), self._doubt.at(now_us))
         row_us = 0.0
         for load in loads:
             part = load.rate / admitted
-            target = target_rows(load.replica, load.bucket, self._slo_us, part * rate, load.size)
-            row_us += part * load.replica.typical_us(target, load.size) / target
+            target = _target(replica, load.bucket, self._slo_us, part * rate, load.size)
+            target = min(target, self._cap(view, replica, load.bucket, now_us))
+            row_us += part * replica.typical_us(target, load.size) / target
         return Outlook(row_us, self._doubt.at(now_us))
 
     def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[Load]:
@@ -145,13 +142,13 @@ class Slo(BatchingPolicy):
         known = self._loads.get(view.slice)
         if known is not None and now_us - known[0] < keep_us:
             return known[1]
-        replica = _any_replica(view)
+        replica = view.default_replica
         loads = []
         for bucket, counted in self._rates.by_size.items() if replica is not None else ():
             rate = counted.surge(now_us)
             if rate > QUIET and replica is not None:
                 size = self._rates.usual(bucket)
-                target = target_rows(replica, bucket, self._slo_us, rate, size)
+                target = _target(replica, bucket, self._slo_us, rate, size)
                 loads.append(Load(rate, target, replica, bucket, size))
         self._loads[view.slice] = (now_us, loads)
         return loads
@@ -164,18 +161,23 @@ class Slo(BatchingPolicy):
     def slack_us(self, view: QueueView, now_us: int) -> float:
         """How long this model, while it has traffic, can stand another's batch before its own."""
         loads = self.loads(view, now_us, NEVER_US)  # their rates do not matter
-        alone = [load.replica.predict_us(1, load.bucket) for load in loads]
-        return self._slo_us - max(alone) if alone else inf
+        quickest = view.quickest_replica
+        if not loads or quickest is None:
+            return inf
+        return self._slo_us - max([quickest.predict_us(1, load.bucket) for load in loads])
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        here = resident(view, lane)
+        here = view.answering(lane, now_us)
         if here is None:
             return WAIT
         variant, replica = here
         size = lane.size
         sizes = self._sizes(view, replica, variant, lane.bucket, now_us)
         guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
-        pieces, drop, rows = window(lane, replica, sizes.sustaining, sizes.cap, now_us)
+        cap, sustaining = min(sizes.cap, view.rows_most), sizes.sustaining
+        if len(lane.variants) > 1 and replica is not view.default_replica:
+            sustaining = 1  # what carries the load has been reckoned for another
+        pieces, drop, rows = window(lane, replica, sustaining, cap, now_us)
         if size:
             size = max([piece.size for piece in pieces])
         latency_us = replica.predict_us(rows, size)
@@ -186,14 +188,14 @@ class Slo(BatchingPolicy):
         if lane.sheltered:
             due_us = min(piece.deadline_us for piece in pieces)
             latest_us, stays_us = due_us - ceil(guard_us + latency_us), 0
-        elif drop or rows < min(sizes.sustaining, sizes.cap, lane.rows):
+        elif drop or rows < min(sustaining, cap, lane.rows):
             stays_us = 0  # as time passes, more are hopeless, or another window is the largest
         patient = until_us > now_us
         if patient:
             stays_us = min(stays_us, until_us)
         return Choice(
             lane, pieces, rows, variant, latest_us, until_us, drop, patient, latency_us, grown_us,
-            bool(lane.sheltered), min(stays_us, now_us + REVIEW_US),
+            bool(lane.sheltered), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
         )  # fmt: skip
 
     def _patience(self, replica: ReplicaView, lane: LaneView, rows: int, sizes: Sizes) -> int:
@@ -218,16 +220,10 @@ class Slo(BatchingPolicy):
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
         rate = self._rates.surge(bucket, now_us)
-        target = target_rows(replica, bucket, self._slo_us, rate, self._rates.usual(bucket))
-        first = self
-        for policy, _ in view.neighbours:
-            if isinstance(policy, Slo):
-                first = policy
-                break
-        scale = first.scale(view, now_us)
-        sizes = Sizes(
-            target, max(1, int(scale * target)), self._cap(first, view, replica, bucket, now_us), rate
-        )
+        target = _target(replica, bucket, self._slo_us, rate, self._rates.usual(bucket))
+        scale = self._first(view).scale(view, now_us)
+        cap = self._cap(view, replica, bucket, now_us)
+        sizes = Sizes(target, max(1, int(scale * target)), cap, rate)
         if len(self._derived) > 64:  # replicas come and go
             self._derived.clear()
         self._derived[key] = (now_us, sizes)
@@ -265,13 +261,20 @@ class Slo(BatchingPolicy):
             low, high = (low, middle) if _needs(loads, middle) <= room else (middle, high)
         return high
 
-    def _cap(self, first: "Slo", view: QueueView, replica: ReplicaView, bucket: int, now_us: int) -> int:
+    def _first(self, view: QueueView) -> "Slo":
+        """Of the models here one that all ask for what concerns all."""
+        for policy, _ in view.neighbours:
+            if isinstance(policy, Slo):
+                return policy
+        return self
+
+    def _cap(self, view: QueueView, replica: ReplicaView, bucket: int, now_us: int) -> int:
         """The largest batch that leaves neighbours with tighter SLOs their slack."""
         least_us = inf
-        for slo_us, slack_us in first.slacks(view, now_us).items():
+        for slo_us, slack_us in self._first(view).slacks(view, now_us).items():
             if slo_us < self._slo_us and slack_us < least_us:
                 least_us = slack_us
-        return max(1, min(replica.rows_max(bucket), replica.rows_in(MIXED_SHARE * least_us, bucket)))
+        return max(1, min(replica.rows_worth(bucket), replica.rows_in(MIXED_SHARE * least_us, bucket)))
 
     def slacks(self, view: QueueView, now_us: int) -> dict[int, float]:
         """The least `slack_us` of the models here of each SLO. All ask one of them, as for the scale."""
@@ -291,10 +294,6 @@ def _needs(loads: Iterable[Load], scale: float) -> float:
     return sum((load.need(scale) for load in loads), 0.0)
 
 
-def _any_replica(view: QueueView) -> ReplicaView | None:
-    """The replica that the first lane would run on; of an empty queue, whichever is there."""
-    for lane in view.lanes:
-        here = resident(view, lane)
-        if here is not None:
-            return here[1]
-    return view.default_replica
+def _target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
+    """As `target_rows`, as far as larger batches carry more."""
+    return min(target_rows(replica, bucket, slo_us, rate, size), replica.rows_worth(bucket))

@@ -17,7 +17,6 @@ from serving.policy.batching.seam import (
     Choice,
     LaneView,
     QueueView,
-    resident,
 )
 from serving.policy.batching.targets import Targets
 from serving.policy.batching.urgency import most_urgent
@@ -52,7 +51,7 @@ class WindowDrop(BatchingPolicy):
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
-        here = resident(view, lane)
+        here = view.answering(lane, now_us)
         if here is None:
             return WAIT
         variant, replica = here

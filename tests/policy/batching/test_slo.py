@@ -28,10 +28,10 @@ policies = st.builds(trained, st.integers(5, 30), st.lists(st.integers(0, 6), ma
 def test_a_batch_meets_the_deadline_of_its_head_unless_no_batch_could(view: QueueSeen, policy: Slo) -> None:
     choice = policy.choose(view, NOW_US)
     if choice.lane is None:
-        assert all(view.replica(variant) is None for lane in view.lanes for variant in lane.variants)
+        assert all(view.replicas.get(variant) is None for lane in view.lanes for variant in lane.variants)
         return
     pieces = choice.pieces
-    replica = view.replica(choice.variant)
+    replica = view.replicas.get(choice.variant)
     assert replica is not None
     assert choice.rows == sum(piece.rows for piece in pieces)
     if len(pieces) > 1:
@@ -49,7 +49,7 @@ def test_it_decides_the_same_twice(view: QueueSeen, policy: Slo) -> None:
 def test_hopeless_are_the_leading_pieces_that_even_alone_would_be_late(view: QueueSeen, policy: Slo) -> None:
     given_up = {id(lane): count for lane, count in policy.hopeless(view, NOW_US)}
     for lane in view.lanes:
-        replica = next((view.replica(v) for v in lane.variants if view.replica(v) is not None), None)
+        replica = next((view.replicas[v] for v in lane.variants if v in view.replicas), None)
         late = 0
         if replica is not None:
             alone = (NOW_US + replica.typical_us(piece.rows, piece.size) for piece in lane.pieces)

@@ -59,6 +59,12 @@ def test_where_none_is_free_cores_of_slices_that_end_are_used(settings: Settings
     assert asked(settings, body, cores=2).settings.slices[0].cores == (0,)
 
 
+def test_a_new_slice_costs_by_the_core_what_the_dearest_does(settings: Settings) -> None:
+    priced = replace(settings, slices=tuple(replace(each, price=0.5) for each in settings.slices))
+    body = {"slices": [{"name": "new", "cores": 2}, {"name": "cpu-b", "cores": 1}], "models": BOTH}
+    assert [each.price for each in asked(priced, body).settings.slices] == [1.0, 0.5]
+
+
 def test_on_the_way_a_slice_gets_what_is_free_when_it_starts_and_keeps_it(settings: Settings) -> None:
     def on(*names: str) -> list[dict[str, object]]:
         cores = {"cpu-a": 1, "cpu-b": 1, "first": 1, "wide": 2}

@@ -211,3 +211,31 @@ def test_what_was_kept_before_is_put_back_be_it_nothing(settings: Settings) -> N
     put_back(settings.path, None)
     assert read(settings.path) is None
     forget(settings.path)  # nothing to forget is nothing wrong
+
+
+def test_prices_are_kept_and_others_end_what_was_applied(settings: Settings) -> None:
+    priced = replace(settings, slices=tuple(replace(each, price=0.7) for each in settings.slices))
+    slices = tuple(replace(each, price=0.35) for each in SLICES)
+    keep(settings.path, sample(priced, slices=slices))
+    assert settings_in_force(priced)[0].slices == slices
+    assert settings_in_force(settings)[0] == settings, "the file has no prices"
+
+
+@pytest.mark.parametrize("price", [-1, "much", float("nan"), float("inf")])
+def test_what_is_no_price_is_passed_over(settings: Settings, price: object) -> None:
+    keep(settings.path, sample(settings))
+    told = json.loads(path_of(settings.path).read_text())
+    told["slices"][0]["price"] = price
+    path_of(settings.path).write_text(json.dumps(told))
+    found, said = settings_in_force(settings)
+    assert found == settings
+    assert "holds no applied placement" in str(said)
+
+
+def test_what_was_kept_before_slices_had_prices_is_read(settings: Settings) -> None:
+    keep(settings.path, sample(settings))
+    told = json.loads(path_of(settings.path).read_text())
+    for each in told["slices"]:
+        del each["price"]
+    path_of(settings.path).write_text(json.dumps(told))
+    assert read(settings.path) == sample(settings)

@@ -220,3 +220,17 @@ def test_batches_are_formed_as_the_settings_say(tmp_path: Path, monkeypatch: pyt
     )
     assert soon.p50_ms < 4
     assert late.p50_ms > 10
+
+
+def test_what_is_foretold_is_of_the_placed_variant_whatever_else_may_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    four_cores(monkeypatch)
+    tiers = "tiers: [{name: low, optimize: cheapest, slo_ms: 1}]\n"
+    chosen = GATEWAY.replace("default_variant: linear", "accuracy_min: 0.9")
+    fixed, free = (
+        predict(asked, asked.current, 2.0, 1).models["digits"]
+        for gateway in (GATEWAY, tiers + chosen)
+        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, None, None)]
+    )
+    assert free == fixed

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from router.place import rates
 from router.place.rates import WATCHED_S, WINDOW_S, Rate, recorded, watched
 from router.place.rates import given as rates_given
+from router.reading import UnreachableError
 from router.settings import Settings, load_settings
 from router.simulate.traffic import UsageError
-from router.status import UnreachableError
 from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
 from serving.simulation.traffic import Mix, constant
 from tests.router.settings.samples import write_deployment

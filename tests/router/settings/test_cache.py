@@ -57,7 +57,7 @@ MEMORY, TTL, SHARED = "2:20: cache.memory_mb", "2:32: cache.ttl_s", "2:44: cache
         ("1.5", "0", MEMORY, "too small; got 0, expected 0.001 or more"),
         ("1.5", "all", MEMORY, "not a number; got 'all', expected a number"),
         ("20", "-1", TTL, "too small; got -1, expected 0.001 or more"),
-        ("20", "100000", TTL, "too large; got 100000, expected 86400.0 or less"),
+        ("20", "100000", TTL, "too large; got 100000, expected 86400 or less"),
         ("shared: true", "shared: 1", SHARED, "not true or false; got 1, expected true or false"),
         ("ttl_s", "ttl", "2:25: cache.ttl",
          "unknown key; got 'ttl', expected memory_mb, ttl_s, shared or redis (did you mean ttl_s?)"),

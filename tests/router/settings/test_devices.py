@@ -93,7 +93,7 @@ HOST, GPU = "devices[0]", "devices[1]"
         ("count: 2", "count: 0", "0, divide", f"{GPU}.count", "too small; got 0, expected 1 or more"),
         ("count: 2", "count: 1.5", "1.5", f"{GPU}.count",
          "not a whole number; got 1.5, expected a whole number"),
-        ("price: 0.8", "price: -1", "-1", f"{HOST}.price", "too small; got -1, expected 0.0 or more"),
+        ("price: 0.8", "price: -1", "-1", f"{HOST}.price", "too small; got -1, expected 0 or more"),
         ("price: 0.8", "price: .nan", ".nan", f"{HOST}.price",
          "not a finite number; got nan, expected a finite number"),
         ("memory_gb: 64", "memory_gb: 0", "0, price", f"{HOST}.memory_gb",

@@ -16,6 +16,19 @@ SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, pr
 SHARED += "recording: {folder: recordings, file_mb: 0.5, files: 2}\n"
 SHARED += "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\n"
 SHARED += "devices: [{name: a, cores: 2, count: 2}, {name: b, kind: gpu-nvidia-h200, divide: mig}]\n"
+SHARED += "tiers:\n  - {name: best, tolerance: 0}\n"
+SHARED += "  - {name: low, accuracy_min: 0.0, optimize: cheapest, slo_ms: 5}\n"
+for old, new in (
+    ("    default_variant: linear\n", "    tolerance: 0.99\n    percentile: 95\n"),
+    ("[cnn, linear]\n", "[cnn, linear]\n    tiers: {low: {cost_max: 3}}\n"),
+    (
+        "    tiers",
+        "    selection: {policy: exp3, members: [cnn, linear], output: SCORES, keep_s: 5}\n    tiers",
+    ),
+    ("cores: 1}", "cores: 1, price: 0.7}"),
+    ("priority: -1", "tier: low"),
+):
+    SHARED = SHARED.replace(old, new, 1)
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 tokens = st.sampled_from(
@@ -121,3 +134,30 @@ def test_a_value_of_any_type_in_any_place_loads_or_is_explained(
 ) -> None:
     text = SHARED[: span[0]] + in_flow_style(value) + SHARED[span[1] :]
     assert_loads_or_explains(load_settings, write_gateway(shared_home, text), shared_home)
+
+
+VALIDATED = DIGITS + "validation: {file: build/validation.json}\n"
+VALIDATION = {"labels": [1, 2], "predictions": {"linear": [1, 2], "cnn": [2, 2]}}
+answers: st.SearchStrategy[object] = st.recursive(
+    st.sampled_from([None, True, -1, 0, 2**70, 0.5, "1", [1, 2], [1, None], {"cnn": [1, 2]}, {"x": []}]),
+    lambda inner: st.dictionaries(st.sampled_from(["labels", "predictions", "cnn"]), inner, max_size=3),
+    max_leaves=3,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(changes=edits, value=st.none() | answers, key=st.sampled_from(["labels", "predictions", ""]))
+def test_edited_validation_data_loads_or_is_explained(
+    shared_home: Path, changes: list[tuple[float, int, str]], value: object, key: str
+) -> None:
+    home = shared_home / "validated"
+    folder = home / "models" / "digits"
+    if not home.exists():
+        home.mkdir()
+        write_deployment(home)
+        (folder / "model.yaml").write_text(VALIDATED)
+    table = value if not key else VALIDATION if value is None else {**VALIDATION, key: value}
+    text = mutated(json.dumps(table), changes).encode("utf-8", "ignore")
+    (folder / "build" / "validation.json").write_bytes(text)
+    assert_loads_or_explains(load_model, folder, home)

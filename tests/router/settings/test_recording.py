@@ -46,7 +46,7 @@ FOLDER, SIZE, FILES = "2:21: recording.folder", "2:36: recording.file_mb", "2:48
     ("old", "new", "where", "sentence"),
     [
         ("1.5", "0", SIZE, "too small; got 0, expected 0.1 or more"),
-        ("1.5", "5000", SIZE, "too large; got 5000, expected 4096.0 or less"),
+        ("1.5", "5000", SIZE, "too large; got 5000, expected 4096 or less"),
         ("1.5", "big", SIZE, "not a number; got 'big', expected a number"),
         ("files: 3", "files: 0", FILES, "too small; got 0, expected 1 or more"),
         ("files: 3", "files: 2.5", FILES, "not a whole number; got 2.5, expected a whole number"),

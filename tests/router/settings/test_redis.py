@@ -109,7 +109,7 @@ def test_a_password_that_is_missing_or_there_twice_is_named(
             "namespace: a:b",
             "not a name; got 'a:b', expected letters, digits, '.', '_' and '-', first a letter",
         ),
-        ("budget_ms: 0", "too small; got 0, expected 1.0 or more"),
+        ("budget_ms: 0", "too small; got 0, expected 1 or more"),
         ("budgetms: 2", "unknown key; got 'budgetms', expected url, namespace, password_env or budget_ms"),
     ],
 )

@@ -43,7 +43,7 @@ FROM = "'.', '_' and '-', first a letter or digit"
         ("weight: 3", "weight: .inf", WEIGHT, "not a finite number; got inf, expected a finite number"),
         ("weight: 3", "weight: much", WEIGHT, "not a number; got 'much', expected a number"),
         ("weight: 3", "wight: 3", "3:18: tenants[0].wight", "unknown key; got 'wight', "
-         "expected name, weight or priority (did you mean weight?)"),
+         "expected name, weight, priority or tier (did you mean weight?)"),
         ("priority: -1", "priority: 1.5", PRIORITY, "not a whole number; got 1.5, expected a whole number"),
         ("priority: -1", "priority: 1001", PRIORITY, "too large; got 1001, expected 1000 or less"),
         ("name: jobs", "name: shop", "4:12: tenants[1].name",
@@ -56,7 +56,7 @@ FROM = "'.', '_' and '-', first a letter or digit"
         (SHOP, "{weight: 3}", "3:5: tenants[0].name", "this key is required"),
         (SHOP, "shop", "3:5: tenants[0]", "not a mapping; got 'shop', expected keys and values (key: value)"),
         ("tenants:", "tenant:", "2:1: tenant", "unknown key; got 'tenant', "
-         "expected one of 10 names (did you mean tenants?)"),
+         "expected one of 11 names (did you mean tenants?)"),
         (TENANTS, "tenants: {shop: 3}", "2:10: tenants", "not a list; got a mapping, "
          "expected a list: [a, b], or lines that begin with '- '"),
     ],

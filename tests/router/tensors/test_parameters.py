@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import pytest
 
 from router.tensors import proto, rest
-from router.tensors.parameters import LONGEST_US, Asked, read
+from router.tensors.parameters import LONGEST_US, Asked, Stated, read
 from serving.specs import ParameterSpec, SizeHint, TensorSpec
 from serving.vocabulary import BAD_INPUT, NEVER_US
 from tests.router.tensors.requests import (
@@ -47,6 +47,46 @@ def test_a_timeout_is_microseconds_as_number_or_digits(stated: object, timeout_u
 def test_a_timeout_that_is_none_is_refused(stated: object) -> None:
     sentence = refusal(lambda: read({"timeout": stated}, TUNED), BAD_INPUT)
     assert sentence.startswith("parameter 'timeout' must be a positive whole number of microseconds, got ")
+
+
+@pytest.mark.parametrize(
+    ("values", "stated"),
+    [
+        ({}, None),
+        ({"tier": ""}, Stated("", 0.0)),
+        ({"tier": " gold "}, Stated("gold", 0.0)),
+        ({"accuracy_min": 0.9}, Stated("", 0.9)),
+        ({"accuracy_min": "0.9", "tier": "gold"}, Stated("gold", 0.9)),
+        ({"accuracy_min": 1}, Stated("", 1.0)),
+        ({"accuracy_min": -0.0}, Stated("", 0.0)),
+    ],
+)
+def test_a_tier_is_a_name_and_a_floor_a_share(values: Mapping[str, object], stated: Stated | None) -> None:
+    assert read(values, TUNED).stated == stated
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [-0.1, 1.1, 95, "95", "", "high", float("nan"), "nan", "inf", True, None, [0.9], 10**400, "9" * 5000],
+)
+def test_a_floor_that_is_no_share_is_refused(stated: object) -> None:
+    sentence = refusal(lambda: read({"accuracy_min": stated}, TUNED), BAD_INPUT)
+    assert sentence.startswith("parameter 'accuracy_min' must be a number from 0 to 1 (0.95 for 95 %), got ")
+
+
+@pytest.mark.parametrize("stated", [7, True, None, ["gold"]])
+def test_a_tier_that_is_no_name_is_refused(stated: object) -> None:
+    sentence = refusal(lambda: read({"tier": stated}, TUNED), BAD_INPUT)
+    assert sentence.startswith("parameter 'tier' must be a string, got ")
+
+
+def test_both_wires_hand_on_tier_and_floor_a_known_header_too() -> None:
+    given = {"tier": "gold", "accuracy_min": 0.5}
+    over_rest = body(entry("X", "FP32", (1, 1), [1.0]), parameters=given)
+    request = message(("X", "FP32", (1, 1), [1.0]), parameters={k: parameter(v) for k, v in given.items()})
+    first, again = (rest.decode(*over_rest, TUNED, LIMITS) for _ in range(2))
+    for decoded in (first, again, proto.decode(request, TUNED, LIMITS)):
+        assert decoded.stated == Stated("gold", 0.5)
 
 
 def test_a_variant_must_be_one_that_is_served() -> None:

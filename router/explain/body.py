@@ -1,0 +1,165 @@
+"""The body of `GET /v2/models/{model}/explain`: what is promised of a model, and what decides which of its
+variants answers."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, TypedDict
+
+from serving.objectives import Objective
+from serving.policy.climbing import LOAD_SHARE
+from serving.specs import ServedModel
+
+if TYPE_CHECKING:  # a reader of JSON needs neither
+    from router.status import Replica
+    from router.telemetry import Counters
+    from serving.scheduler.standing import Ladder, Standing
+
+
+class Rung(TypedDict):
+    """A variant that a slice would be given a batch for, as `serving.scheduler.standing.Rung`."""
+
+    variant: str
+    accuracy: float | None
+    row_us: float
+    rows: int
+    one_us: float
+    cost: float
+
+
+class LadderOfSlice(TypedDict):
+    """A slice's rungs, the most accurate first; `preferred` answers without pressure, `carrying` carries the
+    present load."""
+
+    slice: str
+    rungs: list[Rung]
+    preferred: int
+    carrying: int
+
+
+class Promise(TypedDict):
+    """What a tier is promised ("": who asks for none). `chooses`: whether any but the answering variant may
+    answer; `variants` may, `cost_max` is None where there is no limit."""
+
+    tier: str
+    slo_us: int
+    percentile: float
+    accuracy_min: float
+    cost_max: float | None
+    optimize: str
+    chooses: bool
+    variants: list[str]
+    ladders: list[LadderOfSlice]
+
+
+class Variant(TypedDict):
+    """One of the model's folder; `states` of its replicas, by slice."""
+
+    name: str
+    accuracy: float | None
+    served: bool
+    states: dict[str, str]
+
+
+class Explanation(TypedDict):
+    """All of it. `rate` in rows a second; `afford_us`: of the slices' time a row may take at this rate, None
+    where nothing holds it back; `load_share`: of the slices' time that is planned with; `selection`: ""
+    unless its `members` answer together, or by what is learnt of them."""
+
+    model: str
+    uptime_s: float
+    answering_variant: str
+    rate: float
+    waiting_rows: int
+    slices: int
+    afford_us: float | None
+    load: float
+    load_share: float
+    selection: str
+    members: list[str]
+    variants: list[Variant]
+    promises: list[Promise]
+    counters: "Counters"
+
+
+def describe(
+    model: ServedModel,
+    standing: "Standing",
+    replicas: "Sequence[Replica]",
+    counters: "Counters",
+    uptime_s: float,
+) -> Explanation:
+    """The model as it stands; `replicas` may be of others too."""
+    own = [each for each in replicas if each["model"] == model.name]
+    selection = model.selection
+    return {
+        "model": model.name,
+        "uptime_s": uptime_s,
+        "answering_variant": model.answering_variant,
+        "rate": standing.rate,
+        "waiting_rows": standing.waiting_rows,
+        "slices": standing.slices,
+        "afford_us": _finite(standing.afford_us),
+        "load": standing.load,
+        "load_share": LOAD_SHARE,
+        "selection": selection.policy if selection else "",
+        "members": list(selection.members) if selection else [],
+        "variants": [
+            {
+                "name": each.name,
+                "accuracy": each.accuracy,
+                "served": each.name in model.variants,
+                "states": {one["slice"]: one["state"] for one in own if one["variant"] == each.name},
+            }
+            for each in model.spec.variants
+        ],
+        "promises": _promises(model, standing.ladders),
+        "counters": counters,
+    }
+
+
+def _promises(model: ServedModel, ladders: "Mapping[str, Sequence[Ladder]]") -> list[Promise]:
+    found = [_promise(model.own, "", model.needs.chooses, ladders.get("", ()))]
+    for needs in model.tiers:
+        objective = model.by_tier[needs.tier]
+        chooses = needs.over(model.needs).chooses
+        found.append(_promise(objective, needs.tier, chooses, ladders.get(needs.tier, ())))
+    return found
+
+
+def _promise(objective: Objective, tier: str, chooses: bool, ladders: "Sequence[Ladder]") -> Promise:
+    return {
+        "tier": tier,
+        "slo_us": objective.slo_us,
+        "percentile": objective.percentile,
+        "accuracy_min": objective.accuracy_min,
+        "cost_max": _finite(objective.cost_max),
+        "optimize": objective.optimize,
+        "chooses": chooses,
+        "variants": list(objective.variants),
+        "ladders": [_ladder(each) for each in ladders],
+    }
+
+
+def _ladder(ladder: "Ladder") -> LadderOfSlice:
+    rungs: list[Rung] = [
+        {
+            "variant": each.variant,
+            "accuracy": each.accuracy,
+            "row_us": each.row_us,
+            "rows": each.rows,
+            "one_us": each.one_us,
+            "cost": each.cost,
+        }
+        for each in ladder.rungs
+    ]
+    return {
+        "slice": ladder.slice,
+        "rungs": rungs,
+        "preferred": ladder.preferred,
+        "carrying": ladder.carrying,
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows no infinity."""
+    return value if isfinite(value) else None

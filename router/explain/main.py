@@ -1,0 +1,66 @@
+"""`penstock explain`: why the variant that answers does, and what would change it; of a running gateway."""
+
+import json
+import sys
+import time
+from typing import Final, cast
+from urllib.parse import quote
+
+from router.explain.body import Explanation, Promise
+from router.explain.words import sentences
+from router.reading import RefusedError, UnreachableError, read_json
+from router.tensors.wording import listed, quoted, suggestion
+
+WATCHED_S: Final = 1.0
+"""The gateway is asked twice, so long apart: what it answers now is what it answered meanwhile."""
+
+
+class UnexplainedError(Exception):
+    """It cannot be explained; the text is one sentence for the operator."""
+
+
+def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched_s: float = WATCHED_S) -> int:
+    """Print it; returns the exit code. `tier`: its promise, "" for that to whom asks for none; `as_json`: all
+    that the gateway says, of one moment. What goes wrong: one line on standard error, exit code 1."""
+    try:
+        first = read(model, url)
+        promise_of(first, tier)
+        if as_json:
+            sys.stdout.write(json.dumps(first, indent=2) + "\n")
+            return 0
+        time.sleep(watched_s)
+        now = read(model, url)
+        lines = sentences(now, promise_of(now, tier), first)
+    except (UnreachableError, UnexplainedError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 1
+    if not tier and (tiers := [each["tier"] for each in now["promises"] if each["tier"]]):
+        lines += ["", f"other promises, by --tier: {', '.join(tiers)}"]
+    sys.stdout.write("\n".join([*lines, ""]))
+    return 0
+
+
+def read(model: str, url: str) -> Explanation:
+    """What the gateway at `url` says; UnreachableError where there is none, UnexplainedError where it does
+    not serve the model."""
+    try:
+        found = read_json(url, f"/v2/models/{quote(model, safe='')}/explain")
+    except RefusedError as error:
+        if error.said:
+            raise UnexplainedError(f"{url}: {error.said}") from error
+        raise
+    if not isinstance(found, dict) or not Explanation.__required_keys__ <= found.keys():
+        raise UnreachableError(f"No gateway at {url} (its answer explains no model).")
+    return cast(Explanation, found)
+
+
+def promise_of(explained: Explanation, tier: str) -> Promise:
+    """What the tier is promised; UnexplainedError where there is none of that name."""
+    by_tier = {each["tier"]: each for each in explained["promises"]}
+    if tier in by_tier:
+        return by_tier[tier]
+    known = [each for each in by_tier if each]
+    rest = suggestion(tier, known) or (f"; its tiers are {listed(known)}" if known else "; it has none")
+    raise UnexplainedError(f"{explained['model']} has no tier {quoted(tier)}{rest}")

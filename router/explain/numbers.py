@@ -1,0 +1,40 @@
+"""Figures of the sentences, to as many digits as they mean something."""
+
+from collections.abc import Sequence
+
+from router.explain.body import Variant
+from router.report import numbers
+
+_NAMED_MAX = 4
+
+
+def milliseconds(us: float) -> str:
+    """For example `1.3 ms`."""
+    return f"{numbers.milliseconds(us / 1000)} ms"
+
+
+def rate(per_s: float) -> str:
+    """What is counted: for example `310`, `1,934`."""
+    return numbers.rate(per_s)
+
+
+def about(per_s: float) -> str:
+    """What is reckoned: to two digits, for example `190`, `1,900`."""
+    return numbers.rate(float(f"{per_s:.2g}"))
+
+
+def accuracy(share: float | None) -> str:
+    """To four digits, for example `0.97`; what nobody has measured is said so."""
+    return "not measured" if share is None else f"{share:.4g}"
+
+
+def named(variant: Variant) -> str:
+    """For example `cnn (0.9867)`."""
+    return f"{variant['name']} ({accuracy(variant['accuracy'])})"
+
+
+def joined(names: Sequence[str]) -> str:
+    """For example `cpu0, cpu1 and cpu2`; of many the first, and how many more."""
+    if len(names) > _NAMED_MAX:
+        return f"{', '.join(names[: _NAMED_MAX - 1])} and {len(names) - _NAMED_MAX + 1} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -1,0 +1,22 @@
+"""`GET /v2/models/{model}/explain`: why the variant that answers does, as figures."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from router.explain.body import Explanation
+from router.oip import find_model
+from router.tensors.decoded import MODEL_VERSION
+from serving.ports import Serving
+from serving.specs import ServedModel
+
+
+def add_explain(app: FastAPI, serving: Serving, explain: Callable[[ServedModel], Explanation]) -> None:
+    """The route; `explain` reads how the model stands."""
+
+    @app.get("/v2/models/{model}/explain", tags=["operation"])
+    async def explanation(model: str) -> JSONResponse:
+        """What is promised of a model, which variants may answer, which does, and by what figures; `penstock
+        explain` puts it into words."""
+        return JSONResponse(explain(find_model(serving, model, MODEL_VERSION)))

@@ -1,0 +1,110 @@
+"""Feedback on answers over REST, and what it has taught: `POST .../feedback`, `GET .../selection`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import orjson
+from fastapi import FastAPI, Path, Request
+from fastapi.responses import Response
+
+from router.oip import find_model
+from router.rest import plain_error
+from router.tensors.decoded import MODEL_VERSION
+from router.tensors.errors import bad_input, too_large
+from router.tensors.wording import quoted
+from serving.runtime.feedback import Feedback, FeedbackError
+from serving.runtime.selecting import SelectingServing
+
+BODY_BYTES_MAX = 1 << 20
+ENTRIES_MAX = 256  # at once: learning from each takes some 30 us, in which nobody is answered
+
+Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
+
+_KEYS = ("query", "label", "labels", "loss", "losses")
+_EXPECTED = "expected one of label, labels, loss and losses"
+_PROPERTIES: Mapping[str, Any] = {name: {} for name in (*_KEYS, "feedback")}
+_OPERATION = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "properties": _PROPERTIES}}},
+    }
+}
+
+
+def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
+    """The routes, on the application."""
+    app.add_exception_handler(FeedbackError, _on_refused)
+
+    @app.post("/v2/models/{model}/feedback", tags=["selection"], openapi_extra=_OPERATION)
+    async def feedback(model: Name, request: Request) -> Response:
+        """What answers were worth, by the name (`x-penstock-query`) that each came with: the right class
+        (`label`, or `labels` of its rows) or what it cost, 0 to 1 (`loss`, `losses`). Several at once are a
+        list under `feedback`: all are taken, or none."""
+        name = find_model(selecting, model, MODEL_VERSION).name
+        given = decode_feedback(await _read(request))
+        return _json({"taken": selecting.feedback(name, given)})
+
+    @app.get("/v2/models/{model}/selection", tags=["selection"])
+    async def selection(model: Name) -> Response:
+        """The members of a model with a `selection`, and what is known of them: weights, probabilities, the
+        joint accuracy of those who vote together."""
+        return _json(selecting.selection(find_model(selecting, model, MODEL_VERSION).name))
+
+
+def decode_feedback(body: bytes | bytearray) -> list[Feedback]:
+    """The feedback in a request's JSON; RequestError where it is not well formed."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise bad_input(f"the body is not valid JSON: {error}") from None
+    if isinstance(value, dict) and "feedback" in value:
+        entries = value["feedback"]
+        if not isinstance(entries, list) or not 0 < len(entries) <= ENTRIES_MAX or len(value) > 1:
+            raise bad_input(f"'feedback' must be a list of 1 to {ENTRIES_MAX}, and nothing may be beside it")
+        return [_decode_entry(entry, f"feedback[{place}]: ") for place, entry in enumerate(entries)]
+    return [_decode_entry(value, "")]
+
+
+def _decode_entry(value: object, where: str) -> Feedback:
+    if not isinstance(value, dict):
+        raise bad_input(f"{where}feedback must be a JSON object with a query, got {quoted(value)}")
+    unknown = [name for name in value if name not in _KEYS]
+    if unknown:
+        raise bad_input(f"{where}unknown key {quoted(unknown[0])}; known are {', '.join(_KEYS)}")
+    query = value.get("query")
+    if not isinstance(query, str) or not 0 < len(query) <= 64:
+        raise bad_input(f"{where}'query' must be what x-penstock-query named, got {quoted(query)}")
+    said = [name for name in _KEYS[1:] if name in value]
+    if len(said) != 1:
+        raise bad_input(f"{where}{_EXPECTED}, got {' and '.join(said) or 'none'}")
+    name = said[0]
+    values = value[name] if name in ("labels", "losses") else [value[name]]
+    if not isinstance(values, list) or not values:
+        raise bad_input(f"{where}{quoted(name)} must be a list of numbers, one for each row")
+    if name in ("label", "labels"):
+        wrong = [each for each in values if type(each) is not int or not 0 <= each < 1 << 31]
+        if wrong:
+            raise bad_input(f"{where}a label is the number of a class, from 0 on, got {quoted(wrong[0])}")
+        return Feedback(query, labels=tuple(values))
+    wrong = [each for each in values if type(each) not in (int, float) or not 0 <= each <= 1]
+    if wrong:
+        raise bad_input(f"{where}a loss is a number from 0 to 1, got {quoted(wrong[0])}")
+    return Feedback(query, losses=tuple(map(float, values)))
+
+
+async def _read(request: Request) -> bytearray:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_BYTES_MAX:
+            raise too_large(f"the body is over the {BODY_BYTES_MAX} bytes that feedback may have")
+    return body
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")
+
+
+async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
+    assert isinstance(error, FeedbackError)  # noqa: S101  # registered for this class
+    return Response(plain_error(str(error)), 409 if error.conflict else 400, media_type="application/json")

@@ -1,0 +1,116 @@
+"""What a settings file would serve, in lines for the operator: the plan of `penstock check`."""
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from router.feasibility import slo_text, tier_text
+from router.settings import Settings
+from router.settings.floors import ENSEMBLE, accuracy_text, objectives
+from router.settings.problems import one_of
+from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
+from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec
+
+_AIMS = {
+    MOST_ACCURATE: "the most accurate that the load allows",
+    BALANCED: "balanced between accurate and cheap",
+    CHEAPEST: "the cheapest",
+}
+
+
+def plan_lines(settings: Settings) -> Iterator[str]:
+    """A line a model, indented ones on what is promised of it, and one each for tenants, cache and recording
+    where there are any."""
+    for model in settings.models:
+        yield plan_line(model)
+        yield from promise_lines(model)
+    yield from tenant_lines(settings.tenants)
+    yield from cache_lines(settings)
+    yield from recording_lines(settings.recording)
+
+
+def plan_line(model: ServedModel) -> str:
+    """One line of the plan: SLO, largest batch, slices, variants with accuracy; `*` answers alone."""
+    variants = []
+    for name in model.variants:
+        accuracy = model.spec.variant(name).accuracy
+        star = "*" if name == model.answering_variant and not model.needs.chooses else ""
+        variants.append(f"{name}{star}" + (f" {accuracy:.3f}" if accuracy is not None else ""))
+    rows = min(model.batching.size or model.spec.batch_max, model.spec.batch_max)
+    metric = f" ({model.spec.accuracy_metric})" if model.spec.accuracy_metric else ""
+    on = ", ".join(model.slices)
+    return (
+        f"{model.name}: SLO {slo_text(model.slo_us)}, batches of up to {rows} rows, on {on}; "
+        f"variants {', '.join(variants)}{metric}"
+    )
+
+
+def promise_lines(model: ServedModel) -> Iterator[str]:
+    """Of the model and of each tier: how accurate, by whom, what is optimised, how many are in time; and how
+    answers are made of several. Nothing of a tier that says no more than the model's line."""
+    for each in objectives(model):
+        same = (each.slo_us, each.percentile, each.variants) == (
+            model.own.slo_us,
+            model.own.percentile,
+            model.own.variants,
+        )
+        if each.tier and same and len(each.variants) == 1:
+            continue
+        if each.tier or model.needs.chooses or model.needs.percentile is not None:
+            yield f"  {tier_text(each)}{_promise(model, each)}"
+    if model.selection is not None:
+        chosen = model.selection
+        learnt = f"learnt from feedback ({chosen.policy}) of"
+        how = "a weighted vote of" if chosen.policy == ENSEMBLE else learnt
+        yield f"  selection: {how} {', '.join(chosen.members)}, by {chosen.output}"
+
+
+def _promise(model: ServedModel, objective: Objective) -> str:
+    floor = f"at least {accuracy_text(objective.accuracy_min)} accurate, " if objective.accuracy_min else ""
+    cost = f", a million rows for at most {objective.cost_max:g}" if objective.cost_max < inf else ""
+    in_time = f"{objective.percentile:g} % within {slo_text(objective.slo_us)}"
+    return f"{floor}by {_who(model, objective)}{cost}; {in_time}"
+
+
+def _who(model: ServedModel, objective: Objective) -> str:
+    if model.selection is not None:
+        return "its selection"
+    if len(objective.variants) == 1:
+        return f"{objective.variants[0]} alone"
+    return f"{one_of(objective.variants)}, {_AIMS[objective.optimize]}"
+
+
+def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:
+    """One line with all tenants, the default one too; none where the settings list none."""
+    if not tenants:
+        return []
+    default = [] if any(each.name == DEFAULT_TENANT for each in tenants) else [TenantSpec(DEFAULT_TENANT)]
+    shares = [
+        f"{each.name} (weight {each.weight:g}, priority {each.priority}{_tier(each)})"
+        for each in (*tenants, *default)
+    ]
+    return [f"tenants: {', '.join(shares)}"]
+
+
+def _tier(tenant: TenantSpec) -> str:
+    return f", tier {tenant.tier}" if tenant.tier else ""
+
+
+def cache_lines(settings: Settings) -> list[str]:
+    """One line that says of which models answers are kept; none where of none."""
+    names = [model.name for model in settings.models if model.cache]
+    if settings.cache is None or not names:
+        return []
+    size_mb, ttl_s = settings.cache.memory_bytes / (1 << 20), settings.cache.ttl_us / 1e6
+    shared = ", shared by all tenants" if settings.cache.shared else ""
+    redis = settings.cache.redis
+    if redis is not None:
+        shared += f"; with other gateways through {redis.place} as {redis.namespace}"
+    return [f"cache: answers of {', '.join(names)}, at most {size_mb:g} MB, for {ttl_s:g} s{shared}"]
+
+
+def recording_lines(recording: RecordingSpec | None) -> list[str]:
+    """One line that says where arrivals are recorded; none where they are not."""
+    if recording is None:
+        return []
+    size_mb = recording.file_bytes / (1 << 20)
+    return [f"recording: arrivals to {recording.folder}, at most {recording.files} files of {size_mb:g} MB"]

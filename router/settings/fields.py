@@ -1,0 +1,72 @@
+"""The types of the values of settings files: what a key can hold, in which range.
+
+Units are in the keys, so a number never changes its meaning.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Annotated
+
+from pydantic import Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+from router.settings.problems import fault, shown, unknown_name
+from serving.specs import ParameterValue
+
+FAULT = "fault"
+"""The pydantic error type whose message is already a sentence of ours."""
+
+HOUR_S = 3600
+DAY_S = 24 * HOUR_S
+HOUR_MS = HOUR_S * 1000
+
+
+def refuse(message: str) -> PydanticCustomError:
+    """For a validator to raise, with a sentence of ours."""
+    return PydanticCustomError(FAULT, "{message}", {"message": message})
+
+
+def known(what: str, names: Collection[str]) -> Callable[[str], str]:
+    """A validator of names that have to be among these."""
+
+    def check(name: str) -> str:
+        if name not in names:
+            raise refuse(unknown_name(f"unknown {what}", name, names))
+        return name
+
+    return check
+
+
+def distinct(values: list[int] | list[str]) -> bool:
+    """Whether none is there twice."""
+    return len(set(values)) == len(values)
+
+
+def check_names(value: object) -> object:
+    """A validator of lists of names."""
+    if isinstance(value, list) and value and all(type(name) is str for name in value):
+        if distinct(value):
+            return value
+        twice = next(name for name in value if value.count(name) > 1)
+        raise refuse(f"{shown(twice)} is listed twice")
+    raise refuse(fault("not a list of names", value, "a list with at least one name, such as [a, b]"))
+
+
+def _check_scalar(value: object) -> object:
+    if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) < 1 << 63):
+        return value
+    raise refuse(fault("not a single value", value, "true, false, a finite number or text"))
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+Text = Annotated[str, Field(min_length=1, max_length=4096)]
+Names = Annotated[list[str], PlainValidator(check_names)]
+Scalar = Annotated[ParameterValue, PlainValidator(_check_scalar)]
+Number = Annotated[float, Field(allow_inf_nan=False, gt=-(2**63), lt=2**63)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+SloMs = Annotated[float, Field(ge=0.001, le=HOUR_MS, allow_inf_nan=False)]  # the clock counts us
+Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
+Kilobytes = Annotated[float, Field(ge=1, le=1 << 20, allow_inf_nan=False)]
+Megabytes = Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]  # for an hour
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

@@ -1,0 +1,144 @@
+"""Entries of `models:` as ServedModels."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from router.settings.cache import read_model_cache
+from router.settings.findings import Findings
+from router.settings.floors import check_floors
+from router.settings.models import MODEL_FILE, load_model, missing_model
+from router.settings.problems import Loc, SettingsError, fault, one_of, shown, unknown_name
+from router.settings.promises import CHOOSING, read_needs
+from router.settings.schema import BatchingSection, ServedSection
+from router.settings.selection import read_selection
+from router.settings.slices import slice_names
+from serving.objectives import Needs
+from serving.policy.batching.catalogue import POLICIES
+from serving.specs import BatchingSpec, ModelSpec, ServedModel, SliceSpec
+
+
+def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> ServedModel | None:
+    """The entry `models[index]`; None where its key `path` or the model folder is faulty. `tiers`: those that
+    `tiers:` lists."""
+    loc = ("models", index)
+    section = findings.parse(ServedSection, loc)
+    if section is None:
+        return None
+    spec = _read_spec(findings, loc, section)
+    known = slice_names(findings)
+    for place, name in enumerate(section.slices):
+        if known and name not in known:
+            findings.add((*loc, "slices", place), unknown_name("unknown slice", name, known))
+    needs, own_tiers = read_needs(findings, loc, section, tiers)
+    if spec is None:
+        return None
+    slo_us = spec.slo_us if section.slo_ms is None else round(section.slo_ms * 1000)
+    model = ServedModel(
+        spec=spec,
+        slo_us=slo_us,
+        variants=tuple(section.variants) or tuple(variant.name for variant in spec.variants),
+        slices=tuple(section.slices or known),
+        batching=_read_batching(findings, (*loc, "batching"), section.batching, spec, slo_us),
+        default_variant=_read_default(findings, loc, section, spec, needs),
+        cache=read_model_cache(findings, loc, section, spec),
+        domains_min=section.domains,
+        needs=needs,
+        tiers=own_tiers,
+    )
+    if findings.sound((*loc, "variants")):
+        selection = read_selection(findings, (*loc, "selection"), section.selection, model)
+        model = replace(model, selection=selection)
+        if findings.sound((*loc, "selection")):
+            check_floors(findings, index, model)
+    return model
+
+
+def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpec | None:
+    folder = findings.document.file.parent / section.path
+    if not os.path.isfile(folder / MODEL_FILE):  # unlike Path.is_file, never an OSError
+        findings.add((*loc, "path"), missing_model(folder))
+        return None
+    try:
+        return load_model(folder)
+    except SettingsError as error:
+        findings.absorb(error)
+        return None
+
+
+def _read_batching(
+    findings: Findings, loc: Loc, section: BatchingSection, spec: ModelSpec, slo_us: int
+) -> BatchingSpec:
+    policy, entry = section.policy, POLICIES[section.policy]
+    for key in sorted(section.model_fields_set - {"policy", *entry.keys}):
+        takers = one_of([name for name, each in POLICIES.items() if key in each.keys])
+        default = "" if "policy" in section.model_fields_set else ", which is the default"
+        what, expected = f"no key of policy {policy}{default}", f"policy: {takers} beside it"
+        findings.add((*loc, key), fault(what, getattr(section, key), expected), at_key=True)
+    if entry.modes and "mode" in section.model_fields_set and section.mode not in entry.modes:
+        findings.add((*loc, "mode"), unknown_name(f"no mode of policy {policy}", section.mode, entry.modes))
+    delay_us = round(section.delay_ms * 1000)
+    if findings.sound((*loc, "size")) and section.size is not None and section.size > spec.batch_max:
+        expected = f"at most the batch_max of {spec.name}, {spec.batch_max}"
+        findings.add((*loc, "size"), fault("too large", section.size, expected))
+    if findings.sound((*loc, "delay_ms")) and delay_us >= slo_us:
+        expected = f"less than the SLO of {slo_us / 1000:g} ms, which a waiting request would miss"
+        findings.add((*loc, "delay_ms"), fault("too long", section.delay_ms, expected))
+    return BatchingSpec(
+        policy=policy,
+        mode=section.mode,
+        admission=section.admission,
+        size=section.size,
+        delay_us=delay_us,
+        weight=section.weight,
+    )
+
+
+def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec, needs: Needs) -> str:
+    """The variant that answers, "" for the spec's own, or where the gateway chooses; checks all variant names
+    on the way."""
+    known = [variant.name for variant in spec.variants]
+    for place, name in enumerate(section.variants):
+        if name not in known:
+            findings.add((*loc, "variants", place), unknown_name("unknown variant", name, known))
+    served = section.variants or known
+    default = section.default_variant
+    if not (findings.sound((*loc, "variants")) and findings.sound((*loc, "default_variant"))):
+        return ""
+    if default and default not in known:
+        findings.add((*loc, "default_variant"), unknown_name("unknown variant", default, known))
+    elif default and default not in served:
+        expected = f"one that `variants` lists: {one_of(served)}"
+        findings.add((*loc, "default_variant"), fault("a variant that is not served", default, expected))
+    elif default and needs.chooses:
+        keys = [key for key in CHOOSING if getattr(section, key) is not None]
+        what = f"with {' and '.join(keys)} the gateway chooses which variant answers"
+        expected = f"{one_of(['no default_variant', f'no {one_of(keys)}'])}"
+        findings.add((*loc, "default_variant"), fault(what, default, expected), at_key=True)
+    elif not default and not needs.chooses and spec.default_variant not in served:
+        if len(served) == 1:
+            return served[0]
+        message = f"the model's default {shown(spec.default_variant)} is not listed; expected it here, or"
+        findings.add((*loc, "variants"), f"{message} default_variant: {one_of(served)}")
+    return default
+
+
+def check_models(
+    findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
+) -> None:
+    """Whether every model is served once, and every slice is used."""
+    seen: dict[str, int] = {}
+    for index, model in enumerate(models):
+        if model is None:
+            continue
+        if model.name in seen:
+            message = (
+                f"models[{seen[model.name]}] has the same name, {shown(model.name)}; serve each model once"
+            )
+            findings.add(("models", index, "path"), message)
+        seen.setdefault(model.name, index)
+    used = {name for model in models if model for name in model.slices}
+    if None not in models:
+        for index, each in enumerate(slices):
+            if each.name not in used:
+                findings.warn(("slices", index), f"no model uses the slice {shown(each.name)}; it stays idle")

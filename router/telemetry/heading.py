@@ -1,0 +1,6 @@
+"""What stands before the samples of a metric in the Prometheus text format."""
+
+
+def head(name: str, kind: str, text: str) -> str:
+    """The two lines before the samples of a metric."""
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"

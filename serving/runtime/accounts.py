@@ -1,0 +1,52 @@
+"""What is counted of calls that the cache answers: the gateway never sees them."""
+
+from collections.abc import Callable
+
+from serving.ports import Call, Reply
+from serving.runtime.clock import now_us
+from serving.runtime.kept import KeptModels
+from serving.runtime.observer import CacheObserver
+from serving.runtime.searching import LOOK_US
+from serving.runtime.waiters import Waiter
+from serving.scheduler.requests import Request
+
+
+class Accounts:
+    """`record`: called with every call that does not reach the gateway, and its arrival."""
+
+    __slots__ = ("_kept", "_observer", "_record")
+
+    def __init__(
+        self, observer: CacheObserver, record: Callable[[Call, int], None] | None, kept: KeptModels
+    ) -> None:
+        self._observer = observer
+        self._record = record
+        self._kept = kept
+
+    def came(self, call: Call, request: Request, now: int) -> None:
+        """A call that the gateway does not see, for now at least."""
+        if self._record is not None:
+            self._record(call, request.arrived_us)
+        self._observer.parsed(request.model, now - request.arrived_us)
+
+    def told(self, call: Call, request: Request, result: str, now: int) -> None:
+        """One came, and this is what the cache did."""
+        self.came(call, request, now)
+        self.asked(request.model, result, now_us() - now)
+
+    def asked(self, model: str, result: str, took_us: int) -> None:
+        """The cache was asked, in memory."""
+        self._observer.cache_asked(model, result, took_us)
+        self._kept.worth(model).asked(took_us, result != "miss")
+
+    def searched(self, leader: Waiter, result: str, now: int) -> None:
+        """It was asked, and other gateways' answers were looked at."""
+        model = leader.request.model
+        self._observer.cache_asked(model, result, now - leader.asked_us)
+        self._kept.worth(model).asked(leader.digest_us + LOOK_US, result != "miss")
+
+    def done(self, request: Request, reply: Reply) -> None:
+        """A call that is not the gateway's is answered."""
+        answered_us = now_us()  # others with the same answer were told before
+        latency_us = answered_us - request.arrived_us
+        self._observer.request_done(request, reply, latency_us, answered_us <= request.deadline_us)

@@ -1,0 +1,115 @@
+"""What clients say of answers they got: which answers it is taken of, and for how long."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+
+import numpy as np
+import numpy.typing as npt
+
+ANSWERS_MAX = 65_536
+"""Of a model, on which feedback is taken at a time; the oldest go first."""
+ROWS_MAX = 1 << 22
+"""Votes on rows that are kept for them, of 4 bytes."""
+
+Named = npt.NDArray[np.int32]
+
+
+class FeedbackError(Exception):
+    """`conflict`: it fits what was asked, but not the answer it is about (or there is none); else it is not
+    well formed. The message is one sentence for the client."""
+
+    def __init__(self, message: str, conflict: bool = False) -> None:
+        super().__init__(message)
+        self.conflict = conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """On one answer: the right class of each row, or what the answer cost on each, 0..1; one of the two."""
+
+    query: str
+    labels: tuple[int, ...] = ()
+    losses: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answered:
+    """Who answered (members by their place), the classes that they `named`, `[members, rows]`, and the
+    probability with which a single one was drawn, among those that were `allowed` (all where it is empty)."""
+
+    members: tuple[int, ...]
+    named: Named
+    probability: float = 1.0
+    allowed: tuple[bool, ...] = ()
+
+    def losses(self, said: Feedback, classes: int) -> list[float]:
+        """What it cost with each of the members, the mean over its rows. FeedbackError where that does not
+        follow."""
+        rows = self.named.shape[1]
+        given: Sequence[float] = said.labels or said.losses
+        if len(given) != rows:
+            what = "label" if said.labels else "loss"
+            message = f"the answer has {rows} rows: expected as many {what} values, got {len(given)}"
+            raise FeedbackError(message, conflict=True)
+        if said.labels:
+            if not 0 <= min(said.labels) <= max(said.labels) < classes:
+                raise FeedbackError(f"labels are classes from 0 to {classes - 1}, got {[*said.labels]}")
+            return [float(each) for each in (self.named != np.array(said.labels)).mean(1)]
+        if len(self.members) > 1:
+            what = "a loss says nothing of the single members; expected the right class as a label"
+            raise FeedbackError(what, conflict=True)
+        return [sum(said.losses) / rows]
+
+
+class Queries:
+    """Answers by the names that clients know them by. `keep_us`: for how long."""
+
+    __slots__ = ("_answers", "_count", "_prefix", "_rows", "keep_us")
+
+    def __init__(self, keep_us: int) -> None:
+        self.keep_us = keep_us
+        self._answers: OrderedDict[str, tuple[int, Answered | None]] = OrderedDict()
+        self._prefix = token_hex(6)  # nobody guesses another client's names, or those before a restart
+        self._count = 0
+        self._rows = 0
+
+    def __len__(self) -> int:
+        """Those of which something is kept, that which was taken included."""
+        return len(self._answers)
+
+    def keep(self, answered: Answered, now_us: int) -> str:
+        """The name of an answer from now on."""
+        self._count += 1
+        query = f"{self._prefix}-{self._count:x}"
+        self._answers[query] = now_us, answered
+        self._rows += answered.named.size
+        while len(self._answers) > ANSWERS_MAX or self._rows > ROWS_MAX or self._expired(now_us):
+            _, (_, oldest) = self._answers.popitem(last=False)
+            self._forget(oldest)
+        return query
+
+    def find(self, query: str, now_us: int) -> Answered:
+        """The answer of that name; FeedbackError where there is none of which feedback is taken."""
+        kept_us, answered = self._answers.get(query, (now_us - self.keep_us - 1, None))
+        if now_us - kept_us > self.keep_us:
+            known = f"is kept for {self.keep_us / 1e6:g} s (keep_s) and at most {ANSWERS_MAX} answers"
+            raise FeedbackError(f"query '{query}' is unknown, or too long ago: it {known}", conflict=True)
+        if answered is None:
+            raise FeedbackError(f"feedback on query '{query}' was taken before", conflict=True)
+        return answered
+
+    def take(self, query: str) -> None:
+        """Feedback on it was taken, and is not again."""
+        kept_us, answered = self._answers[query]
+        self._answers[query] = kept_us, None
+        self._forget(answered)
+
+    def _forget(self, answered: Answered | None) -> None:
+        if answered is not None:
+            self._rows -= answered.named.size
+
+    def _expired(self, now_us: int) -> bool:
+        kept_us, _ = next(iter(self._answers.values()), (now_us, None))
+        return now_us - kept_us > self.keep_us

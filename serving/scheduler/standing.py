@@ -1,0 +1,89 @@
+"""Why the variants of a model answer that do, in figures."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from serving.policy.batching.targets import target_rows
+from serving.scheduler.ladders import Selector, cost
+from serving.scheduler.models import Model
+from serving.scheduler.requests import Wants
+from serving.scheduler.slices import steady
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A variant that a slice may run a batch by. `row_us`: what a row takes of its time in batches of `rows`,
+    as they are aimed at; `one_us`: what one row alone is planned with; `cost`: of a million rows in full
+    batches, 0 where the slice has no price."""
+
+    variant: str
+    accuracy: float | None
+    row_us: float
+    rows: int
+    one_us: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Of one slice, for one objective. `rungs`: the most accurate first, each quicker than those before; of
+    them `preferred` answers without pressure, `carrying` at the present load."""
+
+    slice: str
+    rungs: tuple[Rung, ...]
+    preferred: int
+    carrying: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`rate` in rows a second, `slices` the live ones of the model. `load`: what of their time the model
+    takes at the rungs that carry it. `afford_us`: what a row of its own objective may take of a slice's time,
+    inf for as much as it likes. `ladders`: by tier, "" for the model's own, of each slice."""
+
+    model: str
+    rate: float
+    waiting_rows: int
+    slices: int
+    afford_us: float
+    load: float
+    ladders: Mapping[str, tuple[Ladder, ...]]
+
+
+def standing_of(model: Model, now_us: int) -> Standing:
+    """Of this moment, as of the last review of rates and latencies."""
+    served = model.served
+    rate = sum([flow.rate.peak(now_us) for flow in model.flows.values()], 0.0)
+    objectives = {"": served.own, **served.by_tier}
+    ladders = {tier: _ladders(model, each.wants, rate) for tier, each in objectives.items()}
+    allowance = model.queue.allowances.get(served.own.wants)
+    carries = [ladder.rungs[ladder.carrying].row_us for ladder in ladders[""] if ladder.rungs]
+    row_us = sum(carries, 0.0) / len(carries) if carries else 0.0
+    return Standing(
+        served.name,
+        rate * 1e6,
+        model.queue.backlog.rows,
+        len(model.slices),
+        inf if allowance is None else allowance.afford_us,
+        rate * row_us / max(steady(model.slices), 1),
+        ladders,
+    )
+
+
+def _ladders(model: Model, wants: Wants, rate: float) -> tuple[Ladder, ...]:
+    found: Iterable[tuple[str, Selector]] = (
+        (live.name, live.queues[model.served.name].selector) for live in model.slices
+    )
+    return tuple(_ladder(model, wants, rate, name, selector) for name, selector in found)
+
+
+def _ladder(model: Model, wants: Wants, rate: float, name: str, selector: Selector) -> Ladder:
+    ladder = selector.ladder(wants)
+    rungs = []
+    for rung in ladder.rungs:
+        replica = selector.replicas[rung.variant]
+        rows = target_rows(replica, replica.size_max, model.served.slo_us, rate)
+        one_us = replica.predict_us(1, replica.size_max)
+        rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, cost(replica)))
+    return Ladder(name, tuple(rungs), ladder.first, selector.carrying(wants) if rungs else 0)

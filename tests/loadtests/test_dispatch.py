@@ -1,0 +1,21 @@
+"""What a run keeps of the answers, for who reads them afterwards."""
+
+import numpy as np
+
+from loadtests.dispatch import Dispatcher, Load
+from loadtests.dispatch import Server as Address
+from tests.loadtests.server import BODIES, request, serving
+
+KINDS = ("ok", "pieces", "last", "failing", "surplus", "close", "garbage")
+
+
+async def test_complete_answers_are_kept_as_they_came_by_the_number_of_their_arrival() -> None:
+    loads = [Load(np.arange(2) / 100, [request(kind)]) for kind in KINDS]
+    kept: dict[int, bytes] = {}
+    async with serving() as server:
+        record, _ = await Dispatcher(loads, Address("127.0.0.1", server.port, patience_s=1), kept).run()
+    complete = {number for number, load in enumerate(record.loads) if KINDS[load] not in ("close", "garbage")}
+    assert kept.keys() == complete
+    for number in complete:
+        kind = KINDS[record.loads[number]]
+        assert kept[number] == BODIES["ok" if kind == "surplus" else kind]
