@@ -42,7 +42,8 @@ def happened(now: Explanation, promise: Promise, before: Explanation | None) -> 
         total = counters["accuracy_rows"] - (was["accuracy_rows"] if was else 0.0)
         parts.append(f"mean accuracy {accuracy(total / rows)}")
     yield f"{span}: {', '.join(parts)}"
-    yield from _pressed(counters, was, completed, asked)
+    scope = "" if completed == sum(own.values()) else ", of all tiers"
+    yield from _pressed(counters, was, (completed, asked), scope)
 
 
 def _answered(answers: Mapping[str, int]) -> str:
@@ -51,19 +52,22 @@ def _answered(answers: Mapping[str, int]) -> str:
     return f"{total:,} answered ({', '.join(shares)})" if total else "none answered"
 
 
-def _pressed(counters: "Counters", was: "Counters | None", completed: int, asked: int) -> Iterator[str]:
-    """Answers of less good variants, and requests that had none."""
+def _pressed(
+    counters: "Counters", was: "Counters | None", count: tuple[int, int], scope: str
+) -> Iterator[str]:
+    """Answers of less good variants, and requests that had none; `count`: of those completed, and of all."""
+    completed, asked = count
     downgrades = _less(counters["downgrades"], was["downgrades"] if was else {})
     if downgrades:
-        reasons = (f"{percent(count / completed)} {WHY.get(why, why)}" for why, count in downgrades.items())
-        yield f"answered by less good variants: {', '.join(reasons)}"
+        reasons = (f"{percent(each / completed)} {WHY.get(why, why)}" for why, each in downgrades.items())
+        yield f"answered by less good variants{scope}: {', '.join(reasons)}"
     none = {
         **_less(counters["rejected"], was["rejected"] if was else {}),
         **_less(counters["shed"], was["shed"] if was else {}),
         **_less(counters["failed"], was["failed"] if was else {}),
     }
     if none:
-        ends = ", ".join(f"{why} {percent(count / asked)}" for why, count in none.items())
+        ends = ", ".join(f"{why} {percent(each / asked)}" for why, each in none.items())
         yield f"without an answer: {percent(sum(none.values()) / asked)} of the requests ({ends})"
 
 

@@ -21,7 +21,7 @@ def selection_sentences(now: Explanation, promise: Promise, before: Explanation 
     yield from ("", "may answer", f"  {joined(members)}: {_HOW[now['selection']]}")
     others = [each for each in now["variants"] if each["name"] not in now["members"] and each["served"]]
     if others:
-        yield "may not"
+        yield "do not answer"
         yield from (f"  {named(each)} answers only where a request pins it" for each in others)
     where = f"GET /v2/models/{now['model']}/selection says who is asked, and what they weigh"
     yield from ("", "now", f"  {rate(now['rate'])} rows/s come to the members; {where}")

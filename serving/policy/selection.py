@@ -152,7 +152,8 @@ class Backlog:
             return -1.0
         step = max(1, pace.replica.rows_worth(lane.bucket))
         row_us = pace.row_us / self.slices
-        away_us = start_us + batch_us / self.slices + self.others_rows * row_us
+        left_rows = self.others_rows + max(self.kin_rows - max(rows - lane.rows, 0), 0)
+        away_us = start_us + batch_us / self.slices + left_rows * row_us
         behind = max(lane.rows - rows, 0)
         place, done = _skip(pieces, 0, rows), 0
         while place < len(pieces) and spare_us >= 0:

@@ -108,8 +108,8 @@ class Poll:
             self._replies[member] = Reply(MODEL_ERROR, detail)
             return
         self._named[member] = named
-        row_us = reply.compute_us / reply.batch_rows if reply.batch_rows else 0.0  # kept answers take nothing
-        self.chooser.pressure.ran(member, row_us)
+        rows = max(reply.batch_rows, self.call.rows)  # of large calls all batches count
+        self.chooser.pressure.ran(member, reply.compute_us / rows)  # kept answers take nothing
 
     def decide(self, now_us: int) -> Reply:
         """The answer, of the votes that are there."""

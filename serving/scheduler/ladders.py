@@ -22,11 +22,15 @@ _UNLIMITED = Allowance()
 
 class Ladder:
     """`rungs`, the most accurate first; `first` answers without pressure. `variants`: all that may, rungs or
-    not. `lacks`: why no better one answers that would, "" where there is none."""
+    not. `lacks`: why no better one answers that would, "" where there is none. `dear`: all cost more than
+    they may."""
 
-    __slots__ = ("first", "lacks", "rungs", "variants")
+    __slots__ = ("dear", "first", "lacks", "rungs", "variants")
 
-    def __init__(self, variants: Sequence[str], rungs: Sequence[Rung], first: int, lacks: str) -> None:
+    def __init__(
+        self, variants: Sequence[str], rungs: Sequence[Rung], first: int, lacks: str, dear: bool
+    ) -> None:
+        self.dear: Final = dear
         self.variants: Final = variants
         self.rungs: Final = rungs
         self.first: Final = first
@@ -105,6 +109,10 @@ class Selector:
 
     def _allowance(self, wants: Wants) -> Allowance:
         return self._queue.allowances.get(wants, _UNLIMITED)
+
+    def is_dear(self, wants: Wants) -> bool:
+        """Whether all that may answer cost more here than those want to spend."""
+        return self.ladder(wants).dear
 
     def accuracy(self, wants: Wants) -> float | None:
         """Of the rung that carries the load of those who want it so; None where nobody knows."""
@@ -187,13 +195,14 @@ def build(
 ) -> Ladder:
     """The ladder of a slice. `row_us`: what a row takes of its time, by variant.
 
-    Of variants that all cost more than they may, in full batches, the cheapest is left: what cannot be met is
-    refused when the settings are checked, not one request after the other.
+    Of variants that all cost more than they may, in full batches, the cheapest is left, for where no slice
+    has a cheaper one: what cannot be met is refused when settings are checked, not request after request.
     """
     variants, optimize, cost_max = wants
     here = [(name, replicas[name]) for name in variants if name in replicas]
     within = [each for each in here if cost(each[1]) <= cost_max]
-    if here and not within:
+    dear = bool(here) and not within
+    if dear:
         within = [min(here, key=lambda each: cost(each[1]))]
     merits = _merits([(name, replica.accuracy) for name, replica in within])
     found = [
@@ -204,7 +213,8 @@ def build(
     lacks = ""
     if rungs and within[0][0] != variants[0] and optimize == MOST_ACCURATE:
         lacks = Downgrade.ABSENT.value if here[0][0] != variants[0] else Downgrade.COST.value
-    return Ladder([name for name, _ in within], rungs, preferred(rungs, optimize) if rungs else 0, lacks)
+    first = preferred(rungs, optimize) if rungs else 0
+    return Ladder([name for name, _ in within], rungs, first, lacks, dear)
 
 
 def climber(

@@ -93,6 +93,7 @@ class Model:
         self.retired = False
         self._plain = (served.answering_variant,)
         self.queue.allowances.clear()
+        self.flows = {key: flow for key, flow in self.flows.items() if flow.wants is None}
         if (before.batching, before.slo_us) != (served.batching, served.slo_us):
             self.policy = create_policy(served.batching, served.slo_us)
             self.outlook = None

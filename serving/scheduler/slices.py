@@ -159,14 +159,16 @@ class SliceQueue:
         return self._live.neighbours
 
     def answering(self, lane: LaneView, now_us: int) -> tuple[str, Replica] | None:
-        """The variant that a batch of the lane would be run by now, with its replica here; None where there
-        is none."""
+        """The variant that would run a batch of the lane now, with its replica; None where none is here."""
         variants = lane.variants
         if len(variants) == 1:
             self.selector.rows_most = ANY_ROWS
             only = self.replicas.get(variants[0])
             return None if only is None else (variants[0], only)
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
+        others = (live.queues[self.model].selector for live in self._slices)
+        if self.selector.is_dear(lane.wants) and not all(each.is_dear(lane.wants) for each in others):
+            return None
         backlog = backlog_of(self, lane, self._live.queues.values(), now_us)
         return self.selector.answering(backlog, lane.wants)
 
@@ -177,7 +179,7 @@ class SliceQueue:
 
     def elsewhere_us(self, now_us: int) -> int:
         """When another slice of the model is free, as far as can be told; NEVER_US where it has none."""
-        others = [live.free_us(now_us) for live in self._slices if live is not self._live]
+        others = [live.free_us(now_us) for live in self._slices if live is not self._live and not live.holds]
         return min(others, default=NEVER_US)
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, Replica] | None:

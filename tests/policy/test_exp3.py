@@ -110,3 +110,14 @@ def test_no_arms_and_none_allowed_are_refused() -> None:
         Exp3(0)
     with pytest.raises(ValueError, match="none of the arms"):
         Exp3(2).play(0.5, [False, False])
+
+
+def test_an_arm_that_may_not_be_played_sleeps_and_takes_nothing_from_those_that_may() -> None:
+    policy, numbers, allowed = Exp3(3), Random(5), [True, True, False]
+    bad = 0
+    for round_ in range(3000):
+        arm, probability = policy.play(numbers.random(), allowed)
+        policy.learn(arm, (0.1, 0.6)[arm], probability, allowed)
+        bad += arm == 1 and round_ >= 2000
+    assert bad < 50
+    assert policy.probabilities()[2] < 0.5

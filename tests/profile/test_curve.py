@@ -179,3 +179,12 @@ def test_what_ran_at_a_size_is_held_against_the_measured_size_that_is_nearest(
 def test_a_profile_without_points_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="m a needs at least one measured point"):
         Profile("m", "a", "kind", ())
+
+
+def test_batches_in_which_a_row_takes_much_longer_than_in_smaller_ones_are_not_worth_it() -> None:
+    took_us = {1: 3900.0, 15: 23_400.0, 18: 29_500.0, 22: 53_200.0, 32: 82_500.0}  # int8 MiniLM on one core
+    points = tuple(Point(0, rows, latency_us, latency_us, 10) for rows, latency_us in took_us.items())
+    latency = Latency(Profile("m", "a", "kind", points))
+    assert latency.rows_worth() == 18
+    linear = tuple(Point(0, rows, 500.0 + 100 * rows, 500.0 + 100 * rows, 10) for rows in (1, 8, 32))
+    assert Latency(Profile("m", "a", "kind", linear)).rows_worth() == 32

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.promises import promise
+from router.rest import fields_of
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError
 from router.tensors.parameters import Stated
@@ -205,3 +206,17 @@ def test_no_variant_may_answer_that_is_below_what_was_said_by_anybody(
     allowed = (call.variant,) if call.variant else call.objective.variants
     assert set(allowed) <= set(reach)
     assert allowed or not said
+
+
+def test_of_a_field_that_comes_twice_the_higher_floor_counts_and_tiers_must_be_one() -> None:
+    for stated in ("0.93,0.9", "0.9,0.93", "0.93,", " ,0.93"):
+        assert promised(*asked()[:1], accuracy=stated).objective.accuracy_min == 0.93
+    assert promised(*asked()[:1], "gold,gold").objective.tier == "gold"
+    assert "one tier, but x-tier says 'gold' and 'cheap'" in refusal(
+        lambda: promised(*asked()[:1], "gold, cheap")
+    ).replace('"', "'")
+
+
+def test_no_field_of_a_floor_or_a_tier_gets_lost_behind_another() -> None:
+    fields = fields_of([(b"x-accuracy-min", b"0.995"), (b"x-accuracy-min", b"0.9"), (b"x-tier", b"best")])
+    assert fields == {b"x-accuracy-min": b"0.995,0.9", b"x-tier": b"best"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
 
 from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
@@ -60,6 +61,14 @@ def ladder_on(
     return scheduler
 
 
+class Said(TypedDict, total=False):
+    """What a request says of who may answer; `variant` pins it."""
+
+    tier: str
+    accuracy_min: float
+    variant: str
+
+
 def ask(
     model: ServedModel,
     request_id: int = 1,
@@ -67,12 +76,11 @@ def ask(
     at_us: int = 0,
     slack_us: int | None = None,
     rows: int = 1,
-    tier: str = "",
-    accuracy_min: float = 0.0,
-    variant: str = "",
+    **said: Unpack[Said],
 ) -> Request:
-    """A request as a gateway makes it of a call; `variant` pins it."""
-    objective = model.objective(tier, accuracy_min)
+    """A request as a gateway makes it of a call."""
+    tier, variant = said.get("tier", ""), said.get("variant", "")
+    objective = model.objective(tier, said.get("accuracy_min", 0.0))
     due_us = at_us + (objective.slo_us if slack_us is None else slack_us)
     request = Request(request_id, model.name, rows, at_us, due_us)
     request.tier = tier

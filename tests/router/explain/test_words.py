@@ -16,7 +16,7 @@ digits: 99 % of requests within 50 ms, the most accurate answer that the load al
 
 may answer
   ensemble (0.9912), cnn (0.9867), mlp (0.975)
-may not
+do not answer
   linear (0.926) is below the floor of 0.97
 """
 
@@ -99,7 +99,7 @@ digits: 99 % of requests within 50 ms
 
 may answer
   cnn (0.9867)
-may not
+do not answer
   ensemble (0.9912) answers only where a request pins it
   mlp (0.975) answers only where a request pins it
   linear (0.926) answers only where a request pins it
@@ -131,7 +131,7 @@ digits: 99 % of requests within 50 ms, the most accurate answer that the load al
 
 may answer
   ensemble (0.9912), cnn (0.9867), mlp (0.975)
-may not
+do not answer
   ensemble (0.9912) on gpu0 is not loaded (loading)
   linear (0.926) is below the floor of 0.97
 
@@ -240,7 +240,7 @@ digits: 99 % of requests within 50 ms
 
 may answer
   mlp (0.975) and linear (0.926): by a weighted majority; the fewest are asked whose joint accuracy is enough
-may not
+do not answer
   ensemble (0.9912) answers only where a request pins it
   cnn (0.9867) answers only where a request pins it
 
