@@ -71,5 +71,7 @@ def test_a_model_whose_traffic_has_ended_keeps_nobody_off_the_better_variants() 
     assert comers is not None
     comers.review(50_000)
     assert comers.rate * LONG_US > RISK
+    assert comers.patience_us
     comers.review(50_000 + 60_000_000)
     assert comers.rate * LONG_US < RISK
+    assert not comers.patience_us
