@@ -70,14 +70,15 @@ def tighten(call: Call, timeout_us: float) -> None:
 
 
 def stated_timeout_us(stated: str) -> float:
-    """What TIMEOUT_FIELD says, in microseconds; RequestError unless it is a positive number."""
+    """What TIMEOUT_FIELD says, in microseconds, of several fields the least; RequestError unless it is a
+    positive number."""
     try:
-        timeout_ms = float(stated)
+        timeouts_ms = [float(each) for each in stated.split(",")]
     except ValueError:
-        timeout_ms = math.nan
-    if not 0 < timeout_ms < math.inf:  # also false for NaN
+        timeouts_ms = [math.nan]
+    if not all(0 < each < math.inf for each in timeouts_ms):  # also false for NaN
         raise bad_input(f"{TIMEOUT_FIELD} must be a positive number of milliseconds, got {quoted(stated)}")
-    return timeout_ms * 1000
+    return min(timeouts_ms) * 1000
 
 
 def control_cache(call: Call, stated: str) -> None:

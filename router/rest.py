@@ -46,7 +46,7 @@ packet it saves nothing. Compression runs inline, at zlib's fastest level."""
 _TIMEOUT, _TENANT, _CACHE = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode(), CACHE_FIELD.encode()
 _TIER, _ACCURACY = TIER_FIELD.encode(), ACCURACY_FIELD.encode()
 
-_LISTS = (_CACHE, _TIER, _ACCURACY)
+_LISTS = (_CACHE, _TIER, _ACCURACY, _TIMEOUT)
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
 _CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
@@ -61,8 +61,8 @@ class HttpError(RequestError):
 
 
 def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """A request's header fields: of a repeated one the last, but of Cache-Control, tiers and floors all, as
-    one list: neither a `no-store` before a proxy's `max-age` nor a higher floor may get lost."""
+    """A request's header fields: of a repeated one the last, but of Cache-Control, tiers, floors and timeouts
+    all, as one list: neither a `no-store` before a proxy's `max-age` nor a higher floor may get lost."""
     fields = dict(headers)
     if len(fields) < len(headers):
         for each in _LISTS:

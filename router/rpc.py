@@ -350,10 +350,10 @@ def _settle(future: asyncio.Future[Reply], reply: Reply) -> None:
 
 
 def _fields_of(metadata: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """By key: of a repeated one the last, but of Cache-Control, tiers and floors all, as one list."""
+    """By key: of a repeated one the last, but of Cache-Control, tiers, floors and timeouts all, as a list."""
     fields = dict(metadata)
     if len(fields) < len(metadata):
-        for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD):
+        for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD, TIMEOUT_FIELD):
             if each in fields:
                 fields[each] = ",".join(value for key, value in metadata if key == each)
     return fields

@@ -176,6 +176,7 @@ class ServedModel:
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
+    _accuracy: dict[str, float | None] = field(init=False, compare=False, repr=False)  # asked for by answers
 
     def __post_init__(self) -> None:
         known = {variant.name: variant.accuracy for variant in self.spec.variants}
@@ -184,6 +185,7 @@ class ServedModel:
         own = resolve(self.needs, accuracy, fixed, self.slo_us)
         tiers = (resolve(each.over(self.needs), accuracy, fixed, self.slo_us) for each in self.tiers)
         object.__setattr__(self, "name", self.spec.name)
+        object.__setattr__(self, "_accuracy", known)
         object.__setattr__(self, "own", own)
         object.__setattr__(self, "by_tier", {each.tier: each for each in tiers})
 
@@ -194,7 +196,7 @@ class ServedModel:
 
     def accuracy(self, variant: str) -> float | None:
         """What was measured of a variant; None where nobody has, or it is unknown."""
-        return next((each.accuracy for each in self.spec.variants if each.name == variant), None)
+        return self._accuracy.get(variant)
 
     def objective(self, tier: str = "", accuracy_min: float = 0.0) -> Objective:
         """What a request of a tier is promised that states a floor of its own, 0 for none: the higher one

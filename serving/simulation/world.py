@@ -62,6 +62,8 @@ class VirtualModel:
 
     def truths(self) -> dict[str, Truth]:
         """What batches of each variant take."""
+        if not self.variants:
+            return {self.rungs[0][0]: self.latency_us}
         return {name: partial(_took_us, alpha_us, beta_us) for name, _, alpha_us, beta_us in self.rungs}
 
     def served(self, name: str, world: "World") -> ServedModel:

@@ -130,3 +130,9 @@ def test_a_max_age_that_is_no_whole_number_is_bad_input_with_a_short_sentence(ag
     assert caught.value.outcome is BAD_INPUT
     assert "max-age of cache-control must be a whole number of seconds, 0 or more" in caught.value.message
     assert len(caught.value.message) < 200
+
+
+def test_of_a_timeout_that_comes_twice_the_shorter_counts() -> None:
+    assert stated_timeout_us("1,1000") == stated_timeout_us("1000, 1") == 1000
+    with pytest.raises(RequestError):
+        stated_timeout_us("1000,")

@@ -151,11 +151,15 @@ def test_where_another_placement_came_after_it_that_is_said(capsys: pytest.Captu
 
 
 def test_a_signal_is_counted_and_ends_nothing() -> None:
-    with Interrupts() as interrupts:
-        os.kill(os.getpid(), signal.SIGINT)
-        assert interrupts.count == 1
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # else it may be ignored
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert interrupts.count == 1
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Answers(BaseHTTPRequestHandler):
