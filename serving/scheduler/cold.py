@@ -69,18 +69,20 @@ class ColdStarts:
         for model in self._models.values():
             if model.absent and model.queue.backlog.rows:
                 for lane in list(model.queue.lanes):
-                    misses += self._look_at(model, lane, give_up, now_us)
+                    self._give_up(model, lane, give_up, now_us)
+                for lane in model.queue.lanes:  # what is left: a request may have waited in several
+                    misses += self._ask_for(model, lane, now_us)
         return misses
 
-    def _look_at(
-        self, model: Model, lane: Lane, give_up: Callable[[Request], object], now_us: int
-    ) -> Sequence[Miss]:
-        if model.resides(lane.variants):
-            return ()
-        answer_us = model.first_us(lane.variants, lane.bucket, now_us)
+    def _give_up(self, model: Model, lane: Lane, give_up: Callable[[Request], object], now_us: int) -> None:
+        answer_us = NEVER_US
+        if not model.resides(lane.variants):
+            answer_us = model.first_us(lane.variants, lane.bucket, now_us)
         while lane.pieces and lane.pieces[0].deadline_us < answer_us < NEVER_US:
             give_up(lane.pieces[0].request)
-        if not lane.pieces:
+
+    def _ask_for(self, model: Model, lane: Lane, now_us: int) -> Sequence[Miss]:
+        if model.resides(lane.variants):
             return ()
         misses = self.ask(model, lane.variants, now_us)
         self._watch(model, lane.variants, lane.pieces[0].deadline_us, lane.bucket, now_us)
