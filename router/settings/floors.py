@@ -87,7 +87,7 @@ def _out_of_reach(model: ServedModel, objective: Objective, reached: Mapping[str
     ]
     others = others if model.selection is None else []  # its members answer, and no one else
     would = f"; served too, {' or '.join(others)} would do" if others else ""
-    return f"{_tier(objective)}{most}; {least:.6g} cannot be met{would}"
+    return f"{_tier(objective)}{most}; {least:.10g} cannot be met{would}"
 
 
 def _remedy(index: int, tier: str, general: bool) -> str:
