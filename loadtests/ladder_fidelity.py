@@ -23,8 +23,8 @@ from loadtests.gateway import ROOT, model_entry, settings_of, started
 from loadtests.openloop import Ask, Course
 from loadtests.payloads import Contents, Target
 from loadtests.processes import pin
-from loadtests.sim_fidelity import CALM, GOODPUT_APART, counted, overhead_us, simulated
-from loadtests.stage import Place, Stage, add_arguments, capacity, read_place
+from loadtests.sim_fidelity import CALM, GOODPUT_APART, arguments, counted, overhead_us, simulated
+from loadtests.stage import Place, Stage, capacity, read_place
 from router.settings import load_model
 from serving.objectives import ranked
 from serving.recording import SUFFIX
@@ -58,7 +58,7 @@ class Pair:
 
 def main() -> int:
     """0 where every point is as near as promised, 1 where not, 2 where nothing could be run."""
-    asked = _arguments()
+    asked = arguments(__doc__, POINTS)
     try:
         with read_place(asked) as place, tempfile.TemporaryDirectory(prefix="penstock-fidelity-") as folder:
             pairs = list(_pairs(asked, place, Path(folder)))
@@ -130,15 +130,6 @@ def line(pair: Pair) -> str:
         f"  {'met' if pair.kept else 'MISSED'}"
     )
     return "\n".join((text, *(f"  VOID: {void}" for void in pair.voids)))
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_arguments(parser)
-    parser.add_argument("--points", type=float, nargs="+", default=POINTS, metavar="LOAD")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class Twin:
 
 def main() -> int:
     """0 where every point is as near as promised, 1 where not, 2 where nothing could be run."""
-    asked = _arguments()
+    asked = arguments(__doc__, POINTS)
     try:
         with read_place(asked) as place, tempfile.TemporaryDirectory(prefix="penstock-fidelity-") as folder:
             twins = list(_twins(asked, place, Path(folder)))
@@ -142,12 +142,13 @@ def line(twin: Twin) -> str:
     return "\n".join((text, *(f"  VOID: {void}" for void in twin.voids)))
 
 
-def _arguments() -> argparse.Namespace:
+def arguments(description: str | None, points: Sequence[float]) -> argparse.Namespace:
+    """What a comparison with the simulator is asked, at these loads where none are given."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_arguments(parser)
-    parser.add_argument("--points", type=float, nargs="+", default=POINTS, metavar="LOAD")
+    parser.add_argument("--points", type=float, nargs="+", default=points, metavar="LOAD")
     return parser.parse_args()
 
 

@@ -53,10 +53,9 @@ def _climbers(model: Model, now_us: int) -> list[tuple[Wants | None, Climber]]:
             fixed += flow.need
         else:
             rates[flow.wants] = rates.get(flow.wants, 0.0) + (rate if rate > QUIET else 0.0)
-    accuracy = {each.name: each.accuracy for each in model.served.spec.variants}
     found: list[tuple[Wants | None, Climber]] = [(None, Climber(1.0, [(fixed, 0.0)]))] if fixed else []
     for wants, rate in rates.items():
-        load = climber(wants, rate, model.variant_us, accuracy)
+        load = climber(wants, rate, model.variant_us, model.served.accuracy)
         if load is not None:
             found.append((wants, load))
     return found

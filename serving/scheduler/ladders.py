@@ -1,6 +1,6 @@
 """The variants that may answer on a slice, as a ladder, and why one further down has run a batch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 from typing import Final
@@ -218,7 +218,7 @@ def build(
 
 
 def climber(
-    wants: Wants, rate: float, row_us: Mapping[str, float], accuracy: Mapping[str, float | None]
+    wants: Wants, rate: float, row_us: Mapping[str, float], accuracy: Callable[[str], float | None]
 ) -> Climber | None:
     """The load of those who want it so, on slices where rows take so long in the mean; None where that is not
     known of any variant."""
@@ -226,7 +226,7 @@ def climber(
     known = [name for name in variants if name in row_us]
     if not known:
         return None
-    merits = _merits([(name, accuracy.get(name)) for name in known])
+    merits = _merits([(name, accuracy(name)) for name in known])
     steps = frontier([Step(row_us[name], merits[name]) for name in known])
     return Climber(rate, [(step.row_us, step.merit) for step in steps[preferred(steps, optimize) :]])
 

@@ -1,14 +1,13 @@
 """A variant on a slice, as the scheduler sees it: what its batches take, and what they say of its profile."""
 
 from serving.policy.drift import COLD, JOINED, WARM, Drift
-from serving.policy.freshness import Freshness, Watch, ratio_of
+from serving.policy.freshness import COLD_US, Freshness, Watch, ratio_of
 from serving.policy.latency import EITHER, ENOUGH, FAR_QUICKER, WINDOW, Doubt, Residuals
 from serving.profile.latency import Latency
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.devices import Device
 from serving.specs import ServedModel
 
-PAUSE_US = 1000.0  # as profiles are judged (`policy/freshness.py`): .03 to .6 ms on an EPYC
 RAN_WEIGHT = 0.1  # of one batch in what they take in the mean
 QUICKER = 1.25  # than the estimate, of a rung: it stays in doubt, and is tried again
 LEAD_US_MIN, LEAD_US_MAX = 200.0, 3000.0
@@ -28,7 +27,7 @@ class Replica:
         self.id = replica_id
         self.variant = variant
         self.latency = self.profiled = latency
-        self.accuracy = next((each.accuracy for each in model.spec.variants if each.name == variant), None)
+        self.accuracy = model.accuracy(variant)
         self.size_max = model.spec.sizes[-1]
         self._batch_max = model.spec.batch_max
         self._budget_us = model.slo_us
@@ -137,7 +136,7 @@ class Replica:
         """Of that what is the machine's doing: not what batches cost that follow after a pause, which of
         short ones is the most."""
         factor = self.factor
-        return max(1.0, factor * (1 - PAUSE_US / self.ran_us)) if factor > 1 and self.ran_us else factor
+        return max(1.0, factor * (1 - COLD_US / self.ran_us)) if factor > 1 and self.ran_us else factor
 
     @property
     def streams(self) -> int:

@@ -160,11 +160,9 @@ class SliceQueue:
 
     def answering(self, lane: LaneView, now_us: int) -> tuple[str, Replica] | None:
         """The variant that would run a batch of the lane now, with its replica; None where none is here."""
-        variants = lane.variants
-        if len(variants) == 1:
+        if len(lane.variants) == 1:
             self.selector.rows_most = ANY_ROWS
-            only = self.replicas.get(variants[0])
-            return None if only is None else (variants[0], only)
+            return self.selector.quickest(lane.variants, 0)
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
         others = (live.queues[self.model].selector for live in self._slices)
         if self.selector.is_dear(lane.wants) and not all(each.is_dear(lane.wants) for each in others):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from serving.policy.batching.targets import target_rows
+from serving.policy.batching.targets import worth_target
 from serving.scheduler.ladders import Selector, cost
 from serving.scheduler.models import Model
 from serving.scheduler.requests import Wants
@@ -83,7 +83,7 @@ def _ladder(model: Model, wants: Wants, rate: float, name: str, selector: Select
     rungs = []
     for rung in ladder.rungs:
         replica = selector.replicas[rung.variant]
-        rows = target_rows(replica, replica.size_max, model.served.slo_us, rate)
+        rows = worth_target(replica, replica.size_max, model.served.slo_us, rate)
         one_us = replica.predict_us(1, replica.size_max)
         rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, cost(replica)))
     return Ladder(name, tuple(rungs), ladder.first, selector.carrying(wants) if rungs else 0)

@@ -1,9 +1,9 @@
 """What the ladder believes of variants that have not run for long, and of who may come."""
 
+from serving.policy.freshness import COLD_US
 from serving.policy.latency import TRY_US
 from serving.policy.selection import RISK
 from serving.scheduler.ladders import learn
-from serving.scheduler.replicas import PAUSE_US
 from serving.scheduler.scheduler import Scheduler
 from tests.scheduler.rungs import ask, ladder_on, laddered
 from tests.scheduler.values import send
@@ -36,7 +36,7 @@ def test_who_has_not_run_for_long_is_believed_to_be_slowed_down_as_those_are_tha
 def test_what_short_batches_cost_after_a_pause_is_not_the_machines_doing() -> None:
     scheduler = ladder_on(MODEL)
     replicas = scheduler.models["m"].slices[0].queues["m"].replicas
-    slowed(scheduler, "fast", 8.0, PAUSE_US / 3, heard_us=10 * TRY_US)
+    slowed(scheduler, "fast", 8.0, COLD_US / 3, heard_us=10 * TRY_US)
     row_us = {"best": 300.0}
     learn(replicas, row_us, 10 * TRY_US + 1)
     assert row_us["best"] == 300.0

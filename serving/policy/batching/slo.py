@@ -23,7 +23,7 @@ from serving.policy.batching.seam import (
     QueueView,
     ReplicaView,
 )
-from serving.policy.batching.targets import REVIEW_US, saving_us, target_rows
+from serving.policy.batching.targets import REVIEW_US, saving_us, worth_target
 from serving.policy.batching.window import window
 from serving.policy.latency import Doubt
 from serving.policy.rates import QUIET, SizeRates
@@ -131,7 +131,7 @@ class Slo(BatchingPolicy):
         row_us = 0.0
         for load in loads:
             part = load.rate / admitted
-            target = _target(replica, load.bucket, self._slo_us, part * rate, load.size)
+            target = worth_target(replica, load.bucket, self._slo_us, part * rate, load.size)
             target = min(target, self._cap(view, replica, load.bucket, now_us))
             row_us += part * replica.typical_us(target, load.size) / target
         return Outlook(row_us, self._doubt.at(now_us))
@@ -148,7 +148,7 @@ class Slo(BatchingPolicy):
             rate = counted.surge(now_us)
             if rate > QUIET and replica is not None:
                 size = self._rates.usual(bucket)
-                target = _target(replica, bucket, self._slo_us, rate, size)
+                target = worth_target(replica, bucket, self._slo_us, rate, size)
                 loads.append(Load(rate, target, replica, bucket, size))
         self._loads[view.slice] = (now_us, loads)
         return loads
@@ -220,7 +220,7 @@ class Slo(BatchingPolicy):
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
         rate = self._rates.surge(bucket, now_us)
-        target = _target(replica, bucket, self._slo_us, rate, self._rates.usual(bucket))
+        target = worth_target(replica, bucket, self._slo_us, rate, self._rates.usual(bucket))
         scale = self._first(view).scale(view, now_us)
         cap = self._cap(view, replica, bucket, now_us)
         sizes = Sizes(target, max(1, int(scale * target)), cap, rate)
@@ -292,8 +292,3 @@ class Slo(BatchingPolicy):
 
 def _needs(loads: Iterable[Load], scale: float) -> float:
     return sum((load.need(scale) for load in loads), 0.0)
-
-
-def _target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
-    """As `target_rows`, as far as larger batches carry more."""
-    return min(target_rows(replica, bucket, slo_us, rate, size), replica.rows_worth(bucket))

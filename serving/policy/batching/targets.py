@@ -25,6 +25,11 @@ def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, s
     return low
 
 
+def worth_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
+    """As `target_rows`, as far as larger batches carry more."""
+    return min(target_rows(replica, bucket, slo_us, rate, size), replica.rows_worth(bucket))
+
+
 def saving_us(replica: ReplicaView, size: int, rows: int, target: int) -> float:
     """beta: the part of a batch's latency that does not grow with its rows, between `rows` and `target`."""
     here_us = replica.typical_us(rows, size)
