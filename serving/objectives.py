@@ -123,3 +123,27 @@ class SelectionSpec:
     members: tuple[str, ...]
     output: str
     keep_us: int = 600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """That a model's replicas follow its load: `least` to `most` of them (None: as many as it has slices) on
+    the slices that it may use. With `least` 0 it is let go when arrivals make it unlikely that it is asked
+    for soon."""
+
+    least: int = 1
+    most: int | None = None
+
+
+SCALING_POLICIES = ("slo", "hpa", "keda", "ray_serve", "aiad", "mark", "inferline", "infaas", "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSpec:
+    """How replicas follow load, for all models that say so. `policy`: one of SCALING_POLICIES, the others as
+    published, to compare; `target`: what they aim at, in their own unit, None for their default. `cost_max`:
+    of an hour of all slices that are held; inf for no limit."""
+
+    policy: str = "slo"
+    target: float | None = None
+    cost_max: float = inf

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from serving.objectives import Needs, Objective, SelectionSpec, ranked, resolve
+from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -158,7 +158,7 @@ class ServedModel:
     """A model as this gateway serves it: its spec, SLO, resident variants and slices.
 
     `needs`: what is promised of it; `tiers`: what is promised otherwise, to whom asks for a tier. `own` and
-    `by_tier` are these as it can meet them.
+    `by_tier` are these as it can meet them. `replicas`: how many follow its load; None: one on each slice.
     """
 
     spec: ModelSpec
@@ -173,6 +173,7 @@ class ServedModel:
     needs: Needs = field(default_factory=Needs)
     tiers: tuple[Needs, ...] = ()
     selection: SelectionSpec | None = None
+    replicas: ReplicaSpec | None = None
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
@@ -268,7 +269,8 @@ class SliceSpec:
 
     `cores`: those that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a GPU
     by its torch name ("cuda:0"), of which it has `part`, None for all, and `memory_bytes` at most where its
-    actuator can see to that, 0 for no limit. `price` for an hour, 0 where nobody says.
+    actuator can see to that, 0 for no limit. `price` for an hour, 0 where nobody says. `spot`: it may be
+    taken away at any time.
     """
 
     name: str
@@ -278,6 +280,12 @@ class SliceSpec:
     part: Share | None = None
     memory_bytes: int = 0
     price: float = 0.0
+    spot: bool = False
+
+    @property
+    def domain(self) -> str:
+        """What it is lost with: its device, or it alone where it may be taken away."""
+        return f"spot {self.name}" if self.spot else self.device
 
     @property
     def share(self) -> Share:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from serving.policy.scaling.task import ScalingTask
 from serving.profile.curve import Profile
 from serving.profile.sweep import Measurement
 from serving.specs import ModelSpec, ServedModel
@@ -141,8 +142,32 @@ class Replan:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Tell control what models were asked and how they fared: `Control.seen` with the counters of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindCapacity:
+    """Simulate what n replicas of a variant carry, on slices of a `kind` where it takes what its profile
+    says; it comes back as `Control.capacity_found`."""
+
+    model: ServedModel
+    variant: str
+    kind: str
+    profile: Profile
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class SolveScaling:
+    """Make the slow plan; it comes back as `Control.scaling_planned`."""
+
+    task: ScalingTask
+
+
 Command = (
     StartWorker | EndWorker | StopWorker
     | LoadReplica | UnloadReplica | Measure | Route | Unroute | Withdraw | KeepProfile
-    | ServeModel | RetireModel | ForgetModel | Cold | Expect | Replan
+    | ServeModel | RetireModel | ForgetModel | Cold | Expect | Replan | Look | FindCapacity | SolveScaling
 )  # fmt: skip

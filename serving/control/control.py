@@ -12,23 +12,27 @@ from serving.control.commands import Command, EndWorker, Replan, StopWorker, Unr
 from serving.control.course import Course, Movement, Progress
 from serving.control.holdings import Holdings, KnownProfiles
 from serving.control.measuring import Measuring
-from serving.control.reconciling import LOAD_TRIES, START_TRIES, Lack, Reconciling, resolved, start, wants
+from serving.control.patience import HEALTHY_US, backoff_us, overdue
+from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved, start
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.residing import Busy, Residing
+from serving.control.rules import AS_USUAL, Rules
+from serving.control.scaling import Scaling
 from serving.control.wanted import Wanted
+from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.task import ScalingPlan
 from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
-BACKOFF_FIRST_US = 100_000
-BACKOFF_MAX_US = 10_000_000
-HEALTHY_US = 30_000_000  # a worker that lived this long starts its back-off anew
 STEPS_MAX = 1000  # states that one event may reach: each has something to do as a rule
 
 
 class Control:
     """Wants every variant of `models` on each of its slices until `want` says otherwise. `kind_of` names a
-    slice's device kind; `remeasure`: whether a profile that is no longer right may be measured anew."""
+    slice's device kind."""
 
     def __init__(
         self,
@@ -37,14 +41,15 @@ class Control:
         known: KnownProfiles,
         limits: Limits,
         kind_of: Callable[[SliceSpec], str],
-        remeasure: bool = True,
+        rules: Rules = AS_USUAL,
     ) -> None:
         first = Wanted.of(slices, models)
         self._limits = limits
         self._holdings = Holdings(first.models, known, limits, kind_of)
-        self._measuring = Measuring(self._holdings, remeasure)
+        self._measuring = Measuring(self._holdings, rules.remeasure)
         self._reconciling = Reconciling(self._holdings)
         self._residing = Residing(self._holdings)
+        self.scaling = Scaling(self._holdings, rules, kind_of)
         self._course = Course(first)
         self._replan = ""  # why another plan is to be asked for, once a move has turned back
         self._stopping = False
@@ -63,7 +68,7 @@ class Control:
     def progress(self) -> Progress:
         """How far what is wanted is so."""
         course = self._course
-        lacks = list(self._reconciling.lacks(course.aim))
+        lacks = list(self._reconciling.lacks(self.scaling.filtered(course.aim)))
         hopeless = tuple(each.sentence for each in lacks if each.hopeless)
         waiting = tuple(each.sentence for each in lacks if not each.hopeless)
         return Progress(course.movement, *course.step, (*course.reasons, *hopeless), waiting)
@@ -72,12 +77,6 @@ class Control:
     def given_up(self) -> tuple[str, ...]:
         """Why the last move was given up; () where it was not."""
         return self._course.reasons
-
-    def model_ready(self, model: str) -> bool:
-        """Whether a variant that may answer is routed somewhere."""
-        served = self._holdings.models.get(model)
-        names = () if served is None else (*served.own.variants, served.answering_variant)
-        return any(replica.variant in names for replica in self._holdings.routed(model))
 
     def know(self, known: KnownProfiles) -> None:
         """Stored profiles, for replicas that will be wanted."""
@@ -109,26 +108,37 @@ class Control:
 
     # events of devices and workers
 
-    def device_lost(self, device: str, reason: str, now_us: int) -> Sequence[Command]:
-        """A device is gone with all its slices; none can be started there until it is back."""
-        self._holdings.lost[device] = reason
+    def device_leaving(self, domain: str, reason: str, now_us: int) -> Sequence[Command]:
+        """A device will be lost soon: what follows its load goes elsewhere before that."""
+        self.scaling.leaving[domain] = reason
+        self.scaling.changed()
+        return self._then(now_us, [])
+
+    def device_lost(self, domain: str, reason: str, now_us: int) -> Sequence[Command]:
+        """A device (or what else slices are lost with, `SliceSpec.domain`) is gone with all its slices; none
+        can be started there until it is back."""
+        self._holdings.lost[domain] = reason
+        self.scaling.changed()
         commands: list[Command] = []
         for name, record in self.slices.items():
-            if record.spec.device == device and record.status is not WorkerStatus.LOST:
+            if record.spec.domain == domain and record.status is not WorkerStatus.LOST:
                 if record.status in (WorkerStatus.READY, WorkerStatus.STARTING, WorkerStatus.STOPPING):
                     commands.append(Withdraw(name, reason))
                 commands += self._lose(record, reason, now_us)
                 record.status = WorkerStatus.LOST
         course = self._course
-        if any(each.spec.device == device for each in (*course.goal.slices, *course.aim.slices)):
-            self._give_up(f"{device} is lost: {reason}")
+        there = (each for each in (*course.goal.slices, *course.aim.slices) if each.spec.domain == domain)
+        if any(self.scaling.stays(each) for each in there):
+            self._give_up(f"{domain} is lost: {reason}")
         return self._then(now_us, commands)
 
-    def device_back(self, device: str, now_us: int) -> Sequence[Command]:
-        """A device can be used again."""
-        self._holdings.lost.pop(device, None)
+    def device_back(self, domain: str, now_us: int) -> Sequence[Command]:
+        """A device can be used again, or will not be lost."""
+        self._holdings.lost.pop(domain, None)
+        self.scaling.leaving.pop(domain, None)
+        self.scaling.changed()
         for record in self.slices.values():
-            if record.spec.device == device and record.status is WorkerStatus.LOST:
+            if record.spec.domain == domain and record.status is WorkerStatus.LOST:
                 record.status, record.failures = WorkerStatus.STOPPED, 0
         return self._then(now_us, [])
 
@@ -250,7 +260,7 @@ class Control:
             replica.freshness = freshness
         return self._then(now_us, [])
 
-    # events of models
+    # events of models and of scaling
 
     def model_retired(self, model: str, now_us: int) -> Sequence[Command]:
         """The last open request of a retired model has been answered."""
@@ -263,7 +273,31 @@ class Control:
     ) -> Sequence[Command]:
         """A request came for a variant that is on no slice. `rates`: requests a second by model; `busy`: by
         slice, the models of which something runs or waits."""
+        if self.scaling.scales(model):
+            return self._then(now_us, self.scaling.missed(model, now_us))
         return self._then(now_us, self._residing.missed((model, variant), rates, busy, now_us))
+
+    def scale(self, spec: ScalingSpec, now_us: int) -> Sequence[Command]:
+        """From now on replicas follow load so."""
+        self.scaling.follow(spec)
+        return self._then(now_us, [])
+
+    def seen(self, seen: Sequence[Seen], now_us: int) -> Sequence[Command]:
+        """What models were asked until now, and how they fared: the answer to `Look`."""
+        self.scaling.seen(seen, now_us)
+        return self._then(now_us, [])
+
+    def scaling_planned(self, plan: ScalingPlan | None, now_us: int) -> Sequence[Command]:
+        """The answer to `SolveScaling`; None: there is no plan."""
+        self.scaling.planned(plan, now_us)
+        return self._then(now_us, [])
+
+    def capacity_found(
+        self, model: str, variant: str, kind: str, capacity: Capacity, now_us: int
+    ) -> Sequence[Command]:
+        """The answer to `FindCapacity`."""
+        self.scaling.capacity_found(model, variant, kind, capacity)
+        return self._then(now_us, [])
 
     # time
 
@@ -274,7 +308,7 @@ class Control:
         for name, record in self.slices.items():
             if record.retry_us <= now_us:
                 commands.append(start(record, now_us))
-            reason, due_us = self._overdue(record)
+            reason, due_us = overdue(record, self._limits)
             if due_us <= now_us:
                 record.heard_us = now_us  # said once; again only after as long a time
                 commands.append(EndWorker(name, reason))
@@ -298,7 +332,8 @@ class Control:
         if self._stopping:
             return ()
         for _ in range(STEPS_MAX):
-            aim = self._course.aim
+            commands += self.scaling.advance(self._course.aim, now_us)
+            aim = self.scaling.filtered(self._course.aim)
             commands += self._reconciling.advance(aim, now_us)
             commands += self._residing.advance(aim, now_us)
             still = self._course.movement is Movement.STEADY
@@ -309,9 +344,9 @@ class Control:
             self._replan = ""
         if heard is not None:
             commands += self._measuring.next_coarse(heard)
-        due = [NEVER_US]
+        due = [self.scaling.due_us]
         for record in self.slices.values():
-            due += [record.retry_us, self._overdue(record)[1]]
+            due += [record.retry_us, overdue(record, self._limits)[1]]
             if record.status is WorkerStatus.READY:
                 due += [replica.retry_us for replica in record.replicas.values()]
             due += self._measuring.due_us(record, now_us)
@@ -322,25 +357,20 @@ class Control:
         """What is wanted of a device that is lost: a slice that was there before waits for it, others are in
         vain; either way another plan may do better."""
         home = {each.spec.name: each for each in self._course.home.slices} if self._course.home else {}
-        lost = [each for each in wanted.slices if each.spec.device in self._holdings.lost]
+        there = [each for each in wanted.slices if self.scaling.stays(each)]
+        lost = [each for each in there if each.spec.domain in self._holdings.lost]
         changed = [each for each in lost if home.get(each.spec.name) != each]
-        reasons = [f"{each.spec.device} is lost: {self._holdings.lost[each.spec.device]}" for each in changed]
+        reasons = [f"{each.spec.domain} is lost: {self._holdings.lost[each.spec.domain]}" for each in changed]
         if all(each.spec.name in home for each in changed):
             return [Replan(reason) for reason in reasons[:1]]
         self._give_up(reasons[0])
         return []
 
     def _is_reached(self) -> bool:
-        """Whether the present state is so, but for what nobody should wait for: what failed before the move
-        too, as long as its place is the same, and what is to go anyway."""
+        """Whether the present state is so, but for what nobody should wait for."""
         course = self._course
-
-        def excused(lack: Lack) -> bool:
-            if not lack.hopeless or course.home is None:
-                return lack.hopeless
-            return wants(course.home, lack) or not wants(course.goal, lack)
-
-        return all(excused(lack) for lack in self._reconciling.lacks(course.aim))
+        lacks = self._reconciling.lacks(self.scaling.filtered(course.aim))
+        return all(excused(lack, course.home, course.goal) for lack in lacks)
 
     def _find(self, slice_name: str, replica_id: int) -> tuple[SliceRecord | None, ReplicaRecord | None]:
         record = self.slices.get(slice_name)
@@ -368,30 +398,3 @@ class Control:
         for replica in record.replicas.values():
             replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
         return self._residing.lost(record, now_us)
-
-    def _overdue(self, record: SliceRecord) -> tuple[str, int]:
-        """What the worker is to be ended for, and when: what it was told to do takes too long."""
-        startup_s, stall_us = self._limits.startup_s, self._limits.stall_us
-        patience_us = int(startup_s * 1e6)
-        if record.status is WorkerStatus.STARTING:
-            return f"it did not start within {startup_s:g} s", record.heard_us + patience_us
-        if record.status is WorkerStatus.STOPPING:
-            return f"it did not end within {startup_s:g} s", record.heard_us + patience_us
-        if record.status is not WorkerStatus.READY:
-            return "", NEVER_US
-        for replica in record.replicas.values():
-            what = f"{replica.model} {replica.variant}"
-            if replica.status is ReplicaStatus.LOADING:  # they load in this order
-                return f"{what} did not load within {startup_s:g} s", record.heard_us + patience_us
-            if replica.status is ReplicaStatus.UNLOADING:
-                return f"{what} was not unloaded within {startup_s:g} s", record.heard_us + patience_us
-            if record.measuring == replica.id:
-                if replica.status is ReplicaStatus.MEASURING:  # its budget is at most the sweep's
-                    stall_us += int(self._limits.sweep_s * 1e6)
-                return f"{what} was measured for over {stall_us / 1e6:g} s", record.heard_us + stall_us
-        return "", NEVER_US
-
-
-def backoff_us(failures: int) -> int:
-    """How long to wait before the next try: doubling from 0.1 s to 10 s."""
-    return min(BACKOFF_FIRST_US << min(failures - 1, 20), BACKOFF_MAX_US)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord
+from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
 from serving.specs import Limits, ServedModel, Share, SliceSpec
@@ -37,6 +37,11 @@ class Holdings:
         for record in self.slices.values():
             for replica in record.replicas.values():
                 yield record, replica
+
+    def held(self) -> dict[str, SliceSpec]:
+        """The slices that are paid for: whose worker lives, or is to be there again soon."""
+        gone = (WorkerStatus.STOPPED, WorkerStatus.LOST)
+        return {name: record.spec for name, record in self.slices.items() if record.status not in gone}
 
     def routed(self, model: str) -> list[ReplicaRecord]:
         """The replicas of a model that get batches."""

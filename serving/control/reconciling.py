@@ -103,7 +103,7 @@ class Reconciling:
     def _lacks_on(self, each: WantedSlice, wanted: "Mapping[Key, WantedReplica]") -> Iterator[Lack]:
         name, record = each.spec.name, self._slices.get(each.spec.name)
         if record is None or record.status is not WorkerStatus.READY:
-            lost = self._holdings.lost.get(each.spec.device)
+            lost = self._holdings.lost.get(each.spec.domain)
             state = "not there" if record is None else record.status.value
             sentence = f"the worker of slice {name} is {f'lost: {lost}' if lost else state}"
             yield Lack(sentence, name, None, record is not None and self._is_hopeless(record))
@@ -121,7 +121,7 @@ class Reconciling:
         """Whether a slice has no worker, and none is to be expected."""
         if record.status is WorkerStatus.READY:
             return False
-        return record.spec.device in self._holdings.lost or record.failures >= START_TRIES
+        return record.spec.domain in self._holdings.lost or record.failures >= START_TRIES
 
     # steps, in the order in which they are taken
 
@@ -152,7 +152,7 @@ class Reconciling:
     def _bring(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """A wanted slice: its worker, and what is to be loaded there."""
         record = self._slices.setdefault(each.spec.name, SliceRecord(each.spec))
-        if record.status is WorkerStatus.STOPPED and each.spec.device not in self._holdings.lost:
+        if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._holdings.lost:
             return [start(record, now_us)]
         self._enter(record, each, models)
         if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
@@ -275,6 +275,14 @@ class Reconciling:
 
 def _index(each: WantedSlice, models: Mapping[str, ServedModel]) -> dict[Key, WantedReplica]:
     return {(one.model, one.variant, models[one.model].revision): one for one in each.replicas}
+
+
+def excused(lack: Lack, home: Wanted | None, goal: Wanted) -> bool:
+    """Whether a move from `home` to `goal` need not wait for it: what failed before the move too, as long as
+    its place is the same, and what is to go anyway."""
+    if not lack.hopeless or home is None:
+        return lack.hopeless
+    return wants(home, lack) or not wants(goal, lack)
 
 
 def wants(wanted: Wanted, lack: Lack) -> bool:

@@ -15,14 +15,17 @@ from serving.control.commands import (
     Command,
     EndWorker,
     Expect,
+    FindCapacity,
     ForgetModel,
     KeepProfile,
     LoadReplica,
+    Look,
     Measure,
     Replan,
     RetireModel,
     Route,
     ServeModel,
+    SolveScaling,
     StartWorker,
     StopWorker,
     UnloadReplica,
@@ -34,15 +37,21 @@ from serving.control.course import Progress
 from serving.control.holdings import KnownProfiles
 from serving.control.replicas import WorkerStatus
 from serving.control.wanted import Wanted
+from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.task import ScalingPlan
 from serving.profile.curve import Profile
 from serving.profile.latency import Latency
-from serving.profile.store import ProfileStore
+from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.alarm import Alarm
+from serving.runtime.capacity_file import NAME, CapacityFile
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
+from serving.runtime.job import Work
 from serving.runtime.link import Link
 from serving.runtime.observer import FleetObserver
+from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.contract import Setting
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.supervisor import Supervisor
@@ -63,8 +72,10 @@ class Fleet:
         gateway: Gateway,
         store: ProfileStore,
         prepare: Callable[[SliceSpec], Setting] = core_set,
+        find_capacity: Work[FindCapacity, Capacity] | None = None,
     ) -> None:
-        """`prepare`: as the supervisor's."""
+        """`prepare`: as the supervisor's. `find_capacity`: simulates what replicas carry
+        (`serving.simulation.tables`); without it that is guessed."""
         self.control = control
         self.observer: FleetObserver | None = None
         self.on_change: Callable[[], None] = lambda: None
@@ -76,6 +87,9 @@ class Fleet:
         self._alarm = Alarm(self._tick)
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
+        self._jobs = ScalingJobs(find_capacity, CapacityFile(store.folder / LOCAL / NAME))
+        self._jobs.on_planned = self._scaling_planned
+        self._jobs.on_found = self._capacity_found
         gateway.on_stuck = self._worker_stuck
         gateway.on_flag = self._profile_flagged
         gateway.on_missed = self._missed
@@ -91,6 +105,7 @@ class Fleet:
                 await self._stop.wait()
         finally:
             self._alarm.close()
+            await self._jobs.close()
             await self._supervisor.stop()
 
     def stop(self) -> None:
@@ -102,6 +117,11 @@ class Fleet:
         """From now on this is wanted; `by` and what follows: `serving.control.control.Control.want`."""
         now = now_us()
         self._execute(self.control.want(wanted, now, by), now)
+
+    def scale(self, spec: ScalingSpec) -> None:
+        """From now on replicas follow load so."""
+        now = now_us()
+        self._execute(self.control.scale(spec, now), now)
 
     def turn_back(self, reason: str) -> None:
         """Give up the move that is under way."""
@@ -131,10 +151,42 @@ class Fleet:
         link = self._links.get(slice_name)
         return link.pid if link is not None else None
 
+    # what befalls devices
+
+    def device_leaving(self, domain: str, reason: str) -> None:
+        """What is lost together (`SliceSpec.domain`) will be lost soon."""
+        now = now_us()
+        self._execute(self.control.device_leaving(domain, reason, now), now)
+
+    def device_lost(self, domain: str, reason: str) -> None:
+        """It is lost: its workers are ended, should they live."""
+        now = now_us()
+        names = self._slices_of(domain)
+        self._execute(self.control.device_lost(domain, reason, now), now)
+        for name in names:
+            self._supervisor.kill(name, f"was ended: {reason}")
+
+    async def device_ended(self, domain: str) -> None:
+        """Until no worker of what is lost lives any more."""
+        for name in self._slices_of(domain):
+            await self._supervisor.ended(name)
+
+    def device_back(self, domain: str) -> None:
+        """It can be used again, `device_ended` first; or will not be lost."""
+        now = now_us()
+        self._execute(self.control.device_back(domain, now), now)
+
+    def _slices_of(self, domain: str) -> list[str]:
+        return [name for name, record in self.control.slices.items() if record.spec.domain == domain]
+
     # events of links
 
     def worker_ready(self, link: Link) -> None:
         """A worker process answers."""
+        record = self.control.slices.get(link.slice)
+        if record is None or record.status is WorkerStatus.LOST:
+            link.kill("was ended: its slice is gone")  # it was about to start as that was lost
+            return
         now = now_us()
         self._links[link.slice] = link
         self._execute(self.control.worker_ready(link.slice, now), now)
@@ -187,7 +239,7 @@ class Fleet:
         now = now_us()
         self._links.pop(link.slice, None)
         record = self.control.slices.get(link.slice)
-        ended = record is not None and record.status is WorkerStatus.STOPPING
+        ended = record is not None and record.status in (WorkerStatus.STOPPING, WorkerStatus.LOST)
         if self.observer is not None and not ended:
             self.observer.worker_restarted(link.slice)
         self._execute(self.control.worker_lost(link.slice, reason, now), now)
@@ -228,15 +280,31 @@ class Fleet:
         now = now_us()
         self._execute(self.control.model_retired(model, now), now)
 
+    def _look(self) -> None:
+        now = now_us()
+        self._execute(self.control.seen(self._gateway.seen(), now), now)
+
+    def _scaling_planned(self, plan: ScalingPlan | None) -> None:
+        now = now_us()
+        self._execute(self.control.scaling_planned(plan, now), now)
+
+    def _capacity_found(self, asked: FindCapacity, capacity: Capacity) -> None:
+        now = now_us()
+        known = (asked.model.name, asked.variant, asked.kind)
+        self._execute(self.control.capacity_found(*known, capacity, now), now)
+
     def _tick(self, now: int) -> None:
         idle = [name for name in self.control.slices if self._gateway.is_idle(name)]
         self._execute(self.control.tick(now, idle), now)
 
     def _execute(self, commands: Sequence[Command], now: int) -> None:
         for command in commands:
-            if not self._tell_gateway(command):
+            if not self._tell_gateway(command) and not self._tell_jobs(command):
                 self._tell_worker(command)
         self._alarm.set(self.control.wake_us, now)
+        if self.observer is not None:
+            held = self.control.scaling.held()
+            self.observer.slices_held({name: spec.price for name, spec in held.items()}, now)
         self._changes.set()
         self._changes = asyncio.Event()
         self.on_change()
@@ -261,6 +329,19 @@ class Fleet:
                 gateway.cold(model, variant, load_us)
             case Expect(model=model, variant=variant, ready_us=ready_us):
                 gateway.expect(model, variant, ready_us)
+            case _:
+                return False
+        return True
+
+    def _tell_jobs(self, command: Command) -> bool:
+        """Carry out what the number of replicas is decided by; False where it is not that."""
+        match command:
+            case Look():
+                asyncio.get_running_loop().call_soon(self._look)
+            case SolveScaling(task=task):
+                self._jobs.plan(task)
+            case FindCapacity():
+                self._jobs.fill(command)
             case _:
                 return False
         return True

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from serving.policy.freshness import Judgement
 from serving.policy.latency import Lateness
+from serving.policy.scaling.seam import Seen
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
@@ -19,14 +20,14 @@ from serving.runtime.builds import Builds
 from serving.runtime.clock import now_us
 from serving.runtime.lanes import Lanes
 from serving.runtime.observer import BatchRunner, Observer
-from serving.runtime.payloads import Pending, gather, scatter
+from serving.runtime.payloads import Pending, gather, keep_parts
 from serving.runtime.waiters import hand_over
 from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.standing import Standing, standing_of
-from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec, TensorSpec
+from serving.scheduler.standing import Standing, load_of, standing_of
+from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import COMPLETED, NO_REPLICA, Kind, Outcome
 from serving.worker.batches import BatchResult
 
@@ -182,6 +183,12 @@ class Gateway:
         """Why the variants of a model answer that do; KeyError where it is unknown."""
         return standing_of(self._scheduler.models[model], now_us())
 
+    def load(self, model: str) -> tuple[float, int]:
+        """What share of its slices' time a model takes, and how many these are; KeyError where it is
+        unknown."""
+        here = self._scheduler.models[model]
+        return load_of(here, now_us()), len(here.slices)
+
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """An edge turned a request away before it became a call."""
         self._observer.refused(model, tenant, outcome)
@@ -239,6 +246,10 @@ class Gateway:
         now = now_us()
         self._execute(self._scheduler.expect(model, variant, ready_us, now), now)
 
+    def seen(self) -> tuple[Seen, ...]:
+        """See `Scheduler.seen`."""
+        return self._scheduler.seen(now_us())
+
     def rates(self) -> dict[str, float]:
         """See `Scheduler.rates`."""
         return self._scheduler.rates(now_us())
@@ -274,9 +285,8 @@ class Gateway:
         self._runners.pop(slice_name, None)
         self.builds.gone(slice_name)
         self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
-        self._execute(
-            self._scheduler.slice_down(slice_name, f"the worker of slice {slice_name} {reason}", now), now
-        )
+        detail = f"the worker of slice {slice_name} {reason}"
+        self._execute(self._scheduler.slice_down(slice_name, detail, now), now)
 
     def hold(self, slice_name: str) -> None:
         """Start no batch on the slice until `release`."""
@@ -302,7 +312,7 @@ class Gateway:
         for command in commands:  # the worker first: it is idle
             if type(command) is RunBatch:
                 self._run(command)
-        self._keep_parts(batch, result)
+        keep_parts(batch, result, self._pending)
         self._execute([command for command in commands if type(command) is not RunBatch], now)
         self._answering.add(now_us() - now)
         self._reserve_us = int(self._answering.value_us or 0)
@@ -358,20 +368,6 @@ class Gateway:
         runner = self._runners[batch.slice]
         inputs = gather(batch.pieces, pending)
         runner.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
-
-    def _keep_parts(self, batch: RunBatch, result: BatchResult) -> None:
-        specs: Sequence[TensorSpec] = ()
-        first = 0
-        for piece in batch.pieces:
-            pending = self._pending.get(piece.request.id)
-            if pending is not None:
-                specs = specs or pending.call.model.spec.outputs  # a batch is of one edition of its model
-                fits = len(specs) == len(result.outputs)  # else it ran on a replica of another
-                outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
-                pending.keep(piece, outputs)
-                pending.compute_us += result.compute_us
-                pending.ran(batch, piece)
-            first += piece.rows
 
     def _answer(self, answer: Answer) -> None:
         request = answer.request

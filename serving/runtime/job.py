@@ -31,6 +31,7 @@ Work = Callable[[A], Iterator[R]]
 NICENESS: Final = 5
 """The gateway and its workers go first: beside one of them on a core a job has a quarter of it (Linux weighs
 niceness 0 with 1024, 5 with 335)."""
+LEAST_URGENT: Final = 19  # of work that may take as long as it likes: beside others a core's 1/70
 LIMIT_MAX_S: Final = 1e6
 EXIT_WAIT_S: Final = 1.0
 """For a child that says no more to exit by itself, so that it can be said how."""
@@ -49,8 +50,9 @@ class JobError(Exception):
     """A job ended without a result; the text says why."""
 
 
-async def run(work: Work[A, R], argument: A, limit_s: float) -> R:
-    """The last result that `work(argument)` yields within the limit, from a child process; its start counts.
+async def run(work: Work[A, R], argument: A, limit_s: float, niceness: int = NICENESS) -> R:
+    """The last result that `work(argument)` yields within the limit, from a child process of that niceness;
+    its start counts.
 
     JobError where there is none: the work raised or yielded nothing, or the child was killed or did not even
     start. Where it fails after a result, that is logged and the result stands. Cancelled, it returns when the
@@ -58,7 +60,7 @@ async def run(work: Work[A, R], argument: A, limit_s: float) -> R:
     """
     wake = os.eventfd(0, os.EFD_CLOEXEC)
     executor = ThreadPoolExecutor(1, "penstock-job")  # not the loop's own, whose threads are few
-    job = asyncio.get_running_loop().run_in_executor(executor, _run, work, argument, limit_s, wake)
+    job = asyncio.get_running_loop().run_in_executor(executor, _run, work, argument, limit_s, niceness, wake)
     try:
         await asyncio.wait([job])
     finally:
@@ -74,16 +76,16 @@ async def run(work: Work[A, R], argument: A, limit_s: float) -> R:
 
 def run_blocking(work: Work[A, R], argument: A, limit_s: float) -> R:
     """As `run`, where there is no event loop; Ctrl-C ends the child too."""
-    return _run(work, argument, limit_s, None)
+    return _run(work, argument, limit_s, NICENESS, None)
 
 
-def _run(work: Work[A, R], argument: A, limit_s: float, wake: int | None) -> R:
+def _run(work: Work[A, R], argument: A, limit_s: float, niceness: int, wake: int | None) -> R:
     name = getattr(work, "__qualname__", repr(work))
     until_us = now_us() + int(min(limit_s, LIMIT_MAX_S) * 1e6)
     try:
         # Pickle is safe here: between this process and its own child, through what nobody else can open.
         asked = pickle.dumps((work, argument), pickle.HIGHEST_PROTOCOL)
-        child = _Child(asked)
+        child = _Child(asked, niceness)
     except Exception as error:
         raise JobError(f"{name} could not be started: {_described(error)}") from error
     try:
@@ -101,7 +103,7 @@ def _run(work: Work[A, R], argument: A, limit_s: float, wake: int | None) -> R:
 class _Child:
     """The process of one job. `result`: the last that it sent; `failed`: it did not end as it should."""
 
-    def __init__(self, asked: bytes) -> None:
+    def __init__(self, asked: bytes, niceness: int) -> None:
         self.result: bytes | None = None
         self.failed = False
         self._unread = bytearray()
@@ -110,7 +112,7 @@ class _Child:
             with open(os.memfd_create("penstock-job"), "w+b") as request:
                 request.write(asked)
                 request.seek(0)
-                self._popen = _spawn(request.fileno(), theirs)
+                self._popen = _spawn(request.fileno(), theirs, niceness)
         except OSError:
             os.close(self._results)
             raise
@@ -174,12 +176,12 @@ class _Child:
         os.close(self._results)
 
 
-def _spawn(request: int, results: int) -> "subprocess.Popen[bytes]":
+def _spawn(request: int, results: int, niceness: int) -> "subprocess.Popen[bytes]":
     paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     environment |= dict.fromkeys(_THREAD_POOLS, "1")
     return subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
-        [sys.executable, "-P", "-m", "serving.runtime.job", str(results), str(os.getpid())],
+        [sys.executable, "-P", "-m", "serving.runtime.job", *map(str, (results, os.getpid(), niceness))],
         stdin=request,
         stdout=subprocess.DEVNULL,  # solvers are talkative
         pass_fds=(results,),
@@ -188,14 +190,14 @@ def _spawn(request: int, results: int) -> "subprocess.Popen[bytes]":
     )
 
 
-def main(results: int, parent: int) -> int:
+def main(results: int, parent: int, niceness: int) -> int:
     """The child: what is asked comes on standard input, what is found goes to `results`."""
     os.set_inheritable(results, False)
     # It follows the thread that started this process: the one that listens, until this process is gone.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return 1
-    os.nice(NICENESS)
+    os.nice(niceness)
     with open(results, "wb") as there:
         try:
             work, argument = pickle.load(sys.stdin.buffer)  # noqa: S301  # from our own parent

@@ -1,6 +1,6 @@
 """Whom gateway and fleet need: who counts what happens there and at the cache, who runs batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from serving.ports import Reply
@@ -77,4 +77,8 @@ class FleetObserver(Protocol):
 
     def replica_unloaded(self, model: str) -> None:
         """A replica has gone, as it was told to."""
+        ...
+
+    def slices_held(self, prices: Mapping[str, float], now_us: int) -> None:
+        """Exactly these slices are paid for from now on, at so much an hour."""
         ...

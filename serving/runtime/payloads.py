@@ -12,7 +12,7 @@ from serving.scheduler.requests import Piece, Request
 from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
 from serving.vocabulary import COMPLETED, MODEL_ERROR
-from serving.worker.batches import BatchInput, BatchOutput
+from serving.worker.batches import BatchInput, BatchOutput, BatchResult
 
 
 class Pending:
@@ -141,3 +141,19 @@ def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
         data = b"".join(tensor.data for tensor in tensors)
         joined.append(Tensor(head.name, head.datatype, (rows, *head.shape[1:]), data))
     return joined
+
+
+def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pending]) -> None:
+    """Hand the rows of a batch that is back to the calls that wait for them."""
+    specs: Sequence[TensorSpec] = ()
+    first = 0
+    for piece in batch.pieces:
+        pending = open_calls.get(piece.request.id)
+        if pending is not None:
+            specs = specs or pending.call.model.spec.outputs  # a batch is of one edition of its model
+            fits = len(specs) == len(result.outputs)  # else it ran on a replica of another
+            outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
+            pending.keep(piece, outputs)
+            pending.compute_us += result.compute_us
+            pending.ran(batch, piece)
+        first += piece.rows

@@ -80,6 +80,11 @@ class Supervisor:
             if link.slice == slice_name:
                 link.kill(reason)
 
+    async def ended(self, slice_name: str) -> None:
+        """Until no process of the slice that was started before lives any more."""
+        for link in [link for link in self._links if link.slice == slice_name]:
+            await link.ended.wait()
+
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """End all workers: they may finish their batch within `grace_s`, then they are killed.
 

@@ -1,14 +1,14 @@
-"""How accepted requests end that no batch completes, and which are tried again instead."""
+"""How requests end, and which are tried again instead."""
 
 from collections.abc import Mapping, Sequence
 
 from serving.scheduler.accepted import Accepted
-from serving.scheduler.commands import Answer, Command
+from serving.scheduler.commands import Answer, Command, RunBatch
 from serving.scheduler.door import Door
 from serving.scheduler.models import Model, explain
 from serving.scheduler.pieces import cut
 from serving.scheduler.requests import Piece, Request
-from serving.vocabulary import DEADLINE_QUEUED, DEADLINE_RUNNING, WORKER_LOST, Outcome
+from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, DEADLINE_RUNNING, WORKER_LOST, Outcome
 
 RETRIES = 1
 """Batches that a request may lose with their worker and still be dispatched again: a request that kills
@@ -25,11 +25,28 @@ class Endings:
         self._accepted = accepted
         self._door = door
 
+    def refuse(self, model: Model, request: Request, outcome: Outcome, now_us: int) -> Answer:
+        """Turn a request away that has not been accepted."""
+        model.intake.ended(request.rows, outcome)
+        answer = Answer(request, outcome, None, explain(outcome, request, model, now_us))
+        answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
+        return answer
+
+    def complete(self, request: Request, batch: RunBatch, now_us: int) -> Answer:
+        """Answer a request, the last of which a batch has computed, and that was accepted until now."""
+        model = self._models[request.model]
+        model.open -= 1
+        late = now_us > request.deadline_us  # its own, whoever else waited for it
+        model.intake.done(request.rows, now_us - request.arrived_us, late)
+        request.pieces = []  # they know it too: a cycle would wait for the garbage collector
+        return Answer(request, COMPLETED, batch)
+
     def end(self, request: Request, outcome: Outcome, detail: str = "") -> Answer:
         """Take a request out of everything and answer it."""
         model = self._models[request.model]
         if self._accepted.remove(request):
             model.open -= 1
+            model.intake.ended(request.rows, outcome)
         if model.unsettled:
             model.unsettled.pop(request.id, None)
         queue = model.queue

@@ -9,6 +9,7 @@ from serving.policy.batching.seam import Outlook
 from serving.policy.rates import QUIET, Rate
 from serving.scheduler.absent import Absent
 from serving.scheduler.forecast import Forecast
+from serving.scheduler.intake import Intake
 from serving.scheduler.lanes import Queue
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request, Wants, wants_of
@@ -60,8 +61,8 @@ class Model:
 
     __slots__ = (
         "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "flows", "forecast",
-        "open", "outlook", "policy", "queue", "resident", "retired", "reviewed_us", "served", "since_us",
-        "slices", "unsettled", "variant_us",
+        "intake", "open", "outlook", "policy", "queue", "resident", "retired", "reviewed_us", "served",
+        "since_us", "slices", "unsettled", "variant_us",
     )  # fmt: skip
 
     def __init__(self, served: ServedModel, since_us: int = -1) -> None:
@@ -72,6 +73,7 @@ class Model:
         self.absent: dict[str, Absent] = {}
         self.unsettled: dict[int, tuple[Request, int]] = {}
         self.forecast = Forecast()
+        self.intake = Intake()
         self._latest: dict[str, Replica] = {}  # of each variant the replica that last went
         self.queue = Queue()
         self.policy = create_policy(served.batching, served.slo_us)
@@ -110,6 +112,10 @@ class Model:
             if self.resident.get(variant):
                 return True
         return False
+
+    def can_answer(self, variant: str) -> bool:
+        """Whether a live replica of the variant exists, or will when one is asked for."""
+        return bool(self.resident.get(variant)) or variant in self.absent
 
     def stranded(self) -> list[Request]:
         """Waiting requests that nothing can answer, now or when it has been loaded."""

@@ -15,14 +15,16 @@ from serving.policy.batching.seam import BatchReport
 from serving.policy.freshness import Judgement
 from serving.policy.isolation import halves
 from serving.policy.latency import Lateness
+from serving.policy.scaling.seam import Seen
 from serving.scheduler.accepted import Accepted
 from serving.scheduler.cold import ColdStarts
-from serving.scheduler.commands import Answer, Command
+from serving.scheduler.commands import Command
 from serving.scheduler.devices import Device
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.door import Door
 from serving.scheduler.endings import Endings
-from serving.scheduler.models import Model, explain
+from serving.scheduler.looking import look
+from serving.scheduler.models import Model
 from serving.scheduler.pieces import settle, shrink, split
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
@@ -30,7 +32,6 @@ from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
     CLIENT_GONE,
-    COMPLETED,
     DEADLINE_UNMET,
     DRAINING,
     MODEL_ERROR,
@@ -107,12 +108,15 @@ class Scheduler:
 
     def can_answer(self, model: str, variant: str) -> bool:
         """Whether a live replica of the variant exists, or will when one is asked for."""
-        owner = self._models[model]
-        return bool(owner.resident.get(variant)) or variant in owner.absent
+        return self._models[model].can_answer(variant)
 
     def judgements(self) -> list[Judgement]:
         """What batches say of each live replica's profile."""
         return [judgement for live in self._slices.values() for judgement in live.judgements()]
+
+    def seen(self, now_us: int) -> tuple[Seen, ...]:
+        """What the models whose replicas follow their load were asked, and how they fared."""
+        return look(self._models.values(), self._slices.values(), now_us)
 
     # events of requests
 
@@ -120,10 +124,10 @@ class Scheduler:
         """A request joins its model's queue, or is refused at once. Either may be the occasion of a Miss."""
         model = self._models[request.model]
         model.forecast.arrivals += 1
+        model.intake.came(request.rows, now_us)
         outcome = self._door.refuse(model, request, self._accepted, now_us)
         if outcome is not None:
-            answer = Answer(request, outcome, None, explain(outcome, request, model, now_us))
-            answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
+            answer = self._endings.refuse(model, request, outcome, now_us)
             asks = model.absent and outcome is not DRAINING and outcome is not NO_REPLICA
             return (answer, *self._cold.ask(model, request.variants, now_us)) if asks else (answer,)
         self._accepted.add(request)
@@ -205,14 +209,13 @@ class Scheduler:
         model = self._models.get(batch.model)
         if model is not None and batch.started_us >= model.since_us:  # else it has been forgotten
             model.policy.on_done(report, now_us)
+            model.intake.busy_us += compute_us
         answers: list[Command] = [*flags, *self._endings.expire(now_us)]
         for piece in batch.pieces:
             request = piece.request
             request.open_pieces -= 1
             if request.open_pieces == 0 and self._accepted.remove(request):
-                self._models[request.model].open -= 1
-                request.pieces = []  # they know it too: a cycle would wait for the garbage collector
-                answers.append(Answer(request, COMPLETED, batch))
+                answers.append(self._endings.complete(request, batch, now_us))
         return self._plan(answers, now_us)
 
     def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:

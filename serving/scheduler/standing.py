@@ -58,17 +58,30 @@ def standing_of(model: Model, now_us: int) -> Standing:
     objectives = {"": served.own, **served.by_tier}
     ladders = {tier: _ladders(model, each.wants, rate) for tier, each in objectives.items()}
     allowance = model.queue.allowances.get(served.own.wants)
-    carries = [ladder.rungs[ladder.carrying].row_us for ladder in ladders[""] if ladder.rungs]
-    row_us = sum(carries, 0.0) / len(carries) if carries else 0.0
     return Standing(
         served.name,
         rate * 1e6,
         model.queue.backlog.rows,
         len(model.slices),
         inf if allowance is None else allowance.afford_us,
-        rate * row_us / max(steady(model.slices), 1),
+        load_of(model, now_us),
         ladders,
     )
+
+
+def load_of(model: Model, now_us: int) -> float:
+    """What share of its slices' time a model takes, at the rungs that carry its own objective; more than 1
+    where more comes than they can do."""
+    wants = model.served.own.wants
+    carries: list[float] = []
+    for live in model.slices:
+        selector = live.queues[model.served.name].selector
+        rungs = selector.ladder(wants).rungs
+        if rungs:
+            carries.append(rungs[selector.carrying(wants)].row_us)
+    rate = sum([flow.rate.peak(now_us) for flow in model.flows.values()], 0.0)
+    row_us = sum(carries, 0.0) / len(carries) if carries else 0.0
+    return rate * row_us / max(steady(model.slices), 1)
 
 
 def _ladders(model: Model, wants: Wants, rate: float) -> tuple[Ladder, ...]:

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 from serving.control.commands import (
     Command,
     EndWorker,
+    FindCapacity,
     KeepProfile,
     LoadReplica,
     Measure,
     Replan,
+    SolveScaling,
     StartWorker,
     StopWorker,
     UnloadReplica,
@@ -23,6 +25,9 @@ from serving.control.commands import (
 from serving.control.control import Control
 from serving.control.course import Movement
 from serving.control.reconciling import LOAD_TRIES
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.planning import plan_scaling
+from serving.policy.scaling.task import ScalingPlan, ScalingTask
 from serving.simulation.planning import Facts, Plan, Planner
 from serving.simulation.virtual_workers import Chances, Happening, Terms, Worker, Workers
 from serving.vocabulary import NEVER_US
@@ -61,7 +66,8 @@ class DataPlane(Protocol):
 
 
 class ControlledSimulation:
-    """One run. `commanded`, `heard`, `planned` and `settled` may be overridden, to look on."""
+    """One run. `commanded`, `heard`, `planned` and `settled` may be overridden, to look on; `capacity` and
+    `plan`, which are jobs elsewhere, to find something else."""
 
     def __init__(
         self, control: Control, terms: Terms, planner: Planner, plane: DataPlane, seed: int, calm_us: int
@@ -92,6 +98,15 @@ class ControlledSimulation:
 
     def settled(self) -> None:
         """All commands of an event have been carried out."""
+
+    def capacity(self, asked: FindCapacity) -> Capacity | None:  # noqa: ARG002  to be overridden
+        """What is found when a capacity is to be simulated; None: nothing ever is, and guesses have to do."""
+        return None
+
+    def plan(self, task: ScalingTask) -> ScalingPlan | None:
+        """How many replicas there are to be in a while."""
+        *_, plan = (None, *plan_scaling(task))
+        return plan
 
     # the run
 
@@ -175,7 +190,7 @@ class ControlledSimulation:
         self.heard("", ("device_lost", device, reason))
         self._carry_out(self.control.device_lost(device, reason, now_us))
         for worker in [*self._workers.by_slice.values()]:
-            if worker.spec.device == device:
+            if worker.spec.domain == device:
                 self._happen(worker, ("worker_lost", reason), now_us)
 
     def _find(self, device: str, now_us: int) -> None:
@@ -211,11 +226,23 @@ class ControlledSimulation:
                 self._workers.unload(name, replica, self.plane.rest_us(name, now_us), now_us)
             case Measure():
                 self._workers.measure(command)
-            case Replan():
-                self._replan()
+            case Replan() | FindCapacity() | SolveScaling():
+                self._begin(command)
             case KeepProfile():
                 pass
         return self.plane.carry_out(command, now_us)
+
+    def _begin(self, job: Replan | FindCapacity | SolveScaling) -> None:
+        """What takes its time elsewhere: what it finds is told then, whatever has happened since."""
+        if isinstance(job, Replan):
+            self._replan()
+        elif isinstance(job, SolveScaling):
+            self._tell_later("scaling_planned", self.plan(job.task))
+        elif (table := self.capacity(job)) is not None:
+            self._tell_later("capacity_found", job.model.name, job.variant, job.kind, table)
+
+    def _tell_later(self, *happening: object) -> None:
+        self._push(self.now_us + self._terms.plan_us, lambda now_us: self._pass_on([happening], now_us))
 
     def _rests(self, facts: Facts) -> bool:
         return self.control.progress.state is Movement.STEADY and self.control.wanted == facts.standing

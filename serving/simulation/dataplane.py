@@ -1,7 +1,8 @@
 """The live scheduler beside control in virtual time: requests come, batches take what is true of them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import NamedTuple
 
 from serving.control.commands import (
@@ -9,6 +10,7 @@ from serving.control.commands import (
     Command,
     Expect,
     ForgetModel,
+    Look,
     Measure,
     RetireModel,
     Route,
@@ -22,19 +24,25 @@ from serving.scheduler.commands import Command as Order
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
+from serving.simulation.site import chooses
 from serving.simulation.virtual_workers import Happening
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import UNKNOWN_MODEL, Outcome
 
-Truth = Callable[[str, str, int], int]
-"""(slice, model, rows of a batch) -> microseconds of compute"""
+Truth = Callable[[str, str, str, int], int]
+"""(slice, model, variant, rows of a batch) -> microseconds of compute"""
+
+FREE: Mapping[str, float] = MappingProxyType({})
 
 
 class Asked(NamedTuple):
-    """A request for one row of a model's answering variant, due after its SLO."""
+    """A request for `rows` of a model, by any variant that may answer, due after its SLO; of a `tier`, after
+    that tier's."""
 
     at_us: int
     model: str
+    rows: int = 1
+    tier: str = ""
 
 
 class Ended(NamedTuple):
@@ -51,28 +59,37 @@ class Requests:
     """A `serving.simulation.controlled.DataPlane`. `ended`: in the order of their ends."""
 
     def __init__(
-        self, models: Iterable[ServedModel], truth: Truth, asked: Iterable[Asked], devices: Mapping[str, str]
+        self,
+        models: Iterable[ServedModel],
+        truth: Truth,
+        asked: Iterable[Asked],
+        devices: Mapping[str, str],
+        prices: Mapping[str, float] = FREE,
     ) -> None:
-        """`asked` in ascending order; `devices`: of the slices."""
+        """`asked` in ascending order; `devices` of the slices, and `prices` of an hour of each."""
         self.ended: list[Ended] = []
         self.open = 0
         self._models = {model.name: model for model in models}
         self._truth = truth
+        self._prices = prices
         self._asked: Iterator[Asked] = iter(asked)
         self._next = next(self._asked, None)
         self.scheduler = Scheduler(self._models.values(), Limits(), devices=devices)
         self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
         self._running: dict[str, dict[int, int]] = {}  # slice -> batch id -> its end
+        self._places: dict[int, str] = {}  # batch id -> slice
         self._retiring: set[str] = set()
         self._count = 0
 
     @property
     def wake_us(self) -> int:
         """See `DataPlane`."""
-        due_us = [self.scheduler.wake_us]
-        due_us += [self._finishes[0][0]] if self._finishes else []
-        due_us += [self._next.at_us] if self._next is not None else []
-        return min(due_us)
+        due_us = self.scheduler.wake_us
+        if self._finishes and self._finishes[0][0] < due_us:
+            due_us = self._finishes[0][0]
+        if self._next is not None and self._next.at_us < due_us:
+            due_us = self._next.at_us
+        return due_us
 
     def wake(self, now_us: int) -> Iterable[Happening]:
         """One arrival, batch that is back, or plan."""
@@ -81,8 +98,7 @@ class Requests:
             return self._do(self._arrive(asked, now_us), now_us)
         if self._finishes and self._finishes[0][0] <= now_us:
             _, batch_id, compute_us = heappop(self._finishes)
-            for here in self._running.values():
-                here.pop(batch_id, None)
+            self._running[self._places.pop(batch_id)].pop(batch_id)
             return self._do(self.scheduler.batch_done(batch_id, compute_us, now_us), now_us)
         return self._do(self.scheduler.wake(now_us), now_us)
 
@@ -94,6 +110,7 @@ class Requests:
             case Route(slice=name, model=model, variant=variant):
                 latency = Latency(command.profile)
                 replica = Replica(command.replica, variant, latency, self._models[model])
+                replica.price = self._prices.get(name, 0.0)
                 orders = scheduler.replica_up(name, model, replica, now_us)
             case Unroute(slice=name, model=model, variant=variant, reason=reason):
                 orders = scheduler.replica_down(name, model, variant, reason, now_us)
@@ -115,13 +132,18 @@ class Requests:
                 orders = scheduler.expect(model, variant, ready_us, now_us)
             case Measure(slice=name):
                 scheduler.hold(name)
+            case Look():
+                return (("seen", scheduler.seen(now_us)),)
         return self._do(orders, now_us)
 
     def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:
         """See `DataPlane`."""
         if happening[0] == "worker_lost":
             gone = self._running.pop(slice_name, {})
-            self._finishes = sorted(each for each in self._finishes if each[1] not in gone)
+            self._finishes = [each for each in self._finishes if each[1] not in gone]
+            heapify(self._finishes)
+            for batch_id in gone:
+                del self._places[batch_id]
         elif happening[0] == "measured":
             return self._do(self.scheduler.release(slice_name, now_us), now_us)
         return ()
@@ -150,8 +172,13 @@ class Requests:
             gone = f"{asked.model} is not served any more"
             self.ended.append(Ended(now_us, asked.model, UNKNOWN_MODEL, 0, gone))
             return ()
-        request = Request(self._count, asked.model, 1, now_us, now_us + served.slo_us)
-        request.variants = (served.answering_variant,)
+        objective = served.objective(asked.tier)
+        request = Request(self._count, asked.model, asked.rows, now_us, now_us + objective.slo_us)
+        request.variants, request.optimize, request.cost_max = objective.wants
+        request.tier = objective.tier
+        if chooses(served):
+            request.kin = (request.bucket,)
+            request.lane_key = (objective.wants, request.bucket)
         self.open += 1
         return self.scheduler.arrive(request, now_us)
 
@@ -167,7 +194,7 @@ class Requests:
                 found.append(("missed", order.model, order.variant, self.scheduler.rates(now_us), busy))
             elif isinstance(order, ReplaceWorker):
                 found.append(("worker_stuck", order.slice, order.reason))
-        for model in sorted(self._retiring):
+        for model in sorted(self._retiring) if self._retiring else ():
             if not self.scheduler.models[model].open:
                 self._retiring.discard(model)
                 found.append(("model_retired", model))
@@ -175,7 +202,8 @@ class Requests:
 
     def _run(self, batch: RunBatch, now_us: int) -> None:
         here = self._running.setdefault(batch.slice, {})
-        compute_us = self._truth(batch.slice, batch.model, batch.rows)
+        self._places[batch.id] = batch.slice
+        compute_us = self._truth(batch.slice, batch.model, batch.variant, batch.rows)
         start_us = max([now_us, *here.values()])  # after the one before which it was sent
         here[batch.id] = start_us + compute_us
         heappush(self._finishes, (start_us + compute_us, batch.id, compute_us))

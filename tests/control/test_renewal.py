@@ -9,6 +9,7 @@ from serving.control.commands import Command, KeepProfile, Measure, Route
 from serving.control.control import Control
 from serving.control.measuring import REFINE_IDLE_TICKS, RENEW_EVERY_US
 from serving.control.replicas import ReplicaRecord
+from serving.control.rules import Rules
 from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
 from serving.profile.sweep import REFINED_COUNT
@@ -30,7 +31,7 @@ def house(
     specs = [SliceSpec(name, (), device=device) for name, device in zip(slices, devices, strict=False)]
     measured = profile(rows=4, count=REFINED_COUNT)
     known = {(each.name, "m", "a"): replace(measured, share=each.share) for each in specs}
-    control = Control(specs, [model], known, Limits(), lambda _: KIND, remeasure)
+    control = Control(specs, [model], known, Limits(), lambda _: KIND, Rules(remeasure))
     bring_up(control)
     refine(control, 100)
     return control

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from serving.objectives import ReplicaSpec
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.commands import Answer, Command, RunBatch
@@ -28,12 +29,13 @@ def only(commands: Iterable[Command], kind: type[C]) -> list[C]:
 def served_model(
     name: str = "m", batch_max: int = 4, slo_us: int = 1000, batching: BatchingSpec | None = None
 ) -> ServedModel:
-    """It has all RUNGS, each of its ACCURACY."""
+    """It has all RUNGS, each of its ACCURACY; its replicas are to follow its load."""
     spec = model_spec(name, RUNGS, batch_max)
     spec = replace(
         spec, variants=tuple(replace(each, accuracy=ACCURACY[each.name]) for each in spec.variants)
     )
-    return replace(served(spec, (), batching or BatchingSpec("static")), slo_us=slo_us)
+    plain = served(spec, (), batching or BatchingSpec("static"))
+    return replace(plain, slo_us=slo_us, replicas=ReplicaSpec())
 
 
 def replica_of(

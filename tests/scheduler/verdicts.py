@@ -20,6 +20,7 @@ from serving.vocabulary import (
     QUOTA,
     Outcome,
 )
+from tests.scheduler.book import Book
 from tests.scheduler.rules import LOST, WAITING, Case, Rules, Site
 from tests.scheduler.values import only
 
@@ -38,6 +39,7 @@ class Verdicts(Rules):
         self.outcomes: dict[int, Outcome] = {}
         self.largest = {model.name: model.spec.batch_max for model in models}
         self.batch_ids: set[int] = set()
+        self.book = Book(self.models)
 
     # what was said
 
@@ -64,6 +66,7 @@ class Verdicts(Rules):
                 )
                 given_up.add(case.request)
             self.outcomes[case.request.id] = answer.outcome
+            self.book.ended(case.request, answer.outcome, max(case.due_us), now_us)
         for case in self.open.values():
             case.rows = [WAITING if place == LOST else place for place in case.rows]
         for case in self.open.values():
@@ -222,6 +225,7 @@ class Verdicts(Rules):
         running = {batch_id for site in self.sites.values() for batch_id in site.running}
         assert set(self.scheduler._dispatch._running) == running
         self._check_queues()
+        self.book.check(self.scheduler.seen(now_us), self, now_us)
         assert all(case.pieces_due_us in (case.due_us, case.tight_us) for case in self.open.values())
         for name, site in self.sites.items():
             waiting = [name for name, _ in site.replicas if self.scheduler.queue_rows(name)]

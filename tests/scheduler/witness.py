@@ -40,6 +40,7 @@ class Witness(Verdicts):
         cuts = self.cuts(request) if expected is None else []
         later_us = self.later_us(request)
         asks = expected not in (DRAINING, NO_REPLICA) and self.asks_us(request, now_us) <= now_us
+        self.book.came(request, now_us)
         commands = self.scheduler.arrive(request, now_us)
         misses = only(commands, Miss)
         assert len(misses) == asks, "what is wanted is asked for, once in a while"
@@ -51,6 +52,7 @@ class Witness(Verdicts):
             assert answer.outcome is expected or (expected is None and held_off)
             assert answer.retry_us > 0 or answer.outcome not in COME_BACK
             self.outcomes[request.id] = answer.outcome
+            self.book.ended(request, answer.outcome, request.deadline_us, now_us)
         else:
             assert [(piece.first_row, piece.deadline_us) for piece in request.pieces] == cuts
             assert sum(piece.rows for piece in request.pieces) == request.rows
@@ -149,6 +151,7 @@ class Witness(Verdicts):
             site.failures[batch.model, batch.variant] = 0
         if 2 * compute_us > batch.typical_us:  # else it shows that the estimate is far too high
             self.heard_us[batch.model] = now_us
+        self.book.ran(batch.model, batch.started_us, compute_us)
         commands = self.scheduler.batch_done(batch_id, compute_us, now_us)
         self._conclude(commands, now_us, {COMPLETED: lambda case: set(case.rows) == {COMPUTED}})
         assert all(answer.batch is batch for answer in only(commands, Answer) if answer.outcome is COMPLETED)
@@ -230,6 +233,7 @@ class Witness(Verdicts):
         before = self.models.get(model.name, model)
         self.models[model.name] = model
         self.retired.discard(model.name)
+        self.book.serve(model.name, now_us)
         if (before.batching, before.slo_us) != (model.batching, model.slo_us):
             self.heard_us.pop(model.name, None)
         self.largest[model.name] = max(before.spec.batch_max, model.spec.batch_max)
@@ -249,6 +253,7 @@ class Witness(Verdicts):
             return False
         self.scheduler.forget(model)
         del self.models[model]
+        self.book.forget(model)
         self.heard_us.pop(model, None)
         self.away = {key: away for key, away in self.away.items() if key[0] != model}
         self.latest = {key: replica for key, replica in self.latest.items() if key[0] != model}

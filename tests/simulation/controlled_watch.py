@@ -25,7 +25,7 @@ from serving.control.commands import (
     Unroute,
     Withdraw,
 )
-from serving.control.control import HEALTHY_US
+from serving.control.patience import HEALTHY_US
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.wanted import Wanted, WantedReplica
 from serving.simulation.controlled import ControlledSimulation
@@ -149,7 +149,7 @@ class Watch(ControlledSimulation):
             case StartWorker(slice=name):
                 assert name not in self.workers, f"{name} has a worker"
                 spec = self.control.slices[name].spec
-                assert spec.device not in self.gone, f"{spec.device} is gone"
+                assert spec.domain not in self.gone, f"{spec.domain} is gone"
                 self.workers[name] = Watched(spec, heard_us=self.now_us)
             case StopWorker(slice=name):
                 assert self.workers[name].ready, f"stop {name}"
@@ -210,7 +210,7 @@ class Watch(ControlledSimulation):
         worker = self.workers.get(command.slice)
         if isinstance(command, Withdraw):
             if worker is not None:  # its device is lost, and the worker with it
-                assert worker.spec.device in self.gone, f"{command}"
+                assert worker.spec.domain in self.gone, f"{command}"
                 worker.routed.clear()
             return
         assert worker is not None, f"{command}"
@@ -265,7 +265,7 @@ class Watch(ControlledSimulation):
     def _is_hopeless(self, place: Place) -> bool:
         """Whether it cannot be there, as far as anybody knows."""
         spec, *key = place
-        lost = spec.device in self.gone or self.mishaps[spec.name] >= START_TRIES
+        lost = spec.domain in self.gone or self.mishaps[spec.name] >= START_TRIES
         return lost or self.mishaps[spec.name, *key] >= LOAD_TRIES
 
     def planned(self, plan: Plan) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.simulation.cost import cost_per_hour, cost_per_million
+from serving.policy.cost import cost_per_hour, cost_per_million
 
 names = st.sampled_from("abc")
 shares = st.dictionaries(names, st.floats(0, 0.3), min_size=1)

@@ -1,0 +1,37 @@
+"""For how long control waits: for a worker to start, load or answer, and between one try and the next."""
+
+from serving.control.replicas import ReplicaStatus, SliceRecord, WorkerStatus
+from serving.specs import Limits
+from serving.vocabulary import NEVER_US
+
+BACKOFF_FIRST_US = 100_000
+BACKOFF_MAX_US = 10_000_000
+HEALTHY_US = 30_000_000  # a worker that lived this long starts its back-off anew
+
+
+def backoff_us(failures: int) -> int:
+    """How long to wait before the next try: doubling from 0.1 s to 10 s."""
+    return min(BACKOFF_FIRST_US << min(failures - 1, 20), BACKOFF_MAX_US)
+
+
+def overdue(record: SliceRecord, limits: Limits) -> tuple[str, int]:
+    """What the worker is to be ended for, and when: what it was told to do takes too long."""
+    startup_s, stall_us = limits.startup_s, limits.stall_us
+    patience_us = int(startup_s * 1e6)
+    if record.status is WorkerStatus.STARTING:
+        return f"it did not start within {startup_s:g} s", record.heard_us + patience_us
+    if record.status is WorkerStatus.STOPPING:
+        return f"it did not end within {startup_s:g} s", record.heard_us + patience_us
+    if record.status is not WorkerStatus.READY:
+        return "", NEVER_US
+    for replica in record.replicas.values():
+        what = f"{replica.model} {replica.variant}"
+        if replica.status is ReplicaStatus.LOADING:  # they load in this order
+            return f"{what} did not load within {startup_s:g} s", record.heard_us + patience_us
+        if replica.status is ReplicaStatus.UNLOADING:
+            return f"{what} was not unloaded within {startup_s:g} s", record.heard_us + patience_us
+        if record.measuring == replica.id:
+            if replica.status is ReplicaStatus.MEASURING:  # its budget is at most the sweep's
+                stall_us += int(limits.sweep_s * 1e6)
+            return f"{what} was measured for over {stall_us / 1e6:g} s", record.heard_us + stall_us
+    return "", NEVER_US

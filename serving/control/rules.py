@@ -1,0 +1,21 @@
+"""What control may do beyond bringing about what is wanted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from serving.objectives import ScalingSpec
+from serving.policy.scaling.catalogue import create_policy
+from serving.policy.scaling.seam import ReplicaPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """`remeasure`: whether a profile that is no longer right may be measured anew. `scaling`: how models with
+    `replicas` follow their load; `create` makes the policy of one of them."""
+
+    remeasure: bool = True
+    scaling: ScalingSpec = field(default_factory=ScalingSpec)
+    create: Callable[[ScalingSpec], ReplicaPolicy] = create_policy
+
+
+AS_USUAL = Rules()

@@ -1,0 +1,31 @@
+"""Why a model has as many replicas as it has, in figures and words: for metrics, status and explanations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serving.policy.scaling.seam import Band
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleStanding:
+    """`desired`: replicas that the policy wishes; `count` of them can be had, on `slices`, and `held`, if not
+    "", says why not more. `ready` get batches, `coming` are being started or loaded, `standing` are loaded
+    without batches. `why`, `up`, `down`: why so many, and what would change it, in sentences. `pressure`: 1.0
+    where what is ready is just enough. `band`: the slow plan's, None where there is none yet."""
+
+    model: str
+    desired: int
+    count: int
+    ready: int
+    coming: int
+    standing: int
+    least: int
+    most: int
+    slices: tuple[str, ...]
+    pressure: float = 0.0
+    why: str = ""
+    up: str = ""
+    down: str = ""
+    held: str = ""
+    band: Band | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,392 @@
+"""How many replicas there are to be, and where: of what is wanted, the part that the present load is worth.
+
+Operators say where a model may run; each second a policy says how many replicas it is to have, of what it was
+asked lately (`serving/policy/scaling/`); each minute a slow plan says what is to be expected, and on which
+kinds of slice that is cheapest. What is wanted is filtered by that before it is reconciled. So nothing is
+remembered that a crash or another change could outdate: a slice that is lost is one that nobody can have.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from serving.control.capacities import Capacities
+from serving.control.commands import Cold, Command, Expect, Look, SolveScaling
+from serving.control.holdings import Holdings
+from serving.control.reconciling import LOAD_TRIES, START_TRIES
+from serving.control.rules import Rules
+from serving.control.scale_standing import ScaleStanding
+from serving.control.scaled import Scaled
+from serving.control.scaling_views import claim, claimant, is_ready, speeds, standing, view
+from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.objectives import ScalingSpec
+from serving.policy.scaling.allotment import Place, allot
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.history import History
+from serving.policy.scaling.seam import Seen, Wish
+from serving.policy.scaling.task import Kind, ScalingPlan, ScalingTask
+from serving.specs import ServedModel, SliceSpec
+from serving.vocabulary import NEVER_US
+
+LOOK_US = 1_000_000
+PLAN_US = 60_000_000
+BAND_US = 2 * PLAN_US  # for how long a plan holds, if no other comes
+BAR_US = 60_000_000
+"""A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
+long."""
+ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
+
+
+class Scaling:
+    """Over all models with `replicas`. `notes`: what the last plan could not have. `cost_max` an hour."""
+
+    def __init__(self, holdings: Holdings, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
+        self._spec = rules.scaling
+        self._create = rules.create
+        self.notes: tuple[str, ...] = ()
+        self.due_us = NEVER_US
+        self.leaving: dict[str, str] = {}  # domains that will be lost soon, and why
+        self._holdings = holdings
+        self._capacities = Capacities(holdings, kind_of)
+        self._models: dict[str, Scaled] = {}
+        self._barred: dict[tuple[str, str], int] = {}  # (slice, model) -> until when
+        self._aim: Wanted | None = None
+        self._filtered: Wanted | None = None
+        self._stale = True
+        self._plan_us = 0  # when the next slow plan is due
+        self._asked_us = -PLAN_US  # when the last was asked for that is not there
+
+    # what may be asked
+
+    @property
+    def cost_max(self) -> float:
+        """Of an hour of all slices; inf for no limit."""
+        return self._spec.cost_max
+
+    def held(self) -> dict[str, SliceSpec]:
+        """The slices that are paid for, scaled models on them or not."""
+        return self._holdings.held()
+
+    @property
+    def cost_per_hour(self) -> float:
+        """Of all slices that are held at this moment."""
+        return sum(spec.price for spec in self.held().values())
+
+    @property
+    def changes(self) -> Mapping[str, tuple[int, int]]:
+        """How often each model was given more replicas, and fewer."""
+        return {name: (each.ups, each.downs) for name, each in self._models.items()}
+
+    def standings(self) -> dict[str, ScaleStanding]:
+        """Of every scaled model, as of its last look."""
+        aim = self._aim
+        if aim is None:
+            return {}
+        slices = self._holdings.slices
+        return {
+            name: standing(each, self._models[name], slices, len(self._specs(aim, name)))
+            for name, each in self._served(aim).items()
+        }
+
+    def stays(self, each: WantedSlice) -> bool:
+        """Whether a slice is there whatever scaled models do: it has others, or none at all."""
+        return not each.replicas or any(one.model not in self._models for one in each.replicas)
+
+    def scales(self, model: str) -> bool:
+        """Whether a model's replicas follow its load."""
+        return model in self._models
+
+    # events
+
+    def seen(self, seen: Iterable[Seen], now_us: int) -> None:
+        """What models were asked and how they fared: each policy that is due says how many replicas there are
+        to be."""
+        aim = self._aim
+        served = self._served(aim)
+        self._capacities.renew()
+        for each in seen:
+            scaled = self._models.get(each.model)
+            if scaled is None or aim is None:
+                continue
+            scaled.seen = each
+            scaled.history.tell(each.offered, now_us)
+            if now_us - scaled.decided_us >= scaled.policy.period_us - LOOK_US // 2:
+                model, specs = served[each.model], self._specs(aim, each.model)
+                carries = {spec.name: self._capacities.of(model, spec) for spec in specs}
+                seen_so = view(model, scaled, specs, carries, self._holdings.slices, now_us)
+                scaled.wish = scaled.policy.decide(seen_so)
+                scaled.before, scaled.decided_us = each, now_us
+        self._stale = True
+
+    def planned(self, plan: ScalingPlan | None, now_us: int) -> None:
+        """The slow plan is there; None: none was found."""
+        self._asked_us = -PLAN_US
+        if plan is None:
+            return
+        self.notes = plan.notes
+        for name, granted in plan.granted.items():
+            scaled = self._models.get(name)
+            if scaled is not None:
+                scaled.band = replace(granted.band, until_us=now_us + BAND_US)
+                scaled.liked = frozenset(kind for (_, kind), count in granted.replicas.items() if count)
+
+    def capacity_found(self, model: str, variant: str, kind: str, capacity: Capacity) -> None:
+        """A table is there."""
+        served = self._served(self._aim).get(model)
+        if served is not None:
+            self._capacities.found(served, variant, kind, capacity)
+            self._plan_us = 0
+
+    def missed(self, model: str, now_us: int) -> list[Command]:
+        """A request came for a model that is on no slice."""
+        scaled = self._models[model]
+        if not scaled.wish.count:
+            scaled.wish = Wish(1, "it was asked for, and was on no slice", pressure=1.0)
+            self._stale = True
+        served = self._served(self._aim)[model]
+        ready_us = now_us + (ROUTE_US if scaled.standby else scaled.start_us)
+        return [Expect(model, variant, ready_us) for variant in served.variants]
+
+    def follow(self, spec: ScalingSpec) -> None:
+        """Another way to follow load, or another ceiling."""
+        if (spec.policy, spec.target) != (self._spec.policy, self._spec.target):
+            for scaled in self._models.values():
+                scaled.policy = self._create(spec)
+        self._spec, self._stale = spec, True
+
+    def changed(self) -> None:
+        """Something was lost, or is back: what was given out may be had no more."""
+        self._stale = True
+
+    # what follows
+
+    def advance(self, aim: Wanted, now_us: int) -> list[Command]:
+        """Hand out slices, and ask for what decisions need."""
+        if aim is not self._aim:
+            self._take(aim, now_us)
+        if not self._models:
+            return []
+        commands: list[Command] = []
+        self._capacities.renew()
+        self._bar(now_us)
+        self._note_starts(now_us)
+        if self._stale:
+            self._divide(aim, now_us)
+        served = self._served(aim)
+        for name, scaled in self._models.items():
+            commands += self._say_cold(served[name], scaled)
+        if now_us >= self.due_us:
+            commands += self._look(aim, now_us)
+        return commands
+
+    def filtered(self, aim: Wanted) -> Wanted:
+        """Of what is wanted, what is to be there at the present load."""
+        if not self._models:
+            return aim
+        if self._filtered is None or aim is not self._aim:
+            slices = [self._filter(each) for each in aim.slices]
+            kept = [
+                each
+                for each, was in zip(slices, aim.slices, strict=True)
+                if each.replicas or not was.replicas
+            ]
+            return Wanted(tuple(kept), aim.models)
+        return self._filtered
+
+    # steps
+
+    def _served(self, aim: Wanted | None) -> dict[str, ServedModel]:
+        models = aim.models if aim is not None else ()
+        return {each.name: each for each in models if each.replicas is not None}
+
+    def _specs(self, aim: Wanted, model: str) -> list[SliceSpec]:
+        """Where a model may run."""
+        return [each.spec for each in aim.slices if any(one.model == model for one in each.replicas)]
+
+    def _take(self, aim: Wanted, now_us: int) -> None:
+        """Something else is wanted."""
+        served = self._served(aim)
+        for name in [name for name in self._models if name not in served]:
+            del self._models[name]
+        for name, model in served.items():
+            if name not in self._models and model.replicas is not None:
+                least = max(model.replicas.least, 1)
+                wish = Wish(least, "it has just come: what it is asked is not known yet")
+                nothing = Seen(name)
+                policy = self._create(self._spec)
+                self._models[name] = Scaled(policy, History(now_us), nothing, nothing, now_us, wish)
+        self._capacities.forget(served)
+        self.due_us = (now_us if self.due_us == NEVER_US else self.due_us) if served else NEVER_US
+        self._plan_us = min(self._plan_us, now_us + LOOK_US)
+        self._aim, self._filtered, self._stale = aim, None, True
+
+    def _divide(self, aim: Wanted, now_us: int) -> None:
+        """Who gets which slices."""
+        self._stale, self._filtered = False, None
+        fixed = {each.spec.name for each in aim.slices if self.stays(each)}
+        specs = {each.spec.name: each.spec for each in aim.slices}
+        places = {
+            name: Place(name, 0.0 if name in fixed else spec.price)
+            for name, spec in specs.items()
+            if spec.domain not in self._holdings.lost
+        }
+        served = self._served(aim)
+        claims = []
+        for name, scaled in self._models.items():
+            liked = self._liked(served[name], scaled, aim, fixed, now_us)
+            liked = [spec for spec in liked if spec.name in places]
+            carries = [self._capacities.of(served[name], spec) for spec in liked]
+            kept = [each for each in scaled.slices if not self._is_bad(specs.get(each), name, now_us)]
+            claims.append(claim(served[name], scaled.wish.count, liked, carries, kept))
+        paid = sum(specs[name].price for name in fixed)
+        found = allot(claims, places, self._spec.cost_max, paid)
+        for name, scaled in self._models.items():
+            slices = found.slices[name]
+            if slices != scaled.slices:
+                scaled.give(slices, now_us)
+            scaled.short = found.short.get(name, "")
+        self._stand_by(aim, fixed)
+        self._filtered = self.filtered(aim)
+
+    def _liked(
+        self, model: ServedModel, scaled: Scaled, aim: Wanted, fixed: Iterable[str], now_us: int
+    ) -> list[SliceSpec]:
+        """Where a model may run, what it likes most first: where it is, what is held anyway, what the plan
+        would have, what costs least for its speed; spot slices only beyond the least, where there are
+        others."""
+        specs = self._specs(aim, model.name)
+        carries = speeds([self._capacities.of(model, each) for each in specs])
+        rates = dict(zip((each.name for each in specs), carries, strict=True))
+        least = model.replicas.least if model.replicas else 0
+
+        def order(spec: SliceSpec) -> tuple[bool, bool, bool, bool, float, bool]:
+            return (
+                self._is_bad(spec, model.name, now_us),
+                spec.name not in scaled.slices,
+                spec.name not in fixed,
+                self._kind(spec) not in scaled.liked,
+                spec.price / max(rates[spec.name], 1e-9),
+                spec.name not in scaled.standby,
+            )
+
+        ranked = sorted(specs, key=order)
+        firm = [each for each in ranked if not each.spot][:least]
+        return [*firm, *(each for each in ranked if each not in firm)]
+
+    def _is_bad(self, spec: SliceSpec | None, model: str, now_us: int) -> bool:
+        """Whether a slice is the last choice: it will be taken away, or the model does not come up there."""
+        if spec is None:
+            return True
+        return spec.domain in self.leaving or self._barred.get((spec.name, model), 0) > now_us
+
+    def _kind(self, spec: SliceSpec) -> str:
+        """Slices that compute alike and cost alike."""
+        return f"{self._capacities.kind(spec)} at {spec.price:g}{' spot' if spec.spot else ''}"
+
+    def _stand_by(self, aim: Wanted, fixed: Iterable[str]) -> None:
+        """Loaded without batches where that costs no slice: beside others."""
+        owned = {name for scaled in self._models.values() for name in scaled.slices}
+        for model, scaled in self._models.items():
+            names = [spec.name for spec in self._specs(aim, model)]
+            there = [name for name in names if name not in scaled.slices and name in owned.union(fixed)]
+            there.sort(key=lambda name: name not in scaled.standby)
+            scaled.standby = tuple(there[: scaled.wish.standby])
+
+    def _filter(self, each: WantedSlice) -> WantedSlice:
+        kept: list[WantedReplica] = []
+        for one in each.replicas:
+            scaled = self._models.get(one.model)
+            if scaled is None or each.spec.name in scaled.slices:
+                kept.append(one)
+            elif each.spec.name in scaled.standby:
+                kept.append(replace(one, routed=one.routed and self._bridges(scaled)))
+        order = {
+            (model, variant): place
+            for model, scaled in self._models.items()
+            for place, variant in enumerate(scaled.wish.variants)
+        }
+        some = {model for model, _ in order}
+        kept = [one for one in kept if one.model not in some or (one.model, one.variant) in order]
+        kept.sort(key=lambda one: order.get((one.model, one.variant), 0))
+        return replace(each, replicas=tuple(kept))
+
+    def _bridges(self, scaled: Scaled) -> bool:
+        """Whether a replica that stands by gets batches: until those that were asked for are there."""
+        return bool(scaled.asked_us) and (
+            scaled.wish.pressure > 1 or len(scaled.asked_us) == len(scaled.slices)
+        )
+
+    def _bar(self, now_us: int) -> None:
+        """What cannot be loaded somewhere is rather to be elsewhere."""
+        for model, scaled in self._models.items():
+            for name in scaled.slices:
+                record = self._holdings.slices.get(name)
+                if record is None or self._barred.get((name, model), 0) > now_us:
+                    continue
+                failing = any(
+                    one.model == model and one.failures >= LOAD_TRIES for one in record.replicas.values()
+                )
+                if failing or record.failures >= START_TRIES:
+                    self._barred[name, model] = now_us + BAR_US
+                    self._stale = True
+
+    def _note_starts(self, now_us: int) -> None:
+        """What has come since it was asked for; what is still to come bridges no more."""
+        for model, scaled in self._models.items():
+            for name in [*scaled.asked_us]:
+                if is_ready(self._holdings.slices.get(name), model):
+                    scaled.started(name, now_us)
+                    self._stale = True
+
+    def _say_cold(self, model: ServedModel, scaled: Scaled) -> list[Command]:
+        """The scheduler hears that a model is on no slice before that is so."""
+        if scaled.slices:
+            scaled.cold = False
+            return []
+        if scaled.cold or model.name not in self._holdings.models:
+            return []
+        scaled.cold = True
+        load_us = ROUTE_US if scaled.standby else scaled.start_us
+        return [Cold(model.name, variant, load_us) for variant in model.variants]
+
+    def _look(self, aim: Wanted, now_us: int) -> list[Command]:
+        """Once a second: what policies, tables and plans need."""
+        self.due_us = now_us + LOOK_US
+        commands: list[Command] = [Look()]
+        for name, model in self._served(aim).items():
+            specs = self._specs(aim, name)
+            commands += self._capacities.ask(model, specs, len(specs))
+        if now_us >= self._plan_us and now_us - self._asked_us >= PLAN_US:
+            self._plan_us, self._asked_us = now_us + PLAN_US, now_us
+            commands.append(SolveScaling(self._task(aim)))
+        return commands
+
+    def _task(self, aim: Wanted) -> ScalingTask:
+        """What the slow plan is made from."""
+        held = {each.spec.name for each in aim.slices if self.stays(each)}
+        open_to: dict[str, dict[str, SliceSpec]] = {name: {} for name in self._models}
+        kinds: dict[str, list[SliceSpec]] = {}
+        for each in aim.slices:
+            if each.spec.domain in self._holdings.lost or each.spec.domain in self.leaving:
+                continue
+            models = {one.model for one in each.replicas if one.model in self._models}
+            if models:
+                kinds.setdefault(self._kind(each.spec), []).append(each.spec)
+            for name in models:
+                open_to[name].setdefault(self._kind(each.spec), each.spec)
+        claimants = []
+        for name, model in self._served(aim).items():
+            scaled = self._models[name]
+            by_kind = {kind: self._capacities.of(model, spec) for kind, spec in open_to[name].items()}
+            names = {spec.name: kind for kind, specs in kinds.items() for spec in specs}
+            current = Counter(names[each] for each in scaled.slices if each in names)
+            claimants.append(claimant(model, scaled, by_kind, current))
+        paid = sum(each.spec.price for each in aim.slices if each.spec.name in held)
+        return ScalingTask(
+            tuple(claimants),
+            tuple(
+                Kind(kind, specs[0].price if specs[0].name not in held else 0.0, len(specs), specs[0].spot)
+                for kind, specs in kinds.items()
+            ),
+            max(self._spec.cost_max - paid, 0.0),
+        )

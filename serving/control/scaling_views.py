@@ -1,0 +1,172 @@
+"""What control knows of scaled models, as the values by which policies, allotment and slow plan decide."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from serving.control.replicas import ReplicaStatus, SliceRecord
+from serving.control.scale_standing import ScaleStanding
+from serving.control.scaled import Scaled
+from serving.objectives import CHEAPEST
+from serving.policy.scaling.allotment import Claim
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.seam import View
+from serving.policy.scaling.task import Claimant
+from serving.specs import ServedModel, SliceSpec
+
+MANY = 1 << 20  # replicas: more than there are slices
+
+Capacities = Mapping[str, Capacity]
+"""By variant."""
+
+
+def speeds(capacities: Sequence[Capacities]) -> list[float]:
+    """How fast slices are, as what one replica carries on each over what it carries on most of them; 1 where
+    nobody knows."""
+    rates = [next((each.rate(1) for each in known.values()), 0.0) for known in capacities]
+    known = Counter(round(rate, 6) for rate in rates if rate > 0)
+    if not known:
+        return [1.0] * len(rates)
+    usual = known.most_common(1)[0][0]
+    return [rate / usual if rate > 0 else 1.0 for rate in rates]
+
+
+def reckoned(model: ServedModel, scaled: Scaled, capacities: Capacities) -> str:
+    """The variant that is reckoned by: the plan's; without one the most accurate, or where the model is to be
+    cheap, the quickest. "" where none has been measured."""
+    if scaled.band is not None and scaled.band.variant in capacities:
+        return scaled.band.variant
+    if model.own.optimize == CHEAPEST:
+        return max(capacities, key=lambda name: capacities[name].rate(1), default="")
+    return next(iter(capacities), "")
+
+
+def claim(
+    model: ServedModel,
+    wish: int,
+    liked: Sequence[SliceSpec],
+    carries: Sequence[Capacities],
+    kept: Collection[str],
+) -> Claim:
+    """What a model asks for. `liked`: slices that it may have, what it `carries` on each, and which of them
+    it has. A wish counts replicas on usual slices: on slower ones it takes more."""
+    known = next((each for each in carries if each), {})
+    capacity, speed = next(iter(known.values()), None), speeds(carries)
+    least, most = bounds(model, MANY)
+    wish = min(max(wish, least), most)
+    worth, there = [0.0], 0.0
+    for each in speed:
+        if there >= wish - 1e-6:
+            break
+        there += each
+        worth.append(capacity.rate(there) if capacity is not None else there)
+    worth += [worth[-1]] * max(round(wish - there), 0)  # it wants more than there are: said, not had
+    top = worth[-1] or 1.0
+    places = tuple(each.name for each in liked)
+    weighed = tuple(model.batching.weight * each / top for each in worth)
+    held = frozenset(name for name in places if name in kept)
+    return Claim(model.name, min(least, len(worth) - 1), len(worth) - 1, weighed, places, held)
+
+
+def bounds(model: ServedModel, there: int) -> tuple[int, int]:
+    """The fewest and the most replicas that a model is to have, where there are slices for so many."""
+    spec = model.replicas
+    least = spec.least if spec is not None else 0
+    return least, max(spec.most if spec is not None and spec.most is not None else there, least)
+
+
+def view(
+    model: ServedModel, scaled: Scaled, specs: Sequence[SliceSpec], by_slice: Mapping[str, Capacities],
+    slices: Mapping[str, SliceRecord], now_us: int,
+) -> View:  # fmt: skip
+    """What a model's policy sees. `specs`: where it may run; `by_slice`: what it carries on each."""
+    speed = dict(
+        zip((each.name for each in specs), speeds([by_slice[each.name] for each in specs]), strict=True)
+    )
+    ready = sum(speed.get(name, 1.0) for name in scaled.slices if is_ready(slices.get(name), model.name))
+    given = sum(speed.get(name, 1.0) for name in scaled.slices)
+    base = [each.name for each in specs if abs(speed[each.name] - 1.0) < 1e-6]
+    capacities = by_slice[base[0]] if base else {}
+    least, most = bounds(model, round(sum(speed.values())))
+    ready_count = round(ready)
+    return View(
+        now_us=now_us,
+        period_us=max(now_us - scaled.decided_us, 1),
+        seen=scaled.seen,
+        before=scaled.before,
+        ready=ready_count,
+        coming=max(round(given) - ready_count, 0),
+        least=least,
+        most=most,
+        slo_us=model.slo_us,
+        start_us=scaled.start_us,
+        variant=reckoned(model, scaled, capacities),
+        capacities=capacities,
+        band=scaled.band if scaled.band is not None and scaled.band.until_us > now_us else None,
+    )
+
+
+def is_ready(record: SliceRecord | None, model: str) -> bool:
+    """Whether a slice gets batches of a model."""
+    ready = ReplicaStatus.READY
+    return record is not None and any(
+        one.model == model and one.status is ready for one in record.replicas.values()
+    )
+
+
+def claimant(
+    model: ServedModel, scaled: Scaled, by_kind: Mapping[str, Capacities], current: Mapping[str, int]
+) -> Claimant:
+    """What the slow plan knows of a model. `by_kind`: what it carries on each kind of slice; `current`: how
+    many of these it has."""
+    history, bin_s = scaled.history.bins()
+    own = model.own
+    least, most = bounds(model, MANY)
+    variant = reckoned(model, scaled, next(iter(by_kind.values()), {}))
+    return Claimant(
+        model=model.name,
+        history=history,
+        variants={name: model.accuracy(name) or 0.0 for name in own.variants},
+        capacities={(name, kind): each for kind, known in by_kind.items() for name, each in known.items()},
+        current={(variant, kind): count for kind, count in current.items() if variant},
+        bin_s=bin_s,
+        cv=gap_cv(scaled),
+        optimize=own.optimize,
+        cost_max=own.cost_max,
+        weight=model.batching.weight,
+        least=least,
+        most=most,
+        load_s=scaled.start_us / 1e6,
+    )
+
+
+def gap_cv(scaled: Scaled) -> float:
+    """The coefficient of variation of the gaps between requests, as the policy has found it; 1 where it says
+    nothing of it."""
+    return scaled.wish.figures.get("cv", 1.0)
+
+
+def standing(
+    model: ServedModel, scaled: Scaled, slices: Mapping[str, SliceRecord], there: int
+) -> ScaleStanding:
+    """Why a model has as many replicas as it has. `there`: slices on which it may run."""
+    wish = scaled.wish
+    least, most = bounds(model, there)
+    ready = sum(is_ready(slices.get(name), model.name) for name in scaled.slices)
+    return ScaleStanding(
+        model=model.name,
+        desired=wish.count,
+        count=len(scaled.slices),
+        ready=ready,
+        coming=len(scaled.slices) - ready,
+        standing=len(scaled.standby),
+        least=least,
+        most=most,
+        slices=scaled.slices,
+        pressure=wish.pressure,
+        why=wish.why,
+        up=wish.up,
+        down=wish.down,
+        held=scaled.short,
+        band=scaled.band,
+        figures=wish.figures,
+    )

@@ -1,0 +1,139 @@
+"""Which slices each scaled model gets, where there may be too few of them, or too little money.
+
+Units of one slice are handed out in the order of their worth, first what each model is to have at least. Sets
+of units that fit are a transversal matroid, so this greedy order is the best there is for concave worths
+(Edmonds 1971); a unit fits where a chain of moves makes room for it (Kuhn 1955). A model's worth of n slices
+is made concave by its envelope, as one slice of a model that needs two may be worth nothing (Faro, EuroSys
+2025, has the objective; its solver is not needed).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+STICKY = 1.1
+"""What a slice that a model has is worth more to it than another would be: to change it costs a load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A slice that may be had at `price` an hour: 0 where it is held anyway."""
+
+    name: str
+    price: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A model that wants `wish` slices and is to have `least` of them whatever others want. `worth` of 0 to
+    `wish` slices, not falling. `places`: those that it may have, in the order in which it likes them; of
+    these it has `held`."""
+
+    model: str
+    least: int
+    wish: int
+    worth: tuple[float, ...]
+    places: tuple[str, ...]
+    held: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """`slices` by model; `short`: why a model has fewer than it wants, in words."""
+
+    slices: Mapping[str, tuple[str, ...]]
+    short: Mapping[str, str]
+
+
+def allot(claims: Sequence[Claim], places: Mapping[str, Place], cost_max: float, paid: float) -> Allotment:
+    """Hand out the slices. `paid`: what is paid an hour whatever happens here; with what is handed out beyond
+    the least it stays within `cost_max`."""
+    desk = _Desk(claims, places, cost_max, paid)
+    for model in _order(claims):
+        desk.take(model)
+    return Allotment(desk.slices(), desk.short)
+
+
+class _Desk:
+    """What has been handed out so far."""
+
+    def __init__(
+        self, claims: Iterable[Claim], places: Mapping[str, Place], cost_max: float, paid: float
+    ) -> None:
+        self._claims = {each.model: each for each in claims}
+        self._places = places
+        self._cost_max = cost_max
+        self._cost = paid
+        self._owner: dict[str, str] = {}
+        self._counts = dict.fromkeys(self._claims, 0)
+        self._held = {name: each.model for each in self._claims.values() for name in each.held}
+        self.short: dict[str, str] = {}
+
+    def take(self, model: str) -> None:
+        """One more slice for a model; what it is refused once it is refused for good."""
+        if model in self.short:
+            return
+        claim = self._claims[model]
+        budget = inf if self._counts[model] < claim.least else self._cost_max - self._cost
+        moves = self._find(claim, budget, set())
+        if moves is None:
+            more = self._find(claim, inf, set()) is not None
+            ceiling = f"another slice would pass the ceiling of {self._cost_max:g} an hour"
+            self.short[model] = ceiling if more else "no other slice of its is free"
+            return
+        for name, owner in moves:
+            self._owner[name] = owner
+        self._counts[model] += 1
+        self._cost += self._places[moves[0][0]].price  # what it was not before: all others only changed hands
+
+    def slices(self) -> dict[str, tuple[str, ...]]:
+        """By model, in the order in which it likes them."""
+        return {
+            model: tuple(name for name in claim.places if self._owner.get(name) == model)
+            for model, claim in self._claims.items()
+        }
+
+    def _find(self, claim: Claim, budget: float, asked: set[str]) -> list[tuple[str, str]] | None:
+        """The moves, (slice, its next owner), that give a model one more slice: its own of before, a free one
+        or one that others had before; else one whose owner goes elsewhere. The first is the slice that
+        is taken then and was not, at a price within the budget. None where there are none."""
+        model = claim.model
+        free = [name for name in claim.places if name not in self._owner and name not in asked]
+        affordable = [name for name in free if self._places[name].price <= budget]
+        if affordable:
+            best = min(
+                affordable, key=lambda name: (name not in claim.held, self._held.get(name, model) != model)
+            )
+            return [(best, model)]
+        for name in claim.places:
+            owner = self._owner.get(name)
+            if owner is None or owner == model or name in asked:
+                continue
+            asked.add(name)
+            moves = self._find(self._claims[owner], budget, asked)
+            if moves is not None:
+                return [*moves, (name, model)]
+        return None
+
+
+def _order(claims: Iterable[Claim]) -> list[str]:
+    """The models of all units, the one of the most worth first."""
+    units: list[tuple[float, int, str]] = []
+    for place, claim in enumerate(claims):
+        for count, gain in enumerate(gains(claim.worth)[: claim.wish], start=1):
+            kept = STICKY if count <= len(claim.held) else 1.0
+            units.append((-inf if count <= claim.least else -gain * kept, place, claim.model))
+    return [model for *_, model in sorted(units, key=lambda unit: unit[:2])]
+
+
+def gains(worth: Sequence[float]) -> list[float]:
+    """What each further slice adds to the concave envelope of `worth` (of 0, 1, 2 ... slices); not rising."""
+    found: list[float] = []
+    here = 0
+    while here + 1 < len(worth):
+        slopes = [(worth[there] - worth[here]) / (there - here) for there in range(here + 1, len(worth))]
+        best = max(slopes)
+        steps = max(step for step, slope in enumerate(slopes, start=1) if slope >= best - 1e-12)
+        found += [best] * steps
+        here += steps
+    return found

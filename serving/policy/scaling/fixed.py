@@ -1,0 +1,14 @@
+"""As many replicas as are allowed, whatever comes: what a gateway without an autoscaler has."""
+
+from serving.policy.scaling.seam import View, Wish
+
+
+class Fixed:
+    """It has no state."""
+
+    def __init__(self) -> None:
+        self.period_us = 1_000_000
+
+    def decide(self, view: View) -> Wish:
+        """Once a second."""
+        return Wish(view.most, f"always {view.most}, whatever comes", pressure=1.0)

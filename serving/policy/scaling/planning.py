@@ -1,0 +1,125 @@
+"""The slow plan: how many replicas of which variants on which kinds of slices carry what is forecast.
+
+It runs as a job beside the gateway, and is planned for the 95th percentile of the forecast, as what fails to
+come costs little and what is not there in time is lost. What control follows is the band (SageServe, POMACS
+2025): within `low` replicas, for the median, and `high` the fast loop moves at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from serving.policy.forecasting.ensemble import forecast
+from serving.policy.forecasting.quantiles import Quantiles
+from serving.policy.scaling.problem import Problem, make_problem
+from serving.policy.scaling.program import Left, columns, every_size, solve_exact
+from serving.policy.scaling.reasons import reasons
+from serving.policy.scaling.rounding import round_covers
+from serving.policy.scaling.seam import Band
+from serving.policy.scaling.tables import NEAR, Ints
+from serving.policy.scaling.task import Claimant, Granted, Key, ScalingPlan, ScalingTask
+from serving.policy.scaling.worth import Carried, carry, worth
+
+PERIOD_S = 60.0
+"""To the next plan, which may change what this one says."""
+CLAIMS_MAX = 50
+COLUMNS_MAX = 1_500
+NODES_MAX = 200
+"""Up to so many models, and integers, the exact program is asked as well, for so many branches."""
+
+
+def plan_scaling(task: ScalingTask) -> Iterator[ScalingPlan]:
+    """Plans, each better than the one before, at least one. Bands end at 0: whoever takes one says when.
+
+    ValueError where a history is not one of rows.
+    """
+    expected = [_expected(each, task.lead_s) for each in task.claimants]
+    yield from plans(task, expected)
+
+
+def plans(task: ScalingTask, expected: Sequence[Quantiles]) -> Iterator[ScalingPlan]:
+    """The same, with what is expected of each claimant given."""
+    problem = make_problem(task, [each.high for each in expected])
+    best = inf
+    for replicas in _drafts(problem):
+        carried = carry(problem, replicas)
+        value = worth(problem, replicas, carried)
+        if value < best * (1 - NEAR):
+            best = value
+            yield _plan(problem, expected, replicas, carried)
+
+
+def _expected(claimant: Claimant, lead_s: float) -> Quantiles:
+    horizon_s = max(lead_s, claimant.load_s + PERIOD_S)
+    return forecast(claimant.history, claimant.bin_s, horizon_s)
+
+
+def _drafts(problem: Problem) -> Iterator[Ints]:
+    yield round_covers(problem).replicas
+    if len(problem.claims.each) > CLAIMS_MAX:
+        return
+    sizes = {claim: every_size(problem, claim) for claim in range(len(problem.claims.each))}
+    if 0 < columns(problem, sizes) <= COLUMNS_MAX:
+        exact = solve_exact(problem, sizes, Left(problem.kinds.count, problem.cost_max), NODES_MAX)
+        if exact is not None:
+            yield exact
+
+
+def _plan(problem: Problem, expected: Sequence[Quantiles], replicas: Ints, carried: Carried) -> ScalingPlan:
+    granted = {
+        each.model: _granted(problem, claim, expected[claim], replicas, carried)
+        for claim, each in enumerate(problem.claims.each)
+    }
+    cost = float(problem.kinds.paid[problem.offers.kind] @ replicas)
+    return ScalingPlan(granted, cost, tuple(reasons(problem, replicas, carried)))
+
+
+def _granted(problem: Problem, claim: int, expected: Quantiles, replicas: Ints, carried: Carried) -> Granted:
+    claimant = problem.claims.each[claim]
+    places = [int(place) for place in problem.of(claim) if replicas[place]]
+    offers = problem.offers
+    numbers = {offers.keys[place]: int(replicas[place]) for place in places}
+    shares = {offers.keys[place]: float(carried.shares[place]) for place in places}
+    whole = sum(shares.values())
+    accuracy = sum(claimant.variants[key[0]] * share for key, share in shares.items())
+    return Granted(
+        model=claimant.model,
+        band=_band(claimant, expected, numbers, shares),
+        replicas=numbers,
+        rate=expected.high,
+        shed=expected.high * float(carried.shed[claim]),
+        accuracy=accuracy / whole if whole > 0 else 0.0,
+        cost=float(sum(problem.kinds.paid[offers.kind[place]] * replicas[place] for place in places)),
+    )
+
+
+def _band(
+    claimant: Claimant, expected: Quantiles, numbers: Mapping[Key, int], shares: Mapping[Key, float]
+) -> Band:
+    """`low`: as many of these replicas, in proportion, as carry the median."""
+    high = sum(numbers.values())
+    if not numbers:
+        return Band(0, 0, next(iter(claimant.variants), ""), 0, _why(expected, numbers))
+    by_variant: dict[str, float] = {}
+    for (variant, _), share in shares.items():
+        by_variant[variant] = by_variant.get(variant, 0.0) + share
+    variant = max(by_variant, key=lambda name: (by_variant[name], claimant.variants[name]))
+    low = next(
+        count for count in range(high + 1) if count == high or _carries(claimant, numbers, count, expected)
+    )
+    return Band(min(max(low, claimant.least), high), high, variant, 0, _why(expected, numbers))
+
+
+def _carries(claimant: Claimant, numbers: Mapping[Key, int], count: int, expected: Quantiles) -> bool:
+    high = sum(numbers.values())
+    rate = sum(
+        claimant.capacities[key].rate(count, claimant.cv) * number / high for key, number in numbers.items()
+    )
+    return rate >= expected.median
+
+
+def _why(expected: Quantiles, numbers: Mapping[Key, int]) -> str:
+    had = ", ".join(f"{count} of {variant} on {kind}" for (variant, kind), count in numbers.items())
+    return (
+        f"{expected.high:.4g} rows a second at the 95th percentile of the forecast, {expected.median:.4g} in "
+        f"the median: {had or 'no replica'}"
+    )

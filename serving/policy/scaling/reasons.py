@@ -1,0 +1,94 @@
+"""What could not be had, in words, in the order in which it was given up: bought, degraded, shed."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from serving.objectives import CHEAPEST
+from serving.policy.scaling.covers import make_covers
+from serving.policy.scaling.problem import Problem, too_dear
+from serving.policy.scaling.tables import Floats, Ints
+from serving.policy.scaling.worth import Carried, by_kind
+
+_NEAR = 1e-6
+
+
+def reasons(problem: Problem, replicas: Ints, carried: Carried) -> Iterator[str]:
+    """A sentence for each claim that has less than it needs, or a worse variant than it would take if slices
+    and money were without end."""
+    used = by_kind(problem, replicas).sum(axis=0)
+    wanted = _wanted(problem)
+    offers = problem.offers
+    whole = np.maximum(1.0 - carried.shed, _NEAR)
+    lost = np.bincount(offers.claim, carried.shares * offers.loss, len(wanted)) / whole
+    short = (carried.shed > 0) | (carried.lacking > 0)
+    minds = np.array([each.optimize != CHEAPEST for each in problem.claims.each], bool)
+    for claim in np.flatnonzero(short | (minds & (lost > wanted + _NEAR))).tolist():
+        limits = "; ".join(_limits(problem, claim, replicas, used))
+        given = list(_given(problem, claim, carried, float(lost[claim]), float(wanted[claim])))
+        if short[claim] or limits:  # what is worse by choice, as a mixture is cheaper, is no lack
+            model = problem.claims.each[claim].model
+            yield f"{model}: {limits or 'nothing that would do can be bought'}; so {', and '.join(given)}"
+
+
+def _given(problem: Problem, claim: int, carried: Carried, lost: float, wanted: float) -> Iterator[str]:
+    """What was given up."""
+    claimant, shed = problem.claims.each[claim], float(carried.shed[claim])
+    if lost > wanted + _NEAR and shed < 1:
+        best = max(claimant.variants.values())
+        yield f"accuracy is {best - lost:.4g} where it would be {best - wanted:.4g}"
+    if shed > 0:
+        rate = float(problem.claims.rate[claim])
+        yield (
+            f"{shed * rate:.4g} of {rate:.4g} rows a second are shed (priority {claimant.priority}, "
+            f"weight {claimant.weight:g})"
+        )
+    if carried.lacking[claim]:
+        yield f"{carried.lacking[claim]} of at least {claimant.least} replicas are lacking"
+
+
+def _wanted(problem: Problem) -> Floats:
+    """What accuracy each claim would lose by its own choice, were there no limits."""
+    every = make_covers(problem)
+    found = np.zeros(len(problem.claims.each))
+    order = np.lexsort((every.cost, every.claim))
+    owners, firsts = np.unique(every.claim[order], return_index=True)
+    found[owners] = every.loss[order[firsts]]
+    return found
+
+
+def _limits(problem: Problem, claim: int, replicas: Ints, used: Ints) -> Iterator[str]:
+    """What kept it from buying."""
+    claimant, kinds = problem.claims.each[claim], problem.kinds
+    places = problem.of(claim)
+    if not len(places):
+        yield _nothing(problem, claim)
+        return
+    may = np.unique(problem.offers.kind[places])
+    full = [
+        f"{used[kind]} of {kinds.count[kind]} {kinds.names[kind]}"
+        for kind in may.tolist()
+        if used[kind] >= kinds.count[kind]
+    ]
+    if full:
+        yield f"taken are {', '.join(full)}"
+    paid = float(kinds.paid @ used)
+    if paid + float(kinds.paid[may].min()) > problem.cost_max:
+        yield f"the hour costs {paid:.4g} of at most {problem.cost_max:.4g}"
+    if int(replicas[places].sum()) >= claimant.most:
+        yield f"it may have {claimant.most} replicas at most"
+
+
+def _nothing(problem: Problem, claim: int) -> str:
+    """Why a claim has no offers."""
+    claimant, kinds = problem.claims.each[claim], problem.kinds
+    index = {name: place for place, name in enumerate(kinds.names)}
+    dear = set()
+    for (_, kind), capacity in claimant.capacities.items():
+        place = index.get(kind)
+        pace = capacity.rates[-1][-1] / capacity.counts[-1]
+        if place is not None and kinds.count[place] and too_dear(kinds.paid[place], pace, claimant.cost_max):
+            dear.add(kind)
+    if dear:
+        return f"a million rows cost more than {claimant.cost_max:g} on {', '.join(sorted(dear))}"
+    return "there is no slice that carries any of it in time"

@@ -1,0 +1,288 @@
+"""How many replicas keep a model's latency promise: no threshold to tune, but what tables and chance say.
+
+Each second: how much comes (`envelope.py`), how bursty it is (`burstiness.py`), where it leads to by the time
+that a replica asked for now would be there; how many replicas carry that, by the table of what is answered in
+time, as far as it has proved true (`trust.py`). Up at once; down when for a while (`hold.py`) even the most
+that chance allows would have fitted; to none when nobody is likely to ask soon (`keepalive.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, floor
+
+from serving.policy.scaling.burstiness import Burstiness
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.envelope import Envelope, Estimate
+from serving.policy.scaling.hold import Hold, hold_us
+from serving.policy.scaling.keepalive import KeepAlive
+from serving.policy.scaling.load import FULL, TOLERANCE, Load
+from serving.policy.scaling.seam import Band, View, Wish
+from serving.policy.scaling.trust import Trust
+
+STEADY_S = 16.0
+"""A rate that has been one for so long is no transient: what is missed then tells of the table."""
+STEPS = 4
+"""Down, in the time that a count is held: one replica after the other would be one change after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Replicas. `now`: for what will come by the time that one more would be there; `calm`: for what comes,
+    even if that is the most that chance allows; `surely`: even if it is the least; `backlog`: for what waits
+    already."""
+
+    now: int
+    calm: int
+    surely: int
+    backlog: int = 0
+
+
+class Carried:
+    """What replicas carry by a table as far as it is trusted, at one burstiness. Rates are rows a second."""
+
+    def __init__(self, capacity: Capacity, cv: float, trusted: float) -> None:
+        self._capacity, self._cv, self._trusted = capacity, cv, trusted
+
+    def rate(self, count: float) -> float:
+        """Answered in time by so many."""
+        return self._capacity.rate(count, self._cv) * self._trusted
+
+    def needed(self, rate: float, most: int) -> int:
+        """The fewest that carry it; `most` where no fewer do."""
+        return self._capacity.needed(rate / self._trusted, self._cv, most)
+
+    def fraction(self, rate: float, most: int) -> float:
+        """How many would just carry it, if there were parts of one; in proportion beyond `most`."""
+        count = self.needed(rate, most)
+        below, here = self.rate(count - 1), self.rate(count)
+        if here <= below:
+            return float(count)
+        if rate > here:
+            return count * rate / here
+        return max(count - 1 + (rate - below) / (here - below), 0.0)
+
+    @property
+    def saturated(self) -> float:
+        """What one works off while many others do too and rows wait, however late: the most of a replica
+        that the table has anywhere. In large numbers chance evens out, and the promise costs next to
+        nothing."""
+        rates = self._capacity.rates[0]
+        return (
+            max(rate / count for rate, count in zip(rates, self._capacity.counts, strict=True))
+            * self._trusted
+        )
+
+
+class SloReplicas:
+    """The state of one model."""
+
+    def __init__(self) -> None:
+        self.period_us = 1_000_000
+        self._envelope = Envelope()
+        self._bursts = Burstiness()
+        self._alive = KeepAlive()
+        self._trust = Trust()
+        self._hold = Hold()
+        self._foreseen = Hold()
+        self._load = Load()
+        self._count = -1
+        self._ready = 0
+        self._since_us = 0  # the last that `ready` changed
+        self._lowered_us = 0
+
+    def decide(self, view: View) -> Wish:
+        """Once a second."""
+        estimate = self._learn(view)
+        capacity = view.capacities.get(view.variant) or next(iter(view.capacities.values()), None)
+        if capacity is None or capacity.rate(view.most) <= 0:
+            return self._by_load(view, known=capacity is not None)
+        carried = Carried(capacity, self._bursts.cv, self._trust.factor)
+        self._judge(view, estimate, capacity)
+        need = _need(view, estimate, carried)
+        count = self._settle(view, need)
+        return Wish(
+            count,
+            self._why(view, estimate, carried, need, count),
+            f"above {carried.rate(count):.0f} rows/s" if count < view.most else "",
+            self._down(view, carried, count),
+            standby=_standby(view, count),
+            pressure=_pressure(view, estimate, carried),
+            figures=self._figures(estimate, carried, need),
+        )
+
+    def _by_load(self, view: View, known: bool) -> Wish:
+        """Where no number of replicas keeps the SLO, or nobody knows which does: as many as are busy for no
+        more than FULL of the time."""
+        share = self._load.share
+        needed = min(ceil(share / FULL), view.most)
+        calm = min(ceil(share / (FULL * (1 - TOLERANCE))), view.most)
+        count = self._settle(view, Need(needed, calm, needed))
+        reason = "no number of replicas is known to keep" if known else "it is not known yet how many keep"
+        of = f" by {view.variant}" if view.variant else ""
+        return Wish(
+            count,
+            f"{reason} {view.slo_us / 1000:.0f} ms{of}; {share:.1f} are busy, {count} for at most {FULL:.0%}",
+            f"busier than {FULL * count:.1f}" if count < view.most else "",
+            f"busy below {FULL * (count - 1):.1f}" if count > max(view.least, 1) else "",
+            standby=_standby(view, count),
+            pressure=_thousandths(share / FULL / max(view.ready, 1)),
+            figures={"busy": share, "needed": float(needed)},
+        )
+
+    def _learn(self, view: View) -> Estimate:
+        seen, before, period_s = view.seen, view.before, view.period_us / 1e6
+        rows = seen.offered - before.offered
+        self._envelope.add(rows, view.period_us, view.now_us)
+        self._bursts.add(rows, seen.gaps_s2 - before.gaps_s2, period_s)
+        self._load.add(seen.busy_us - before.busy_us, view.period_us)
+        self._alive.look(rows > 0 or seen.waiting > 0 or seen.running > 0, period_s)
+        # a replica asked for at the next look is there `start_us` after it
+        return self._envelope.estimate(self._bursts.cv**2, (view.start_us + view.period_us) / 1e6)
+
+    def _judge(self, view: View, estimate: Estimate, capacity: Capacity) -> None:
+        """Whether misses say that the table promises too much. Asked only of a steady rate and of replicas
+        that were there all the time; so a jump, a start and a death are nobody's lie."""
+        period_s = view.period_us / 1e6
+        self._trust.forget(period_s)
+        if view.ready != self._ready:
+            self._ready, self._since_us = view.ready, view.now_us
+            self._trust.doubt()
+        claimed = capacity.rate(view.ready, self._bursts.cv)
+        steady = estimate.window_s >= STEADY_S and estimate.ahead <= claimed * self._trust.factor
+        if not steady or not view.ready:
+            self._trust.doubt()
+        elif view.now_us - self._since_us > view.period_us + view.slo_us:  # what is missed now came since
+            crowd = estimate.rate * view.slo_us / 1e6 * self._bursts.cv
+            offered = view.seen.offered - view.before.offered
+            missed = view.seen.missed - view.before.missed
+            self._trust.look(offered, missed, period_s, claimed, crowd)
+
+    def _settle(self, view: View, need: Need) -> int:
+        band = _valid(view)
+        low = band.low if band else 0
+        wanted = max(need.now, need.backlog, low)
+        # what was foreseen is held until it must have come; if it has, it is held as what came
+        foreseen = self._foreseen.most(wanted, view.now_us, 2 * view.start_us)
+        held = max(foreseen, self._hold.most(max(need.calm, low), view.now_us, hold_us(view.start_us)))
+        before = self._count if self._count >= 0 else view.ready + view.coming
+        count = wanted if wanted > before else min(before, held)
+        if count < before:
+            if view.now_us - self._lowered_us < hold_us(view.start_us) // STEPS:
+                count = before
+            else:
+                self._lowered_us = view.now_us
+        if band and count > max(band.high, before) and not _pressed(view):
+            count = max(band.high, before, min(count, need.surely))
+        if view.least == 0 and not need.backlog and not low and not self._alive.keeps(view.start_us / 1e6):
+            count = 0
+        else:
+            count = max(count, 1)
+        self._count = min(max(count, view.least), view.most)
+        return self._count
+
+    def _why(self, view: View, estimate: Estimate, carried: Carried, need: Need, count: int) -> str:
+        if count == 0:
+            return "nobody has asked for it for longer than usual"
+        cv, trusted = self._bursts.cv, self._trust.factor
+        needed = max(need.now, 1)
+        parts = [f"{estimate.rate:.0f} rows/s over {estimate.window_s:.0f} s"]
+        if cv > 1.2:
+            parts.append(f"in bursts (CV {cv:.1f})")
+        if estimate.ahead > 1.01 * estimate.rate:
+            parts.append(f"rising to {estimate.ahead:.0f} within {view.start_us / 1e6:.0f} s")
+        smaller = f"{needed - 1} carry {carried.rate(needed - 1):.0f}, " if needed > 1 else ""
+        larger = f"{needed} {'carries' if needed == 1 else 'carry'} {carried.rate(needed):.0f}"
+        parts.append(f"need{'s' if needed == 1 else ''} {needed} ({smaller}{larger})")
+        text = " ".join(parts)
+        if trusted < 0.99:
+            text += f"; what was missed says that they carry {trusted:.0%} of what the table says"
+        return text + _other(view, need, count)
+
+    def _down(self, view: View, carried: Carried, count: int) -> str:
+        if count <= view.least:
+            return ""
+        if count == 1:
+            return "nobody asks for it for longer than usual" if view.least == 0 else ""
+        held_s = hold_us(view.start_us) // 1_000_000
+        return f"surely below {carried.rate(count - 1):.0f} rows/s for {held_s} s"
+
+    def _figures(self, estimate: Estimate, carried: Carried, need: Need) -> Mapping[str, float]:
+        return {
+            "rate": estimate.rate,
+            "rate_low": estimate.low,
+            "rate_high": estimate.high,
+            "rate_ahead": estimate.ahead,
+            "window_s": estimate.window_s,
+            "cv": self._bursts.cv,
+            "trusted": self._trust.factor,
+            "needed": float(need.now),
+            "needed_calm": float(need.calm),
+            "saturated": carried.saturated,
+        }
+
+
+def _need(view: View, estimate: Estimate, carried: Carried) -> Need:
+    return Need(
+        carried.needed(estimate.ahead, view.most),
+        carried.needed(estimate.high, view.most),
+        carried.needed(estimate.low, view.most),
+        _backlog(view, estimate, carried),
+    )
+
+
+def _backlog(view: View, estimate: Estimate, carried: Carried) -> int:
+    """Replicas with which what waits is answered in time, if those that are asked for now can be of help;
+    0 where they come too late, or none are needed."""
+    left_s = (view.slo_us - view.seen.oldest_us) / 1e6
+    help_s = left_s - view.start_us / 1e6
+    there = view.ready + view.coming
+    excess = view.seen.waiting + (estimate.rate - carried.saturated * there) * left_s
+    if excess <= 0 or help_s <= 0:
+        return 0
+    return min(there + ceil(excess / (carried.saturated * help_s)), view.most)
+
+
+def _standby(view: View, count: int) -> int:
+    """One more is loaded where growth could need it before it can start."""
+    return int(count < view.most and (count == 0 or view.start_us > view.slo_us))
+
+
+def _pressed(view: View) -> bool:
+    """What there is does not do, whatever was planned."""
+    return view.seen.missed > view.before.missed or view.seen.oldest_us > view.slo_us
+
+
+def _valid(view: View) -> Band | None:
+    return view.band if view.band is not None and view.now_us < view.band.until_us else None
+
+
+def _pressure(view: View, estimate: Estimate, carried: Carried) -> float:
+    """1.0 where what is ready is just enough."""
+    ready = max(view.ready, 1)
+    needed = carried.fraction(estimate.ahead, view.most) / ready
+    queued = view.seen.oldest_us / view.slo_us if view.seen.waiting else 0.0
+    return _thousandths(max(needed, queued))
+
+
+def _thousandths(pressure: float) -> float:
+    """Rounded down, as Kubernetes counts in these: its autoscaler takes ceil(ready * pressure), and must not
+    ask for one more for a rounding."""
+    return floor(1000 * pressure + 1e-6) / 1000
+
+
+def _other(view: View, need: Need, count: int) -> str:
+    """Why it is another count than that which is needed."""
+    needed, band = max(need.now, 1), _valid(view)
+    if count == needed:
+        return ""
+    if count == view.most and needed > count:
+        return f"; {count} is the most"
+    if need.backlog == count:
+        return f"; {view.seen.waiting} rows wait already, so it is {count}"
+    if band and band.low == count:
+        return f"; the plan foresees {count}"
+    if count < needed:
+        return f"; the plan holds it at {count}, until that is surely too few"
+    if count == view.least:
+        return f"; {count} is the least"
+    return f"; {count} are held, as so many were needed of late, or may be as far as chance allows"

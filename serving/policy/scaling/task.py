@@ -1,0 +1,88 @@
+"""What the slow plan is made from, and what it says: values that go to a job and come back.
+
+`serving/policy/scaling/planning.py` makes the one of the other, in a child process or, in the simulator, at
+once; what comes back may be stale.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.seam import Band
+
+Key = tuple[str, str]
+"""A variant, and a kind of slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Slices that are alike: `count` of them, at `price` an hour each. `spot`: they may be taken away."""
+
+    name: str
+    price: float = 0.0
+    count: int = 0
+    spot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A model that claims replicas.
+
+    `history`: rows that came in each `bin_s` seconds, the latest last; `cv`: of the gaps between requests.
+    `variants` that may answer, with their accuracies (0 where nobody knows), the most accurate first; what
+    none may undercut has been left out. `optimize`: as `serving.objectives.OPTIMIZE`; `cost_max` of a million
+    rows. `weight` and `priority`: who goes without first where there is too little: the lowest priority,
+    within it by weight. `least` to `most` replicas; `load_s`: until one that is asked for gets batches.
+    `capacities` by variant and kind; a kind that it may not use is left out. `current`: replicas that it has.
+    """
+
+    model: str
+    history: tuple[float, ...]
+    variants: Mapping[str, float]
+    capacities: Mapping[Key, Capacity]
+    current: Mapping[Key, int] = field(default_factory=dict)
+    bin_s: float = 10.0
+    cv: float = 1.0
+    optimize: str = "most_accurate"
+    cost_max: float = inf
+    weight: float = 1.0
+    priority: int = 0
+    least: int = 1
+    most: int = 1 << 20
+    load_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingTask:
+    """All of them, what there is, and what may be paid for an hour. `lead_s`: the plan is for so long from
+    now, at least (a replica's load and the time to the next plan are added)."""
+
+    claimants: tuple[Claimant, ...]
+    kinds: tuple[Kind, ...]
+    cost_max: float = inf
+    lead_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What one model is to have. `rate`: rows a second that it is planned for (95th percentile of the
+    forecast), of which `shed` cannot be carried. `replicas` by variant and kind; `accuracy` in the mean over
+    what is carried, `cost` of an hour."""
+
+    model: str
+    band: Band
+    replicas: Mapping[Key, int]
+    rate: float
+    shed: float
+    accuracy: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPlan:
+    """`notes`: sentences on what could not be had, in the stated order: buy, degrade, shed."""
+
+    granted: Mapping[str, Granted]
+    cost: float
+    notes: tuple[str, ...] = ()

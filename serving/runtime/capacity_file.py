@@ -1,0 +1,78 @@
+"""Tables of what replicas carry, kept beside what was measured here: the next start need not simulate them.
+
+A table stands for whoever asks the same of the same code, with a profile by which one replica carries about
+as much as by that which it was made from: idle slices refine profiles all the time. A file that cannot be
+read counts for nothing.
+"""
+
+import json
+import os
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from serving.compiled import folder
+from serving.control.commands import FindCapacity
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.guess import guess
+
+NAME: Final = "capacities.json"
+KEPT: Final = 500  # tables, of some 300 bytes; the oldest go first
+ALIKE: Final = 0.1
+"""By how much what one replica carries may differ, as guessed from the profiles; control asks anew from there
+on too (`serving.control.capacities.RENEWED`)."""
+
+
+class CapacityFile:
+    """All that this machine has simulated. Its methods read and write a file: not in an event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, asked: FindCapacity) -> Capacity | None:
+        """The table that was made for this, None where there is none."""
+        kept = self._tables().get(_key(asked))
+        one = guess(asked.profile, asked.model).rate(1)
+        try:
+            if kept is None or abs(kept["one"] - one) > ALIKE * one:
+                return None
+            rates = tuple(tuple(map(float, each)) for each in kept["rates"])
+            return Capacity(tuple(map(int, kept["counts"])), tuple(map(float, kept["cvs"])), rates)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def write(self, asked: FindCapacity, capacity: Capacity) -> None:
+        """Keep a table. OSError where it cannot be."""
+        tables = self._tables()
+        tables.pop(_key(asked), None)
+        tables[_key(asked)] = {
+            "of": f"{asked.model.name} {asked.variant} on {asked.kind}",  # for people
+            "one": guess(asked.profile, asked.model).rate(1),
+            "counts": capacity.counts,
+            "cvs": capacity.cvs,
+            "rates": capacity.rates,
+        }
+        latest = dict([*tables.items()][-KEPT:])
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self._path.with_suffix(f".{os.getpid()}.part")
+        scratch.write_text(json.dumps(latest, indent=1))
+        scratch.replace(self._path)  # no reader sees half of it; of two writers the later one counts
+
+    def _tables(self) -> dict[str, dict[str, Any]]:  # Any: JSON that anybody may have written
+        with suppress(OSError, ValueError):
+            found = json.loads(self._path.read_bytes())
+            if isinstance(found, dict):
+                return {key: each for key, each in found.items() if isinstance(each, dict)}
+        return {}
+
+
+def _key(asked: FindCapacity) -> str:
+    """A digest of what a table depends on but the profile; of the code too, all of which takes part."""
+    model = asked.model
+    accuracies = [model.accuracy(variant) for variant in model.variants]
+    parts = (
+        model.name, asked.variant, asked.kind, asked.most, model.slo_us, model.needs, model.batching,
+        model.spec.batch_max, model.spec.size_hint, accuracies, asked.profile.streams, folder().name,
+    )  # fmt: skip
+    return sha256(repr(parts).encode()).hexdigest()[:32]

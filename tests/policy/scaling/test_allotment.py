@@ -1,0 +1,136 @@
+"""Slices go where they are worth most, within what there is and what may be paid."""
+
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.policy.scaling.allotment import Allotment, Claim, Place, allot, gains
+
+NAMES = ("a", "b", "c", "d")
+
+
+def places(*prices: float) -> dict[str, Place]:
+    return {name: Place(name, price) for name, price in zip(NAMES, prices, strict=False)}
+
+
+def claim(
+    model: str, wish: int, likes: str = "abcd", least: int = 0, held: str = "", weight: float = 1.0
+) -> Claim:
+    worth = tuple(weight * n / max(wish, 1) for n in range(wish + 1))
+    return Claim(model, least, wish, worth, tuple(likes), frozenset(held))
+
+
+def test_who_wants_gets_what_it_likes_most() -> None:
+    found = allot([claim("m", 2, "bca")], places(1, 1, 1), inf, 0.0)
+    assert found == Allotment({"m": ("b", "c")}, {})
+
+
+def test_what_a_model_has_it_keeps_while_others_come_and_go() -> None:
+    first = allot([claim("m", 2, "abc", held="bc")], places(1, 1, 1), inf, 0.0)
+    assert set(first.slices["m"]) == {"b", "c"}
+    both = allot([claim("m", 2, "abc", held="bc"), claim("n", 1, "abc")], places(1, 1, 1), inf, 0.0)
+    assert both.slices == {"m": ("b", "c"), "n": ("a",)}
+
+
+def test_a_newcomer_takes_a_free_slice_before_one_that_another_has() -> None:
+    found = allot([claim("n", 1, "ab"), claim("m", 1, "ab", held="a")], places(1, 1), inf, 0.0)
+    assert found.slices == {"n": ("b",), "m": ("a",)}
+
+
+def test_the_least_comes_first_whatever_others_are_worth() -> None:
+    found = allot([claim("rich", 2, "ab", weight=9), claim("poor", 1, "ab", least=1)], places(1, 1), inf, 0.0)
+    assert len(found.slices["poor"]) == 1
+    assert found.short == {"rich": "no other slice of its is free"}
+
+
+def test_an_owner_moves_where_another_has_no_choice() -> None:
+    found = allot([claim("m", 1, "ab", held="a"), claim("n", 1, "a")], places(1, 1), inf, 0.0)
+    assert found.slices == {"m": ("b",), "n": ("a",)}
+
+
+def test_the_ceiling_stops_what_is_beyond_the_least_and_says_so() -> None:
+    found = allot([claim("m", 3, "abc", least=1)], places(1, 1, 1), 2.5, 0.5)
+    assert len(found.slices["m"]) == 2
+    assert found.short == {"m": "another slice would pass the ceiling of 2.5 an hour"}
+
+
+def test_the_least_is_had_even_beyond_the_ceiling() -> None:
+    assert allot([claim("m", 2, "ab", least=1)], places(3, 3), 1.0, 0.0).slices == {"m": ("a",)}
+
+
+@pytest.mark.parametrize(
+    ("worth", "steps"),
+    [
+        ((0.0, 1.0, 1.5), [1.0, 0.5]),
+        ((0.0, 0.0, 2.0), [1.0, 1.0]),
+        ((0.0, 0.2, 1.0, 1.0), [0.5, 0.5, 0.0]),
+        ((0.0,), []),
+    ],
+)
+def test_gains_are_those_of_the_concave_envelope(worth: tuple[float, ...], steps: list[float]) -> None:
+    assert gains(worth) == pytest.approx(steps)
+
+
+def total(claims: list[Claim], counts: tuple[int, ...]) -> float:
+    return sum(sum(gains(each.worth)[:count]) for each, count in zip(claims, counts, strict=True))
+
+
+def fits(claims: list[Claim], counts: tuple[int, ...]) -> bool:
+    """Whether so many slices each can be had (by trying all owners)."""
+    for owners in product([None, *range(len(claims))], repeat=len(NAMES)):
+        got = [
+            sum(
+                owner == place and name in claims[place].places
+                for name, owner in zip(NAMES, owners, strict=True)
+            )
+            for place in range(len(claims))
+        ]
+        if all(have >= want for have, want in zip(got, counts, strict=True)):
+            return True
+    return False
+
+
+@st.composite
+def claims_of_any_kind(draw: st.DrawFn) -> list[Claim]:
+    found = []
+    for model in ("m", "n", "o")[: draw(st.integers(1, 3))]:
+        likes = draw(st.permutations(NAMES))[: draw(st.integers(1, 4))]
+        wish = draw(st.integers(0, 3))
+        steps = draw(st.lists(st.integers(0, 5), min_size=wish, max_size=wish))
+        worth = (0.0, *(float(sum(steps[: n + 1])) for n in range(wish)))
+        least = draw(st.integers(0, wish))
+        found.append(Claim(model, least, wish, worth, tuple(likes)))
+    return found
+
+
+@given(claims_of_any_kind())
+def test_no_other_allotment_is_worth_more(claims: list[Claim]) -> None:
+    found = allot(claims, places(1, 1, 1, 1), inf, 0.0)
+    taken = [name for names in found.slices.values() for name in names]
+    assert len(taken) == len(set(taken))
+    counts = tuple(len(found.slices[each.model]) for each in claims)
+    assert all(set(found.slices[each.model]) <= set(each.places) for each in claims)
+    leasts = tuple(each.least for each in claims)
+    if fits(claims, leasts):
+        assert all(count >= each.least for count, each in zip(counts, claims, strict=True))
+        others = product(*(range(each.least, each.wish + 1) for each in claims))
+        assert (
+            total(claims, counts) >= max(total(claims, each) for each in others if fits(claims, each)) - 1e-9
+        )
+
+
+@given(claims_of_any_kind(), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.integers(0, 8))
+def test_beyond_the_least_nothing_passes_the_ceiling(
+    claims: list[Claim], prices: list[int], ceiling: int
+) -> None:
+    priced = places(*map(float, prices))
+    found = allot(claims, priced, ceiling, 0.0)
+    cost = sum(priced[name].price for names in found.slices.values() for name in names)
+    beyond = any(len(found.slices[each.model]) > each.least for each in claims)
+    least = sum(
+        sorted((each.price for each in priced.values()), reverse=True)[: sum(each.least for each in claims)]
+    )
+    assert cost <= max(ceiling, least) or not beyond

@@ -1,0 +1,260 @@
+"""What `slo` promises: up at once, down slowly, no flapping, and what it was wrong about does not stay so."""
+
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.hold import hold_us
+from serving.policy.scaling.keepalive import UNKNOWN_S
+from serving.policy.scaling.load import FULL
+from serving.policy.scaling.seam import Band, Seen, View, Wish
+from serving.policy.scaling.slo import SloReplicas
+from tests.policy.scaling.closed_loop import EACH, SECOND_US, Loop, table
+from tests.policy.scaling.test_burstiness import gamma
+
+
+def looped(**how: object) -> Loop:
+    return Loop(SloReplicas(), **how)  # type: ignore[arg-type]
+
+
+def settled(rate: float, seconds: int = 200, **how: object) -> Loop:
+    loop = looped(**how)
+    loop.poisson(lambda _: rate, seconds)
+    return loop
+
+
+def seen_at(rate: int, ready: int, waiting: int = 0, oldest_us: int = 0, slo_us: int = 400_000) -> Wish:
+    """What is wished after half a minute of exactly that rate."""
+    policy, before = SloReplicas(), Seen("m")
+    for second in range(1, 31):
+        seen = Seen(
+            "m",
+            rate * second,
+            rate * second,
+            2.0 * second / max(rate, 1),
+            waiting=waiting,
+            oldest_us=oldest_us,
+        )
+        now_us = second * SECOND_US
+        wish = policy.decide(
+            View(
+                now_us, SECOND_US, seen, before, ready, 0, 1, 64, slo_us, 10 * SECOND_US, "v", {"v": table()}
+            )
+        )
+        before = seen
+    return wish
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("rate", [20.0, 60.0, 118.0, 300.0, 900.0])
+def test_a_constant_load_changes_the_count_at_most_once_in_ten_minutes(rate: float, seed: int) -> None:
+    loop = settled(rate, 60)
+    before = loop.changes
+    loop.poisson(lambda _: rate, 600, seed + 1)
+    assert loop.changes - before <= 1
+    assert table().rate(loop.counts[-1]) > 0.97 * rate
+    assert loop.counts[-1] <= table().needed(1.03 * rate) + 1
+
+
+@pytest.mark.parametrize("factor", [1.5, 3.0, 10.0])
+def test_it_goes_up_within_two_seconds_of_a_step(factor: float) -> None:
+    loop = settled(60.0)
+    loop.poisson(lambda _: 60.0 * factor, 2)
+    assert loop.counts[-1] >= table().needed(0.8 * 60 * factor)
+
+
+@pytest.mark.parametrize("start_s", [5, 30, 120])
+def test_whatever_a_start_takes_what_is_missed_after_a_step_is_what_it_takes(start_s: int) -> None:
+    loop = settled(60.0, start_s=start_s)
+    missed = loop.missed
+    loop.poisson(lambda _: 180.0, start_s + 120)
+    assert loop.missed - missed <= (start_s + 4) * 180
+    loop.poisson(lambda _: 180.0, 60, 1)
+    assert loop.missed < (start_s + 4) * 180 + missed + 0.01 * 60 * 180
+
+
+def test_a_ramp_is_nearly_all_answered() -> None:
+    """Twice the load within a minute; a replica takes a third of it to start. Of what comes until the first
+    could be there, a tenth is more than fits."""
+    loop = settled(100.0, start_s=20)
+    missed = loop.missed
+    loop.poisson(lambda at: 100.0 + 100 * min(at, 60) / 60, 120)
+    assert loop.missed - missed < 0.03 * 120 * 175
+
+
+def test_it_goes_down_only_when_the_calm_has_lasted_and_not_one_by_one() -> None:
+    loop = settled(300.0)
+    high, changes = loop.counts[-1], loop.changes
+    held_s = hold_us(loop.start_s * SECOND_US) // SECOND_US
+    loop.poisson(lambda _: 60.0, held_s - 5)
+    assert min(loop.counts[-held_s + 5 :]) == high
+    loop.poisson(lambda _: 60.0, 60)
+    assert loop.counts[-1] == table().needed(60.0)
+    assert loop.changes - changes <= 3
+
+
+def test_a_load_that_comes_back_before_the_calm_has_lasted_finds_all_replicas() -> None:
+    loop = settled(200.0)
+    missed = loop.missed
+    loop.poisson(lambda at: 200.0 if at // 40 % 2 else 20.0, 400)
+    assert loop.missed == missed
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 3), st.integers(3, 9))
+@settings(max_examples=40)
+def test_it_is_never_fewer_than_the_least_nor_more_than_the_most(
+    rows: list[int], least: int, most: int
+) -> None:
+    loop = looped(least=least, most=most, ready=least)
+    for each in rows:
+        wish = loop.second(each)
+        assert least <= wish.count <= most
+        assert wish.count + wish.standby <= most
+        assert wish.pressure >= 0
+
+
+@given(st.integers(1, 600), st.integers(1, 600), st.integers(1, 20))
+@settings(max_examples=60)
+def test_more_rows_never_need_fewer_replicas_nor_press_less(one: int, other: int, ready: int) -> None:
+    few, many = (seen_at(rate, ready) for rate in sorted((one, other)))
+    assert few.figures["needed"] <= many.figures["needed"]
+    assert few.pressure <= many.pressure
+
+
+def test_bursts_at_the_same_mean_need_more() -> None:
+    loop = looped()
+    for rows, gaps_s2 in gamma(1.0, 120.0, 300):
+        loop.second(rows, gaps_s2)
+    calm = loop.counts[-1]
+    for rows, gaps_s2 in gamma(4.0, 120.0, 120):
+        loop.second(rows, gaps_s2)
+    assert loop.counts[-1] >= calm + 2
+    assert "bursts" in loop.wishes[-1].why
+
+
+@pytest.mark.parametrize("lie", [2.0, 8.0])
+def test_a_table_that_promises_too_much_is_found_out(lie: float) -> None:
+    loop = settled(120.0, 300, capacity=table(lie * EACH))
+    missed = loop.missed
+    loop.poisson(lambda _: 120.0, 600, 1)
+    assert loop.missed - missed < 0.025 * 120 * 600
+    assert loop.ready <= 2 * table().needed(120.0)
+    assert "what was missed says" in loop.wishes[-1].why
+
+
+def test_what_is_missed_in_a_jump_is_no_fault_of_the_table() -> None:
+    loop = looped()
+    loop.poisson(lambda at: 60.0 if at // 150 % 2 else 240.0, 900)
+    assert loop.missed > 100
+    assert loop.wishes[-1].figures["trusted"] == 1
+
+
+@pytest.mark.parametrize("error", [0.5, 2.0])
+def test_a_forecast_that_is_half_or_twice_of_what_comes_costs_little(error: float) -> None:
+    """Half: the fast loop sees to it. Twice: no more than the plan asked for."""
+    low = table().needed(error * 150.0)
+
+    def band(now_us: int) -> Band:
+        return Band(low, low + 1, "v", now_us + 60 * SECOND_US)
+
+    right, wrong = settled(150.0, 600), settled(150.0, 600, band=band)
+    assert wrong.missed <= right.missed + 0.01 * wrong.offered
+    assert wrong.counts[-1] <= max(low, right.counts[-1])
+
+
+def test_a_plan_raises_the_count_before_the_load_comes_and_counts_no_more_when_it_is_stale() -> None:
+    def band(now_us: int) -> Band:
+        return Band(9, 12, "v", 120 * SECOND_US)
+
+    loop = settled(60.0, 100, band=band)
+    assert loop.counts[-1] == 9
+    assert "the plan" in loop.wishes[-1].why
+    loop.poisson(lambda _: 60.0, 220)
+    assert loop.counts[-1] == table().needed(60.0)
+
+
+def test_a_plan_holds_down_a_trend_and_no_load_that_is_there() -> None:
+    def band(now_us: int) -> Band:
+        return Band(1, 5, "v", now_us + SECOND_US)
+
+    loop = settled(100.0, 100, band=band, truth=3 * EACH)  # nothing is missed, that would end its say
+    surely = 5
+    for step in range(12):
+        wish = loop.second(100 + 6 * step)
+        surely = max(surely, table().needed(wish.figures["rate_low"]))
+        assert wish.count <= surely
+    loop.poisson(lambda _: 400.0, 20)
+    assert loop.counts[-1] >= table().needed(380.0)
+
+
+def test_an_idle_model_goes_to_zero_when_it_is_unlikely_to_be_asked_for_and_stands_by() -> None:
+    loop = settled(5.0, 30, least=0)
+    for _ in range(int(UNKNOWN_S)):
+        assert loop.second(0).count == 1
+    for _ in range(5):
+        wish = loop.second(0)
+    assert (wish.count, wish.standby, wish.pressure) == (0, 1, 0)
+    assert loop.second(1).count == 1
+
+
+def test_it_stands_by_where_a_start_takes_longer_than_the_slo() -> None:
+    assert settled(60.0, 30, start_s=10).wishes[-1].standby == 1
+    assert settled(60.0, 30, start_s=10, most=3).wishes[-1].standby == 0
+    assert settled(60.0, 30, start_s=10, slo_us=20 * SECOND_US).wishes[-1].standby == 0
+
+
+def test_rows_that_wait_ask_for_more_where_more_can_come_in_time() -> None:
+    """1,500 rows wait, for another minute; three compute 30 a second each, 60 a second come."""
+    patient = seen_at(60, 3, waiting=6000, slo_us=60 * SECOND_US)
+    assert patient.count > table().needed(60.0)
+    assert "wait" in patient.why
+    hurried = seen_at(60, 3, waiting=6000)
+    assert hurried.count == table().needed(60.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "ready"), [(60, 3), (60, 1), (60, 9), (200, 4), (10, 2), (777, 30), (60, 0)]
+)
+def test_the_horizontal_pod_autoscaler_makes_of_its_pressure_what_is_needed(rate: int, ready: int) -> None:
+    """Kubernetes: desired = ceil(current * metric / target), the target being 1."""
+    wish = seen_at(rate, ready)
+    assert ceil(max(ready, 1) * wish.pressure) == wish.figures["needed"] == table().needed(rate)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "oldest_us", "pressure"),
+    [(0, 400_000, 0.5), (9, 400_000, 1.0), (9, 600_000, 1.5), (9, 100, 0.5)],
+)
+def test_a_queue_that_is_older_than_the_slo_presses(waiting: int, oldest_us: int, pressure: float) -> None:
+    """51 rows a second are what two just carry."""
+    assert table().rate(2) == 51
+    assert seen_at(51, 4, waiting, oldest_us).pressure == pytest.approx(pressure, abs=0.002)
+
+
+def test_pressure_is_the_same_from_second_to_second_while_load_is_constant() -> None:
+    loop = settled(120.0, 300)
+    pressures = [wish.pressure for wish in loop.wishes[-200:]]
+    assert max(pressures) - min(pressures) < 0.1
+
+
+def test_it_says_why_and_what_would_change_it() -> None:
+    wish = seen_at(100, 4)
+    carried = [table().rate(count) for count in (3, 4)]
+    assert wish.why == f"100 rows/s over 30 s need 4 (3 carry {carried[0]:.0f}, 4 carry {carried[1]:.0f})"
+    assert wish.up == f"above {carried[1]:.0f} rows/s"
+    assert wish.down == f"surely below {carried[0]:.0f} rows/s for 100 s"
+
+
+@pytest.mark.parametrize("capacity", [None, Capacity((1,), (1.0,), ((0.0,),))])
+def test_where_nobody_knows_what_a_replica_carries_it_goes_by_their_load(capacity: Capacity | None) -> None:
+    """130 a second are what 4.3 compute without a pause."""
+    loop = settled(130.0, 300, capacities={} if capacity is None else {"v": capacity})
+    assert loop.counts[-1] == ceil(130 / EACH / FULL)
+    assert "busy" in loop.wishes[-1].why
+    assert loop.wishes[-1].pressure == pytest.approx(130 / EACH / FULL / loop.counts[-1], rel=0.1)
+    changes = loop.changes
+    loop.poisson(lambda _: 130.0, 600, 1)
+    assert loop.changes - changes <= 1

@@ -1,0 +1,67 @@
+"""Promises of tables that are kept: each stands for what was asked, and for nothing else."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving.control.commands import FindCapacity
+from serving.policy.scaling.capacity import Capacity
+from serving.runtime.capacity_file import KEPT, CapacityFile
+from tests.builders import model_spec, profile, served
+
+TABLE = Capacity((1, 2), (1.0, 4.0), ((100.0, 210.0), (60.5, 150.0)))
+ASKED = FindCapacity(served(), "a", "cpu cores:1", profile(), 4)
+
+
+def test_a_table_is_there_for_the_same_question_in_another_process(tmp_path: Path) -> None:
+    CapacityFile(tmp_path / "local" / "c.json").write(ASKED, TABLE)
+    assert CapacityFile(tmp_path / "local" / "c.json").read(ASKED) == TABLE
+
+
+def test_it_stands_for_a_profile_that_is_hardly_another_and_for_no_other(tmp_path: Path) -> None:
+    kept = CapacityFile(tmp_path / "c.json")
+    kept.write(ASKED, TABLE)
+    assert kept.read(replace(ASKED, profile=profile(row_us=102))) == TABLE
+    assert kept.read(replace(ASKED, profile=profile(row_us=150))) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(ASKED, kind="cpu cores:2"),
+        replace(ASKED, variant="b"),
+        replace(ASKED, most=8),
+        replace(ASKED, model=replace(ASKED.model, slo_us=1_000)),
+        replace(ASKED, model=served(model_spec("n"))),
+    ],
+)
+def test_it_stands_for_no_other_question(tmp_path: Path, other: FindCapacity) -> None:
+    kept = CapacityFile(tmp_path / "c.json")
+    kept.write(ASKED, TABLE)
+    assert kept.read(other) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"KEY": {}}', '{"KEY": {"one": "x"}}', '{"KEY": 3}'])
+def test_a_damaged_file_counts_for_nothing_and_is_replaced(tmp_path: Path, content: str) -> None:
+    kept = CapacityFile(tmp_path / "c.json")
+    kept.write(ASKED, TABLE)
+    (key,) = kept._tables()
+    (tmp_path / "c.json").write_text(content.replace("KEY", key))
+    assert kept.read(ASKED) is None
+    kept.write(ASKED, TABLE)
+    assert kept.read(ASKED) == TABLE
+
+
+def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
+    kept = CapacityFile(tmp_path / "c.json")
+    kept.write(ASKED, TABLE)
+    tables = kept._tables()
+    ((key, one),) = tables.items()
+    others = {f"{number}": one for number in range(KEPT - 1)}
+    (tmp_path / "c.json").write_text(json.dumps({key: one, **others}))
+    kept.write(replace(ASKED, most=8), TABLE)
+    assert kept.read(ASKED) is None
+    assert kept.read(replace(ASKED, most=8)) == TABLE
+    assert len(kept._tables()) == KEPT
