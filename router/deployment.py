@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from functools import lru_cache
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -12,16 +13,29 @@ from router.app import create_app
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
+from router.explain.scaled import scaled_model
 from router.fastpath import create_server
 from router.feedback import add_feedback
+from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.rpc import RpcServer
+from router.scaled_status import scaled_status
 from router.settings import Settings
 from router.status import Replica, SliceStatus, Status, describe
-from router.telemetry import Counters, LoopLag, MetricsServer, Present, RedisPresent, Telemetry
+from router.telemetry import (
+    Counters,
+    LoopLag,
+    MetricsServer,
+    Present,
+    RedisPresent,
+    ScalePresent,
+    Telemetry,
+    demand,
+)
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.control.rules import Rules
 from serving.policy.freshness import Freshness
 from serving.ports import Serving
 from serving.profile.device import device_kind
@@ -32,7 +46,8 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
 from serving.runtime.selecting import SelectingServing
-from serving.specs import CacheSpec, ServedModel
+from serving.simulation.tables import find_capacity
+from serving.specs import CacheSpec, ServedModel, SliceSpec
 
 
 class Deployment:
@@ -60,8 +75,9 @@ class Deployment:
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
-        control = Control(settings.slices, models, known, limits, device_kind, settings.remeasure)
-        self.fleet = Fleet(control, self.gateway, store)
+        rules = Rules(settings.remeasure, settings.scaling)
+        control = Control(settings.slices, models, known, limits, device_kind, rules)
+        self.fleet = Fleet(control, self.gateway, store, find_capacity=find_capacity)
         self.fleet.observer = self._telemetry
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
@@ -155,6 +171,7 @@ class Deployment:
             self._replicas(),
             self._telemetry.counters(model.name, now_us),
             (now_us - self._started_us) / 1e6,
+            scaled_model(self.fleet.control, model.name, self.operations.current.settings.scaling.policy),
         )
 
     async def _describe(self) -> Status:
@@ -167,6 +184,7 @@ class Deployment:
             }
             for name, record in self.fleet.control.slices.items()
         ]
+        self._add_notices(slices)
         uptime_s = (self.gateway.now_us() - self._started_us) / 1e6
         counters: dict[str, Counters] = {}
         for name, counted in self._telemetry.snapshot(self.gateway.now_us()):
@@ -175,6 +193,10 @@ class Deployment:
         known = [name for name in self.gateway.models if name in counters]  # others came in between
         queue_rows = {name: self.gateway.queue_rows(name) for name in known}
         status = describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
+        standings = self.fleet.control.scaling.standings()
+        for model in status["models"]:
+            if model["name"] in standings:
+                model["scaling"] = scaled_status(standings[model["name"]])
         progress = self.fleet.progress
         status["move"] = {
             "state": progress.state.value,
@@ -185,6 +207,16 @@ class Deployment:
             "refused": [*self.operations.watch.refused],
         }
         return status
+
+    def _add_notices(self, slices: list[SliceStatus]) -> None:
+        """What was said of slices; of those too that are not held now."""
+        held = {each["name"]: each for each in slices}
+        for name, spec in slices_of(self.fleet.control).items():
+            if said := self.operations.notices.said(spec):
+                if name not in held:
+                    slices.append({"name": name, "state": "not held", "pid": None, "restarts": 0})
+                    held[name] = slices[-1]
+                held[name]["notice"] = said
 
     def _replicas(self) -> list[Replica]:
         judged = {(each.slice, each.model, each.variant): each for each in self.gateway.judgements()}
@@ -221,8 +253,35 @@ class Deployment:
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
             drifted=len(self.operations.drift.found),
+            scaling=self._scaling(),
             redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
+
+    def _scaling(self) -> ScalePresent:
+        scaling, slices = self.fleet.control.scaling, self.fleet.control.slices
+        standings = scaling.standings()
+        demands = {name: (each.pressure, each.desired) for name, each in standings.items()}
+        for name in self.gateway.models.keys() - standings.keys():
+            load, count = self.gateway.load(name)
+            if count:
+                demands[name] = demand(load, count)
+        held = self.fleet.control.scaling.held()
+        return ScalePresent(
+            demands,
+            scaling.changes,
+            {name: {each.model for each in slices[name].replicas.values()} for name in held},
+            Counter((_kind(spec), spec.spot) for spec in held.values()),
+            scaling.cost_max,
+        )
+
+
+@lru_cache(1000)
+def _kind(spec: SliceSpec) -> str:
+    """The kind of device that a slice is a share of; a GPU's own name where nobody has asked its driver."""
+    try:
+        return device_kind(spec)
+    except ValueError:
+        return spec.device
 
 
 def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | None:

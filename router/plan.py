@@ -7,6 +7,7 @@ from router.feasibility import slo_text, tier_text
 from router.settings import Settings
 from router.settings.floors import ENSEMBLE, accuracy_text, objectives
 from router.settings.problems import one_of
+from router.settings.scaling import span
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
 from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec
 
@@ -18,11 +19,13 @@ _AIMS = {
 
 
 def plan_lines(settings: Settings) -> Iterator[str]:
-    """A line a model, indented ones on what is promised of it, and one each for tenants, cache and recording
-    where there are any."""
+    """A line a model, indented ones on what is promised of it and on its replicas, and one each for scaling,
+    tenants, cache and recording where there are any."""
     for model in settings.models:
         yield plan_line(model)
         yield from promise_lines(model)
+        yield from replica_lines(model)
+    yield from scaling_lines(settings)
     yield from tenant_lines(settings.tenants)
     yield from cache_lines(settings)
     yield from recording_lines(settings.recording)
@@ -77,6 +80,40 @@ def _who(model: ServedModel, objective: Objective) -> str:
     if len(objective.variants) == 1:
         return f"{objective.variants[0]} alone"
     return f"{one_of(objective.variants)}, {_AIMS[objective.optimize]}"
+
+
+def replica_lines(model: ServedModel) -> Iterator[str]:
+    """How many replicas a model that is scaled has; nothing of others."""
+    spec, there = model.replicas, len(model.slices)
+    if spec is None:
+        return
+    most = there if spec.most is None else spec.most
+    where = f"of its {there} slices" if there > 1 else "of its 1 slice"
+    if spec.least == most:
+        yield f"  replicas: {most} {where}"
+        return
+    idle = "; let go while nobody is likely to ask for it" if spec.least == 0 else ""
+    yield f"  replicas: {spec.least} to {most} {where}, as its load asks for{idle}"
+
+
+def scaling_lines(settings: Settings) -> list[str]:
+    """One line on how many slices are held at least and at most, and what that costs; none where no model is
+    scaled."""
+    if all(model.replicas is None for model in settings.models):
+        return []
+    scaling = settings.scaling
+    target = "" if scaling.target is None else f" (target {scaling.target:g})"
+    held = span(settings.models, settings.slices)
+    low, high = len(held.least), len(held.most)
+    slices = f"{low}" if low == high else f"{low} to {high}"
+    line = f"scaling: {scaling.policy}{target}; {slices} of {len(settings.slices)} slices are held"
+    if not any(each.price for each in settings.slices):
+        return [line]
+    least, most = f"{held.cost_least:.6g}", f"{held.cost_most:.6g}"
+    line += f", at {least} an hour" if least == most else f", at {least} to {most} an hour"
+    if scaling.cost_max < held.cost_most:
+        line += f", of which {scaling.cost_max:.6g} may be spent"
+    return [line]
 
 
 def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.reading import UnreachableError, read_json
+from router.scaled_status import ScaledStatus, scaled_lines
 from serving.ports import Serving
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
@@ -53,12 +54,14 @@ class Replica(TypedDict):
 
 
 class SliceStatus(TypedDict):
-    """A slice and its worker process; `pid` is None while there is none."""
+    """A slice and its worker process; `pid` is None while there is none. `notice`: that it was taken away,
+    or will be, in words, where anybody has said so."""
 
     name: str
     state: str
     pid: int | None
     restarts: int
+    notice: NotRequired[str]
 
 
 class ModelStatus(TypedDict):
@@ -72,6 +75,7 @@ class ModelStatus(TypedDict):
     replicas: list[Replica]
     queue_rows: int
     counters: "Counters"
+    scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
 
 
 class MoveStatus(TypedDict):
@@ -174,11 +178,14 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
     if lines:
         lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in _doubtful_profiles(current["models"])]
+    scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in scaled_lines(scaled)]
     slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
         slices.add_column(title, justify="right")
     for one in current["slices"]:
-        slices.add_row(one["name"], one["state"], str(one["pid"] or "-"), str(one["restarts"]))
+        state = ", ".join((one["state"], one["notice"])) if "notice" in one else one["state"]
+        slices.add_row(one["name"], escape(state), str(one["pid"] or "-"), str(one["restarts"]))
     moves = [Text(line, no_wrap=True, overflow="ellipsis") for line in _move(current.get("move"))]
     return Group(head, *moves, models, *lines, slices)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, TypedDict
 
+from router.explain.scaled import Scaled
 from serving.objectives import Objective
 from serving.policy.climbing import LOAD_SHARE
 from serving.specs import ServedModel
@@ -63,7 +64,8 @@ class Variant(TypedDict):
 class Explanation(TypedDict):
     """All of it. `rate` in rows a second; `afford_us`: of the slices' time a row may take at this rate, None
     where nothing holds it back; `load_share`: of the slices' time that is planned with; `selection`: ""
-    unless its `members` answer together, or by what is learnt of them."""
+    unless its `members` answer together, or by what is learnt of them. `replicas`: None where there is one on
+    each slice, whatever the load."""
 
     model: str
     uptime_s: float
@@ -79,6 +81,7 @@ class Explanation(TypedDict):
     variants: list[Variant]
     promises: list[Promise]
     counters: "Counters"
+    replicas: Scaled | None
 
 
 def describe(
@@ -87,8 +90,10 @@ def describe(
     replicas: "Sequence[Replica]",
     counters: "Counters",
     uptime_s: float,
+    scaled: Scaled | None = None,
 ) -> Explanation:
-    """The model as it stands; `replicas` may be of others too."""
+    """The model as it stands; `replicas` may be of others too. `scaled`: None where its replicas do not
+    follow its load."""
     own = [each for each in replicas if each["model"] == model.name]
     selection = model.selection
     return {
@@ -114,6 +119,7 @@ def describe(
         ],
         "promises": _promises(model, standing.ladders),
         "counters": counters,
+        "replicas": scaled,
     }
 
 

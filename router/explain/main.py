@@ -1,4 +1,5 @@
-"""`penstock explain`: why the variant that answers does, and what would change it; of a running gateway."""
+"""`penstock explain`: why the variant that answers does, why there are so many replicas, and what would
+change it; of a running gateway."""
 
 import json
 import sys
@@ -7,6 +8,7 @@ from typing import Final, cast
 from urllib.parse import quote
 
 from router.explain.body import Explanation, Promise
+from router.explain.replicas import replica_sentences
 from router.explain.words import sentences
 from router.reading import RefusedError, UnreachableError, read_json
 from router.tensors.wording import listed, quoted, suggestion
@@ -30,7 +32,7 @@ def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched
             return 0
         time.sleep(watched_s)
         now = read(model, url)
-        lines = sentences(now, promise_of(now, tier), first)
+        lines = [*sentences(now, promise_of(now, tier), first), "", *replica_sentences(now, first)]
     except (UnreachableError, UnexplainedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

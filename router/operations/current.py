@@ -7,6 +7,7 @@ from typing import Protocol
 from router.settings import Settings
 from serving.control.course import Movement, Progress
 from serving.control.wanted import Wanted
+from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from serving.specs import ServedModel
 
@@ -39,6 +40,8 @@ class Controlled(Protocol):
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None: ...
 
     def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None: ...
+
+    def scale(self, spec: ScalingSpec) -> None: ...
 
     def turn_back(self, reason: str) -> None: ...
 
@@ -104,6 +107,7 @@ class Current:
             raise Refused((self._withdrawn,))
         self._fleet.know(known)
         self.settings = settings
+        self._fleet.scale(settings.scaling)
         self._fleet.want(Wanted.of(settings.slices, settings.models), by)
         while (state := self._fleet.progress.state) is not Movement.STEADY:
             if state is Movement.TURNING_BACK and back is not None:
@@ -113,6 +117,7 @@ class Current:
             await self._fleet.changed()
         if reasons := self._fleet.given_up:
             self.settings = before
+            self._fleet.scale(before.scaling)
             raise Refused(reasons)
 
 

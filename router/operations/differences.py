@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
 from router.settings import Settings
-from serving.objectives import Needs
+from serving.objectives import Needs, ReplicaSpec, ScalingSpec
 from serving.specs import ServedModel, SliceSpec
 
 UNSTATED = "none"
@@ -12,12 +13,10 @@ UNSTATED = "none"
 
 def differences(old: Settings, new: Settings) -> Iterator[str]:
     """What of the new file is served otherwise than the old one said, a sentence each."""
-    if _unpriced(old.slices) != _unpriced(new.slices):
+    if _shares(old.slices) != _shares(new.slices):
         yield f"slices are {', '.join(each.name for each in new.slices)}"
-    prices = {each.name: each.price for each in old.slices}
-    for each in new.slices:
-        if each.price != prices.get(each.name, each.price):
-            yield f"{each.name}'s price {prices[each.name]:g} -> {each.price:g}"
+    yield from _terms_said(old.slices, new.slices)
+    yield from _scaling_said(old.scaling, new.scaling)
     tiers = [*_tiers_said(old.tiers, new.tiers)]
     yield from tiers
     before = {model.name: model for model in old.models}
@@ -32,8 +31,29 @@ def differences(old: Settings, new: Settings) -> Iterator[str]:
             yield f"{name}: {', '.join(said)}"
 
 
-def _unpriced(slices: Sequence[SliceSpec]) -> list[SliceSpec]:
-    return [replace(each, price=0.0) for each in slices]
+def _shares(slices: Sequence[SliceSpec]) -> list[SliceSpec]:
+    return [replace(each, price=0.0, spot=False) for each in slices]
+
+
+def _terms_said(old: Sequence[SliceSpec], new: Sequence[SliceSpec]) -> Iterator[str]:
+    """On what terms slices are had that stay."""
+    before = {each.name: each for each in old}
+    for each in new:
+        was = before.get(each.name, each)
+        if each.price != was.price:
+            yield f"{each.name}'s price {was.price:g} -> {each.price:g}"
+        if each.spot != was.spot:
+            yield f"{each.name} is {'spot' if each.spot else 'on demand'} now"
+
+
+def _scaling_said(old: ScalingSpec, new: ScalingSpec) -> Iterator[str]:
+    if old.policy != new.policy:
+        yield f"scaling policy {old.policy} -> {new.policy}"
+    if old.target != new.target:
+        yield f"scaling target {_stated(old.target)} -> {_stated(new.target)}"
+    if old.cost_max != new.cost_max:
+        was, now = (None if each == inf else each for each in (old.cost_max, new.cost_max))
+        yield f"scaling cost_max_per_hour {_stated(was)} -> {_stated(now)}"
 
 
 def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
@@ -46,6 +66,8 @@ def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
         yield f"{old.answering_variant} -> {new.answering_variant} answers"
     yield from _needs_said(old.needs, new.needs)
     yield from _tiers_said(old.tiers, new.tiers)
+    if old.replicas != new.replicas:
+        yield f"replicas {_replicas_text(old.replicas)} -> {_replicas_text(new.replicas)}"
     for key, name in (
         ("selection", "selection"),
         ("batching", "batching"),
@@ -77,6 +99,15 @@ def _needs_said(old: Needs, new: Needs) -> Iterator[str]:
             yield f"{key} {_stated(was)} -> {_stated(now)}"
     if old.optimize != new.optimize:
         yield f"optimize {old.optimize or UNSTATED} -> {new.optimize or UNSTATED}"
+
+
+def _replicas_text(spec: ReplicaSpec | None) -> str:
+    """For example `1 to 4`, `2`, `1 to one on each slice`."""
+    if spec is None:
+        return "one on each slice"
+    if spec.most is None:
+        return f"{spec.least} to one on each slice"
+    return f"{spec.least}" if spec.least == spec.most else f"{spec.least} to {spec.most}"
 
 
 def _stated(value: float | None, unit: float = 1) -> str:

@@ -128,7 +128,9 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
         )
         for name, record in fleet.control.slices.items()
     )
-    return Sight(tuple(workers), fleet.control.wanted if steady else None, gateway.rates())
+    control = fleet.control
+    wanted = control.scaling.filtered(control.wanted)  # as far as the present load asks for it
+    return Sight(tuple(workers), wanted if steady else None, gateway.rates())
 
 
 def planned(settings: Settings) -> Mapping[str, Load]:

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from router.operations.current import Current
 from router.operations.drift import Drift, planned, sight
+from router.operations.notices import Notices, add_notices, slices_of
 from router.operations.placement import Placement, add_placement
 from router.operations.repository import Repository
 from router.operations.repository_rest import add_repository
@@ -39,11 +40,13 @@ class Operations:
         self.watch = Watch(self.repository, say)
         self.drift = Drift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
         self.placement = Placement(self.current, lambda: self.drift.found)
+        self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
     def offer(self, app: FastAPI, rpc: RpcServer) -> None:
         """Put it on both servers; before they start."""
         add_repository(app, self.repository)
         add_placement(app, self.placement)
+        add_notices(app, self.notices)
         rpc.offer(repository_methods(self.repository))
 
     async def run(self) -> None:

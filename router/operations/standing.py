@@ -57,7 +57,14 @@ def digest(settings: Settings) -> str:
     """Of what a placement stands in for, as the file has it: slices, models, and the slices of each."""
     told = [
         [
-            [each.name, each.cores, each.threads, each.memory_bytes, *([each.price] if each.price else [])]
+            [
+                each.name,
+                each.cores,
+                each.threads,
+                each.memory_bytes,
+                *([each.price] if each.price else []),
+                *(["spot"] if each.spot else []),
+            ]
             for each in settings.slices
         ],
         [[each.name, each.slices] for each in settings.models],
@@ -147,7 +154,7 @@ def keep(settings: Path, found: Standing) -> None:
     """Keep it, in one step: who reads has all of the old or all of the new. OSError where it cannot be."""
     told = asdict(found) | {"format": FORMAT}
     told["slices"] = [
-        {key: getattr(each, key) for key in ("name", "cores", "threads", "memory_bytes", "price")}
+        {key: getattr(each, key) for key in ("name", "cores", "threads", "memory_bytes", "price", "spot")}
         for each in found.slices
     ]
     _write(path_of(settings), json.dumps(told, indent=1).encode() + b"\n")
@@ -217,7 +224,10 @@ def _slice(told: Any) -> SliceSpec:
     memory_bytes, price = _count(told["memory_bytes"]), float(told.get("price", 0.0))
     if not 0 <= price < inf:
         raise ValueError(f"{price} is no price")
-    return SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price)
+    spot = told.get("spot", False)
+    if type(spot) is not bool:
+        raise ValueError(f"spot is {spot!r}, neither true nor false")
+    return SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
 
 
 def _text(value: Any) -> str:

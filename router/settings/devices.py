@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from router.settings.findings import Findings
 from router.settings.memory import usable_memory_bytes
+from router.settings.prices import Prices, device_price, machine_kind
 from router.settings.problems import Loc, fault, one_of, shown
 from router.settings.schema import DeviceSection
 from router.settings.slices import usable_cores
 from serving.policy.placement.geometry import known_geometry
-from serving.profile.device import device_kind
-from serving.specs import DeviceSpec, ServedModel, SliceSpec
+from serving.specs import DeviceSpec, ServedModel
 
 MIG_KINDS = "that of an A100, H100 or H200 (gpu-nvidia-h200), or divide: mps or whole"
 _CPU, _GPU = "cpu-", "gpu-"
@@ -17,8 +17,9 @@ _WAYS = {_CPU: ("cores",), _GPU: ("mps", "mig", "whole")}
 """How devices can be divided, by how their kind begins; the first is the default."""
 
 
-def read_devices(findings: Findings) -> tuple[DeviceSpec, ...]:
-    """The entries that are sound, in the order of the file; none without `devices:`."""
+def read_devices(findings: Findings, prices: Prices) -> tuple[DeviceSpec, ...]:
+    """The entries that are sound, in the order of the file; none without `devices:`. `prices`: for those that
+    state none."""
     entries = findings.document.at(("devices",))
     count = len(entries) if isinstance(entries, list) else 0
     found: list[DeviceSpec] = []
@@ -26,7 +27,7 @@ def read_devices(findings: Findings) -> tuple[DeviceSpec, ...]:
     for index in range(count):
         loc: Loc = ("devices", index)
         section = findings.parse(DeviceSection, loc)
-        spec = _read_device(findings, loc, section) if section else None
+        spec = _read_device(findings, loc, section, prices) if section else None
         if spec is None:
             continue
         twice = next((name for name in spec.names if name in owners), None)
@@ -39,9 +40,9 @@ def read_devices(findings: Findings) -> tuple[DeviceSpec, ...]:
     return tuple(found)
 
 
-def _read_device(findings: Findings, loc: Loc, section: DeviceSection) -> DeviceSpec | None:
+def _read_device(findings: Findings, loc: Loc, section: DeviceSection, prices: Prices) -> DeviceSpec | None:
     """The device with what its entry leaves out; None where its kind is none."""
-    here = device_kind(SliceSpec("", ()))
+    here = machine_kind()
     kind = section.kind or here
     ways = next((ways for prefix, ways in _WAYS.items() if kind.startswith(prefix)), None)
     if ways is None:
@@ -59,8 +60,9 @@ def _read_device(findings: Findings, loc: Loc, section: DeviceSection) -> Device
     cores, memory_bytes = section.cores or 0, round((section.memory_gb or 0) * (1 << 30))
     if kind == here:
         cores, memory_bytes = cores or len(usable_cores()), memory_bytes or usable_memory_bytes()
+    price = device_price(prices, kind, cores) if section.price is None else section.price
     return DeviceSpec(
-        section.name, kind, divide, section.count, cores, memory_bytes, section.price, section.domain or ""
+        section.name, kind, divide, section.count, cores, memory_bytes, price, section.domain or ""
     )
 
 
@@ -69,7 +71,7 @@ def _check_sizes(findings: Findings, loc: Loc, section: DeviceSection, kind: str
     if kind.startswith(_GPU) and section.cores is not None:
         message = fault("a GPU has no cores that could be shared out", section.cores, "no such key")
         findings.add((*loc, "cores"), message, at_key=True)
-    elif kind.startswith(_CPU) and section.cores is None and kind != device_kind(SliceSpec("", ())):
+    elif kind.startswith(_CPU) and section.cores is None and kind != machine_kind():
         message = f"{kind} is not this machine's CPU; expected a key `cores`, how many one of them has"
         findings.add(loc, message)
     if divide == "mig" and section.memory_gb is not None:

@@ -10,15 +10,17 @@ from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
 from router.settings.findings import Findings
 from router.settings.floors import check_prices
+from router.settings.prices import check_kinds, read_prices
 from router.settings.problems import Problem, SettingsError, fault
 from router.settings.promises import read_tiers
 from router.settings.recording import read_recording
 from router.settings.repository import RepositorySettings, read_repository
+from router.settings.scaling import check_scaling, read_scaling
 from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
 from router.settings.served import check_models, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
-from serving.objectives import Needs
+from serving.objectives import Needs, ScalingSpec
 from serving.specs import CacheSpec, DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
 _EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
@@ -52,6 +54,7 @@ class Settings:
     `tiers`: as the file lists them; what each means for a model is in that.
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
+    `scaling`: how the replicas of models that say so follow the load.
     `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
     """
 
@@ -68,6 +71,7 @@ class Settings:
     cache: CacheSpec | None = None
     devices: tuple[DeviceSpec, ...] = ()
     repository: RepositorySettings = field(default_factory=RepositorySettings)
+    scaling: ScalingSpec = field(default_factory=ScalingSpec)
     warnings: tuple[Problem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
@@ -85,8 +89,10 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         findings.stop_if_any()
     server = _read_server(findings)
     limits = _read_limits(findings)
-    slices = read_slices(findings, usable_cores())
-    devices = read_devices(findings)
+    prices = read_prices(findings)
+    slices = read_slices(findings, usable_cores(), prices)
+    devices = read_devices(findings, prices)
+    check_kinds(findings, prices, devices)
     tiers = read_tiers(findings)
     tenants = read_tenants(findings)
     recording = read_recording(findings)
@@ -96,7 +102,9 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models = [read_model(findings, index, tiers) for index in range(count)]
-    check_models(findings, models, slices)
+    scaling = read_scaling(findings)
+    check_models(findings, models)
+    check_scaling(findings, models, slices, scaling)
     if findings.sound(("slices",)):
         check_prices(findings, models, slices)
     check_domains(findings, models, devices)
@@ -117,6 +125,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         cache=cache,
         devices=devices,
         repository=repository,
+        scaling=scaling,
         warnings=tuple(sorted(findings.warnings)),
         document=findings.document,
     )

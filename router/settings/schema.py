@@ -30,7 +30,7 @@ from router.settings.fields import (
     refuse,
 )
 from router.settings.problems import fault
-from serving.objectives import OPTIMIZE, SELECTION_POLICIES
+from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
 from serving.specs import DIVISIONS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
@@ -43,6 +43,9 @@ TIER_COUNT_MAX = 32
 
 DEVICE_COUNT_MAX = 100_000
 """Devices of an entry; more are a mistake."""
+
+SLICE_COUNT_MAX = 1024
+"""Slices of an entry: each is a process."""
 
 _BATCHING = BatchingSpec()
 
@@ -104,6 +107,17 @@ def _check_redis(value: object) -> object:
     raise refuse(fault("not a server", value, "a URL such as redis://localhost, or a mapping with a url"))
 
 
+def _check_replicas(value: object) -> object:
+    if value == "auto" or isinstance(value, dict) or (type(value) is int and value >= 1):
+        return value
+    if type(value) is int:
+        raise refuse(
+            fault("no replicas", value, "1 or more; {min: 0} lets go of a model that nobody asks for")
+        )
+    expected = "auto, a number such as 2, or {min: 1, max: 4}"
+    raise refuse(fault("not a number of replicas", value, expected))
+
+
 def _check_profiles(value: object) -> object:
     if isinstance(value, dict) or (isinstance(value, str) and 1 <= len(value) <= 4096):
         return value
@@ -119,6 +133,8 @@ class GatewayFile(Section):
     slices: Annotated[list[object], Field(min_length=1)] = []
     models: Annotated[list[object], Field(min_length=1)]
     devices: list[object] = []
+    prices: list[object] = []
+    scaling: dict[str, object] = {}
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     tiers: Annotated[list[object], Field(max_length=TIER_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
@@ -203,17 +219,43 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`."""
+    """An entry of `slices:`; without `price` that of `prices:`."""
 
     name: Name
+    count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_mb: Megabytes | None = None
-    price: Price = 0.0
+    price: Price | None = None
+    spot: bool = False
+
+
+class PriceSection(Section):
+    """An entry of `prices:`; `kind` is this machine's CPU where it is left out."""
+
+    kind: Name | None = None
+    on_demand: Price
+    spot: Price | None = None
+
+
+class ScalingSection(Section):
+    """`scaling:`; the defaults are those of ScalingSpec."""
+
+    policy: Annotated[str, AfterValidator(known("scaling policy", SCALING_POLICIES))] | None = None
+    target: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    cost_max_per_hour: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+
+
+class ReplicasSection(Section):
+    """`replicas:` of a served model, where it is a mapping; the defaults are those of ReplicaSpec."""
+
+    min: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    max: Count | None = None
 
 
 class DeviceSection(Section):
-    """An entry of `devices:`; what is left out is this machine's, `divide` what goes with the kind."""
+    """An entry of `devices:`; what is left out is this machine's, `divide` what goes with the kind,
+    `price` that of `prices:`."""
 
     name: Name
     kind: Name | None = None
@@ -221,7 +263,7 @@ class DeviceSection(Section):
     divide: Annotated[str, AfterValidator(known("way to divide a device", DIVISIONS))] | None = None
     cores: Annotated[int, Field(ge=1, le=4096)] | None = None
     memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
-    price: Price = 0.0
+    price: Price | None = None
     domain: Name | None = None
 
 
@@ -283,6 +325,7 @@ class ServedSection(NeedsSection):
     domains: Annotated[int, Field(ge=1, le=1000)] = 1
     tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
     selection: SelectionSection | None = None
+    replicas: Annotated[int | str | dict[str, object] | None, PlainValidator(_check_replicas)] = None
 
 
 class TensorSection(Section):

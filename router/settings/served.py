@@ -10,12 +10,13 @@ from router.settings.floors import check_floors
 from router.settings.models import MODEL_FILE, load_model, missing_model
 from router.settings.problems import Loc, SettingsError, fault, one_of, shown, unknown_name
 from router.settings.promises import CHOOSING, read_needs
+from router.settings.scaling import check_replicas, read_replicas
 from router.settings.schema import BatchingSection, ServedSection
 from router.settings.selection import read_selection
-from router.settings.slices import slice_names
+from router.settings.slices import named_slices, slice_entries
 from serving.objectives import Needs
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import BatchingSpec, ModelSpec, ServedModel, SliceSpec
+from serving.specs import BatchingSpec, ModelSpec, ServedModel
 
 
 def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> ServedModel | None:
@@ -26,10 +27,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
     if section is None:
         return None
     spec = _read_spec(findings, loc, section)
-    known = slice_names(findings)
-    for place, name in enumerate(section.slices):
-        if known and name not in known:
-            findings.add((*loc, "slices", place), unknown_name("unknown slice", name, known))
+    slices = _read_slices(findings, loc, section)
     needs, own_tiers = read_needs(findings, loc, section, tiers)
     if spec is None:
         return None
@@ -38,20 +36,32 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
         spec=spec,
         slo_us=slo_us,
         variants=tuple(section.variants) or tuple(variant.name for variant in spec.variants),
-        slices=tuple(section.slices or known),
+        slices=slices,
         batching=_read_batching(findings, (*loc, "batching"), section.batching, spec, slo_us),
         default_variant=_read_default(findings, loc, section, spec, needs),
         cache=read_model_cache(findings, loc, section, spec),
         domains_min=section.domains,
         needs=needs,
         tiers=own_tiers,
+        replicas=read_replicas(findings, (*loc, "replicas"), section.replicas),
     )
+    check_replicas(findings, loc, model)
     if findings.sound((*loc, "variants")):
         selection = read_selection(findings, (*loc, "selection"), section.selection, model)
         model = replace(model, selection=selection)
         if findings.sound((*loc, "selection")):
             check_floors(findings, index, model)
     return model
+
+
+def _read_slices(findings: Findings, loc: Loc, section: ServedSection) -> tuple[str, ...]:
+    """Those that the model may use: what it names, or all."""
+    entries = slice_entries(findings)
+    known = {*entries, *(name for names in entries.values() for name in names)}
+    for place, name in enumerate(section.slices):
+        if known and name not in known:
+            findings.add((*loc, "slices", place), unknown_name("unknown slice", name, entries))
+    return named_slices(entries, section.slices)
 
 
 def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpec | None:
@@ -123,9 +133,7 @@ def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: Mo
     return default
 
 
-def check_models(
-    findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
-) -> None:
+def check_models(findings: Findings, models: Sequence[ServedModel | None]) -> None:
     """Whether every model is served once, and every slice is used."""
     seen: dict[str, int] = {}
     for index, model in enumerate(models):
@@ -137,8 +145,16 @@ def check_models(
             )
             findings.add(("models", index, "path"), message)
         seen.setdefault(model.name, index)
-    used = {name for model in models if model for name in model.slices}
     if None not in models:
-        for index, each in enumerate(slices):
-            if each.name not in used:
-                findings.warn(("slices", index), f"no model uses the slice {shown(each.name)}; it stays idle")
+        _check_used(findings, [model for model in models if model])
+
+
+def _check_used(findings: Findings, models: Sequence[ServedModel]) -> None:
+    used = {name for model in models for name in model.slices}
+    for index, (entry, names) in enumerate(slice_entries(findings).items()):
+        idle = [name for name in names if name not in used]
+        if names == (entry,) and idle:
+            findings.warn(("slices", index), f"no model uses the slice {shown(entry)}; it stays idle")
+        elif idle:
+            message = f"no model uses {len(idle)} of the {len(names)} slices {shown(entry)}; they stay idle"
+            findings.warn(("slices", index), message)

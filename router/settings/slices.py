@@ -1,11 +1,12 @@
 """`slices:` as SliceSpecs with real cores: named ones as they are, counted ones dealt from the rest."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from router.settings.findings import Findings
+from router.settings.prices import Prices, machine_kind, slice_price
 from router.settings.problems import fault, shown
-from router.settings.schema import SliceSection
+from router.settings.schema import SLICE_COUNT_MAX, SliceSection
 from serving.specs import SliceSpec
 
 Cores = int | tuple[int, ...] | None
@@ -43,37 +44,69 @@ def _free(wanted: Sequence[Cores], usable: Sequence[int]) -> list[int]:
     return [core for core in usable if core not in named] or list(usable)
 
 
-def read_slices(findings: Findings, usable: Sequence[int]) -> tuple[SliceSpec, ...]:
+def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tuple[SliceSpec, ...]:
     """The slices that are sound; without `slices:`, one named `cpu` on one core."""
     entries = findings.document.at(("slices",))
     if not isinstance(entries, list) or not entries:
-        return (SliceSpec(_DEFAULT_NAME, deal_cores([1], usable)[0]),)
+        price = slice_price(prices, 1, spot=False)
+        return (SliceSpec(_DEFAULT_NAME, deal_cores([1], usable)[0], price=price),)
     sections = [findings.parse(SliceSection, ("slices", index)) for index in range(len(entries))]
     _check_names(findings, sections)
     _check_cores(findings, sections, usable)
-    sound = [section for section in sections if section is not None]
-    dealt = deal_cores([section.cores for section in sound], usable)
+    _check_spot(findings, sections, prices)
+    each_one = [
+        (name, section) for section in sections if section for name in _names(section.name, section.count)
+    ]
+    dealt = deal_cores([section.cores for _, section in each_one], usable)
     return tuple(
-        SliceSpec(
-            section.name,
-            cores,
-            section.threads,
-            memory_bytes=round((section.memory_mb or 0) * (1 << 20)),
-            price=section.price,
-        )
-        for section, cores in zip(sound, dealt, strict=True)
+        _slice(name, section, cores, prices) for (name, section), cores in zip(each_one, dealt, strict=True)
     )
 
 
-def slice_names(findings: Findings) -> list[str]:
-    """The names that a model may use, those of faulty slices too; empty where they cannot be told."""
+def _slice(name: str, section: SliceSection, cores: tuple[int, ...], prices: Prices) -> SliceSpec:
+    """One that is pinned to no cores costs what its threads can keep busy."""
+    price = section.price
+    if price is None:
+        price = slice_price(prices, len(cores) or section.threads, spot=section.spot)
+    return SliceSpec(
+        name,
+        cores,
+        section.threads,
+        memory_bytes=round((section.memory_mb or 0) * (1 << 20)),
+        price=price,
+        spot=section.spot,
+    )
+
+
+def _names(name: str, count: int | None) -> tuple[str, ...]:
+    """Those of an entry: its own, or with `count` as many with a number behind it."""
+    return (name,) if count is None else tuple(f"{name}-{number}" for number in range(1, count + 1))
+
+
+def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
+    """The slices of each entry, by its name, in the order of the file; those of faulty ones too. Empty where
+    the names cannot be told."""
     entries = findings.document.at(("slices",))
     if entries is None:
-        return [_DEFAULT_NAME]
+        return {_DEFAULT_NAME: (_DEFAULT_NAME,)}
     entries = entries if isinstance(entries, list) else []
-    names = [entry.get("name") if isinstance(entry, dict) else None for entry in entries]
-    known = [name for name in names if isinstance(name, str)]
-    return known if len(known) == len(names) else []
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            return {}
+        count = entry.get("count")
+        counted = type(count) is int and 1 <= count <= SLICE_COUNT_MAX
+        found.setdefault(name, _names(name, count if counted else None))
+    return found
+
+
+def named_slices(entries: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...]:
+    """The slices that a model names: one by one, or all of an entry by its name; all of all entries where it
+    names none. A name that nobody has stays."""
+    if not names:
+        names = [*entries]
+    return tuple(dict.fromkeys(each for name in names for each in entries.get(name, (name,))))
 
 
 def _check_names(findings: Findings, sections: Sequence[SliceSection | None]) -> None:
@@ -81,32 +114,23 @@ def _check_names(findings: Findings, sections: Sequence[SliceSection | None]) ->
     for index, section in enumerate(sections):
         if section is None:
             continue
-        if section.name in seen:
-            findings.add(
-                ("slices", index, "name"), f"{shown(section.name)} is used twice; name each slice once"
-            )
-        seen.add(section.name)
+        own = {section.name, *_names(section.name, section.count)}
+        if twice := sorted(own & seen):
+            findings.add(("slices", index, "name"), f"{shown(twice[0])} is used twice; name each slice once")
+        seen |= own
 
 
 def _check_cores(findings: Findings, sections: Sequence[SliceSection | None], usable: Sequence[int]) -> None:
     owners: dict[int, str] = {}
     counted = 0
     for index, section in enumerate(sections):
-        loc = ("slices", index, "cores")
         if section is None:
             continue
         if isinstance(section.cores, tuple):
-            for core in section.cores:
-                if core not in usable:
-                    findings.add(loc, fault("no such core here", core, f"cores from {_ranges(usable)}"))
-                elif core in owners:
-                    findings.add(
-                        loc, f"core {core} is slice {shown(owners[core])}'s already; expected another"
-                    )
-                owners.setdefault(core, section.name)
+            _check_named_cores(findings, index, section, owners, usable)
             _check_threads(findings, index, section, len(section.cores))
         elif section.cores is not None:
-            counted += section.cores
+            counted += section.cores * (section.count or 1)
             _check_threads(findings, index, section, section.cores)
     named = [section.cores for section in sections if section]
     free = [core for core in usable if core not in owners]
@@ -118,10 +142,43 @@ def _check_cores(findings: Findings, sections: Sequence[SliceSection | None], us
         findings.warn(("slices",), message)
 
 
+def _check_named_cores(
+    findings: Findings, index: int, section: SliceSection, owners: dict[int, str], usable: Sequence[int]
+) -> None:
+    loc = ("slices", index, "cores")
+    named = section.cores if isinstance(section.cores, tuple) else ()
+    if section.count is not None:
+        expected = "a number of cores, that each of them has to itself"
+        findings.add(loc, fault(f"the same cores for {section.count} slices", [*named], expected))
+    for core in named:
+        if core not in usable:
+            findings.add(loc, fault("no such core here", core, f"cores from {_ranges(usable)}"))
+        elif core in owners:
+            findings.add(loc, f"core {core} is slice {shown(owners[core])}'s already; expected another")
+        owners.setdefault(core, section.name)
+
+
 def _check_threads(findings: Findings, index: int, section: SliceSection, core_count: int) -> None:
     if section.threads > core_count:
         message = f"{section.threads} threads on {core_count} of the machine's cores will take turns"
         findings.warn(("slices", index, "threads"), message)
+
+
+def _check_spot(findings: Findings, sections: Sequence[SliceSection | None], prices: Prices) -> None:
+    tariff = prices.get(machine_kind())
+    if tariff is None or tariff.spot is not None:
+        return
+    for index in _spot_without_price(sections):
+        message = (
+            f"`prices:` has no spot price of {machine_kind()}; {tariff.on_demand:g} counts, that on demand"
+        )
+        findings.warn(("slices", index, "spot"), message)
+
+
+def _spot_without_price(sections: Sequence[SliceSection | None]) -> Iterator[int]:
+    for index, section in enumerate(sections):
+        if section is not None and section.spot and section.price is None:
+            yield index
 
 
 def _ranges(cores: Sequence[int]) -> str:

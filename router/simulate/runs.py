@@ -7,11 +7,11 @@ from math import isnan, nan
 
 from router.simulate.cases import Case
 from router.simulate.traffic import Traffic, UsageError
+from serving.policy.cost import cost_per_hour, cost_per_million
 from serving.simulation.answered import Answered
 from serving.simulation.arrivals import Arrival
 from serving.simulation.capacity import Capacity, search
 from serving.simulation.choices import Choice, Course, choice, course
-from serving.simulation.cost import cost_per_hour, cost_per_million
 from serving.simulation.device import NoisyDevice, Physics, truths_of
 from serving.simulation.faults import Fault, Hazards
 from serving.simulation.series import (

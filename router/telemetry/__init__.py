@@ -4,6 +4,17 @@ from router.telemetry.counts import UNKNOWN, Counters
 from router.telemetry.exposition import Present, RedisPresent
 from router.telemetry.lag import LoopLag
 from router.telemetry.observer import Telemetry
+from router.telemetry.scaling import ScalePresent, demand
 from router.telemetry.server import MetricsServer
 
-__all__ = ["UNKNOWN", "Counters", "LoopLag", "MetricsServer", "Present", "RedisPresent", "Telemetry"]
+__all__ = [
+    "UNKNOWN",
+    "Counters",
+    "LoopLag",
+    "MetricsServer",
+    "Present",
+    "RedisPresent",
+    "ScalePresent",
+    "Telemetry",
+    "demand",
+]

@@ -3,6 +3,7 @@
 from typing import Final, TypedDict
 
 from router.telemetry.histogram import BATCH, CONFIDENCE, DURATION, LAG, PARSE, RATIO, Histogram
+from router.telemetry.spending import Spending
 from router.telemetry.windows import WINDOWS_S, Windows, burn_rate
 from serving.objectives import PERCENTILE
 from serving.ports import Reply
@@ -179,11 +180,12 @@ class ModelCounts:
 
     __slots__ = (
         "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "filling", "flows",
-        "labels", "last_us", "looked", "looks", "objective", "others", "others_us", "parse", "queue",
+        "labels", "last_us", "looked", "looks", "name", "objective", "others", "others_us", "parse", "queue",
         "selected", "served", "sizes", "slo_us", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
+        self.name = name
         self.labels = f'model="{escape(name)}"'
         self.slo_us = slo_us
         self.objective = PERCENTILE / 100  # the share of its requests that is promised to be in time
@@ -347,6 +349,7 @@ class Ledger:
         self.suspicions: dict[str, int] = {}
         self.loads: dict[str, Loads] = {}  # by model
         self.lag = Histogram(LAG)
+        self.spending = Spending()
 
 
 def outcome_counts(flow: FlowCounts) -> list[tuple[Outcome, int]]:

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from router.telemetry import answers
+from router.telemetry import answers, scaling
 from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
 from router.telemetry.heading import head
 from router.telemetry.histogram import Histogram
+from router.telemetry.scaling import ScalePresent
 from router.telemetry.windows import WINDOWS_S, burn_rate
 from serving.policy.freshness import Freshness, Judgement
 
@@ -37,7 +38,8 @@ class Present:
     model; `replicas`: how many, by (model, state); `recorded`: requests, and those that could not be;
     `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
     gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
-    what batches say of each replica's; `drifted`: what differed from what is wanted at the last check."""
+    what batches say of each replica's; `drifted`: what differed from what is wanted at the last check;
+    `scaling`: how many replicas there are to be."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -49,6 +51,7 @@ class Present:
     redis: RedisPresent | None = None
     profiles: Sequence[Judgement] = ()
     drifted: int = 0
+    scaling: ScalePresent = field(default_factory=ScalePresent)
 
 
 # name, help, attribute of a FlowCounts
@@ -119,6 +122,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     yield from answers.blocks(models)
     yield from _cache(models, present)
     yield from _states(ledger, present)
+    yield from scaling.blocks(served, ledger.spending, present.scaling, present.now_us)
     yield from _profiles(present.profiles)
 
 

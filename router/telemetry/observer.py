@@ -1,7 +1,7 @@
 """Counts what happens in the gateway. On the request path there are only int additions and one bisect a
 histogram: 0.9 us a request (loadtests/scrape_cost.py measures it)."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -120,7 +120,9 @@ class Telemetry:
         variant.rows.observe(batch.rows)
         variant.requests.observe(len(batch.pieces))
         variant.compute.observe(compute_us)
-        model.ran(batch.rows, compute_us, batch.started_us + elapsed_us)
+        ended_us = batch.started_us + elapsed_us
+        model.ran(batch.rows, compute_us, ended_us)
+        self._ledger.spending.ran(batch.slice, batch.model, compute_us, ended_us)
         if not batch.staged:
             variant.transport.observe(max(elapsed_us - compute_us, 0))
         if batch.predicted_us:
@@ -150,6 +152,10 @@ class Telemetry:
         """The worker process of that slice was replaced."""
         restarts = self._ledger.restarts
         restarts[slice] = restarts.get(slice, 0) + 1
+
+    def slices_held(self, prices: Mapping[str, float], now_us: int) -> None:
+        """The workers of these slices are held from now on, at so much an hour."""
+        self._ledger.spending.hold(prices, now_us)
 
     def replica_loaded(self, model: str, load_us: int) -> None:
         """A replica of that model was loaded, which took so long."""

@@ -56,7 +56,9 @@ def test_it_says_who_may_answer_and_by_what_figures_that_changes(gateway: Gatewa
     assert lines[0].startswith("digits: 99.5 % of requests within 10,000 ms, the most accurate answer")
     assert "  pooled (0.9146) is below the floor of 0.97" in lines
     assert any("a row" in line and line.startswith("  ") for line in lines[lines.index("now") + 1 :])
-    assert lines[-3].endswith("requests are turned away, as pooled is below the floor of 0.97")
+    replicas = lines.index("replicas")
+    assert lines[replicas - 2].endswith("requests are turned away, as pooled is below the floor of 0.97")
+    assert lines[replicas + 1].startswith("  one on ")
     assert lines[-1] == "other promises, by --tier: frugal"
     frugal = penstock(gateway, "explain", "digits", "--tier", "frugal").stdout
     assert frugal.startswith("digits, tier frugal: 95 % of requests within 10,000 ms, the cheapest answer")
@@ -81,6 +83,8 @@ def test_metrics_and_status_say_what_answered(gateway: GatewayProcess) -> None:
     metrics = gateway.read_metrics()
     assert 'penstock_slo_objective_ratio{model="digits"} 0.995' in metrics
     assert f'penstock_answer_measured_rows_total{{model="digits",tier="frugal"}} {ASKED["frugal"]}' in metrics
+    for name in ("penstock_slo_pressure", "penstock_desired_replicas"):  # by which docs/kubernetes scales
+        assert f'{name}{{model="simple"}} ' in metrics
     rows = penstock(gateway, "status", "--once").stdout.splitlines()
     row = next(line for line in rows if line.strip().startswith("digits"))
     assert any(f" {variant} " in row for variant in ("ensemble", "cnn", "mlp", "linear", "pooled"))

@@ -135,6 +135,19 @@ def test_rates_are_those_between_two_readings() -> None:
     assert "of the last 2.0 s" in shown
 
 
+def test_notices_and_replicas_that_follow_the_load_are_shown() -> None:
+    now = status(new(), 10.0)
+    now["slices"][0]["notice"] = "will be lost in 12 s: rebalance [a]"
+    now["models"][0]["scaling"] = {
+        "desired": 3, "wanted": 2, "ready": 1, "coming": 1, "standing": 0, "pressure": 1.4,
+        "why": "90 rows/s come", "held": "the ceiling",
+    }  # fmt: skip
+    shown = text(None, now, 0.0)
+    assert "ready, will be lost in 12 s: rebalance [a]" in shown
+    line = "   digits   1 of 2 ready, 1 coming, 3 wished (the ceiling); pressure 1.40; 90 rows/s come"
+    assert line in shown.splitlines()
+
+
 def test_bad_input_and_departures_break_no_promise_but_are_shown() -> None:
     telemetry = new()
     ask(telemetry, 7)

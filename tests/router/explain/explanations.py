@@ -77,6 +77,7 @@ def explanation(told: Promise, rate: float, afford_us: float | None = None, **mo
         "variants": variants(ready),
         "promises": [told],
         "counters": counters({}),
+        "replicas": None,
     }
     return {**made, **more}  # type: ignore[typeddict-item]
 

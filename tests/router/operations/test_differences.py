@@ -8,7 +8,7 @@ import pytest
 from router.operations.differences import differences
 from router.settings import Settings, load_settings
 from serving.control.commands import ServeModel
-from serving.objectives import Needs
+from serving.objectives import Needs, ScalingSpec
 from tests.control.test_control import only
 from tests.control.test_moves import A, kinds, model, wanted
 from tests.control.test_moves import World as Moves
@@ -69,10 +69,49 @@ def test_another_price_is_said_with_the_slice(home: Path) -> None:
     assert [*differences(after, read(home))] == ["slices are cpu", "digits: slices cpu", "minilm: slices cpu"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "auto", "replicas one on each slice -> 1 to one on each slice"),
+        ("auto", "{min: 0, max: 2}", "replicas 1 to one on each slice -> 0 to 2"),
+        ("{min: 1, max: 2}", "2", "replicas 1 to 2 -> 2"),
+        ("2", "", "replicas 2 -> one on each slice"),
+    ],
+)
+def test_another_number_of_replicas_is_said(home: Path, old: str, new: str, said: str) -> None:
+    before, after = (
+        read(home, "minilm}\n", f"minilm, replicas: {each}}}\nslices: [{{name: a, count: 2}}]\n")
+        for each in (old, new)
+    )
+    assert [*differences(before, after)] == [f"minilm: {said}"]
+
+
+def test_slices_that_become_spot_are_said(home: Path) -> None:
+    before, after = (read(home, "models:\n", f"slices: [{{name: a{spot}}}]\nmodels:\n")
+                     for spot in ("", ", spot: true"))  # fmt: skip
+    assert [*differences(before, after)] == ["a is spot now"]
+    assert [*differences(after, before)] == ["a is on demand now"]
+
+
 def test_another_answering_variant_is_said_where_one_alone_answers(home: Path) -> None:
     alone = read(home, "accuracy_min: 0.96", "default_variant: linear")
     assert [*differences(alone, read(home, "accuracy_min: 0.96, ", ""))] == ["digits: linear -> cnn answers"]
     assert [*differences(alone, read(home))] == ["digits: accuracy_min none -> 0.96"]
+
+
+async def test_an_edit_of_scaling_is_in_force_and_said(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    model = "slices: [a], slo_ms: 40"
+    await world.edit(model, f"{model}, replicas: 1")
+    await world.edit("repository:", "scaling: {policy: hpa, target: 0.6}\nrepository:")
+    assert not world.watch.refused
+    assert world.current.settings.scaling == ScalingSpec("hpa", 0.6)
+    assert world.said[-2].endswith("was edited: scaling policy slo -> hpa; scaling target none -> 0.6")
+    await world.edit("policy: hpa, target: 0.6", "cost_max_per_hour: 2")
+    assert "no slice has a price, so there is nothing to limit" in world.watch.refused[0]
+    await world.edit("{name: a}", "{name: a, price: 1}")
+    assert world.current.settings.scaling == ScalingSpec(cost_max=2.0)
+    assert "scaling cost_max_per_hour none -> 2" in world.said[-2]
 
 
 async def test_an_edit_of_needs_is_in_force_and_the_files_are_the_same_revision(tmp_path: Path) -> None:

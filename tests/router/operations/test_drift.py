@@ -8,15 +8,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from router.operations.drift import WORKER_BYTES, Drift, Held, Sight, Worker, drifted, examined, sight
 from router.operations.standing import Load
-from serving.control.course import Movement
+from serving.control.control import Control
+from serving.control.course import Movement, Progress
 from serving.control.replicas import ReplicaStatus
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
-from serving.specs import SliceSpec
+from serving.objectives import ReplicaSpec
+from serving.runtime.fleet import Fleet
+from serving.runtime.gateway import Gateway
+from serving.specs import Limits, SliceSpec
+from tests.builders import model_spec, served
 from tests.runtime.house import house
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))
@@ -59,6 +66,18 @@ def test_a_replica_that_is_not_as_wanted_is_named(held: tuple[Held, ...], said: 
 def test_a_replica_that_is_to_stand_by_does() -> None:
     standing_by = replace(LINEAR, routed=False)
     assert sentences(seen(replace(READY, status=ReplicaStatus.STANDING), wanted=(standing_by,))) == []
+
+
+def test_of_a_scaled_model_no_more_is_wanted_than_its_load_takes() -> None:
+    slices = [SliceSpec("a", (0,)), SliceSpec("b", (1,))]
+    scaled = replace(served(model_spec("digits")), slices=("a", "b"), replicas=ReplicaSpec())
+    control = Control(slices, [scaled], {}, Limits(), lambda _spec: "cpu-here")
+    control.tick(1_000_000, [])
+    fleet = SimpleNamespace(control=control, progress=Progress(Movement.STEADY, 1, 1), pid=lambda _name: None)
+    found = sight(cast(Fleet, fleet), cast(Gateway, SimpleNamespace(rates=dict)))
+    assert found.wanted is not None
+    assert [each.spec.name for each in found.wanted.slices] == ["a"]
+    assert not [each for each in drifted(found) if each.key.startswith("absent")]
 
 
 def test_slices_that_are_missing_or_too_many_are_named() -> None:

@@ -12,12 +12,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from router.operations.current import Current
+from router.operations.current import Current, Refused
 from router.operations.placement import Placement, add_placement
 from router.operations.standing import Load, path_of, read, settings_in_force
 from router.settings import Settings, load_settings
 from serving.control.course import Movement, Progress
 from serving.control.wanted import Wanted
+from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from tests.router.settings.samples import write_deployment, write_gateway
 
@@ -42,6 +43,7 @@ class Workers:
     progress: Progress = STEADY
     given_up: tuple[str, ...] = ()
     wanted: list[tuple[Wanted, Sequence[Wanted]]] = field(default_factory=list)
+    scaled: list[ScalingSpec] = field(default_factory=list)
     event: asyncio.Event = field(default_factory=asyncio.Event)
 
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None:
@@ -51,6 +53,9 @@ class Workers:
         self.wanted.append((wanted, by))
         self.given_up = ()
         self.progress = Progress(Movement.MOVING, 1, 2, waiting=("slice wide is starting",))
+
+    def scale(self, spec: ScalingSpec) -> None:
+        self.scaled.append(spec)
 
     def turn_back(self, reason: str = "it was told to turn back") -> None:
         self.progress = Progress(Movement.TURNING_BACK, 1, 1)
@@ -235,6 +240,21 @@ async def test_a_gateway_that_is_killed_on_the_way_back_starts_with_what_was_the
     assert (await house.get())["progress"]["state"] == "turning back"
     house.workers.arrive()
     await house.ended()
+
+
+async def test_replicas_follow_load_as_the_change_says_and_as_before_where_it_is_given_up(
+    house: House,
+) -> None:
+    hpa = ScalingSpec("hpa", 0.6)
+    for times, given_up in enumerate(((), ("no memory",)), 1):
+        house.workers.event.clear()
+        changing = asyncio.create_task(house.current.change(replace(house.settings, scaling=hpa)))
+        await house.until_wanted(times)
+        house.workers.arrive(*given_up)
+        await asyncio.wait([changing])
+        assert isinstance(changing.exception(), Refused) == bool(given_up)
+        house.current.settings = house.settings
+    assert house.workers.scaled == [hpa, hpa, ScalingSpec()]
 
 
 async def test_there_is_nothing_to_give_up_where_nothing_moves(house: House) -> None:

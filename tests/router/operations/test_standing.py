@@ -1,5 +1,6 @@
 """What was applied is kept beside the settings, outlives a restart, and ends when these say otherwise."""
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -221,6 +222,31 @@ def test_prices_are_kept_and_others_end_what_was_applied(settings: Settings) -> 
     assert settings_in_force(settings)[0] == settings, "the file has no prices"
 
 
+def test_what_was_applied_before_there_were_spot_slices_still_holds(settings: Settings) -> None:
+    told = [
+        [[each.name, each.cores, each.threads, each.memory_bytes] for each in settings.slices],
+        [[each.name, each.slices] for each in settings.models],
+    ]
+    assert digest(settings) == hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def test_spot_slices_are_kept_and_others_end_what_was_applied(settings: Settings) -> None:
+    spot = tuple(replace(each, spot=True) for each in SLICES)
+    keep(settings.path, sample(settings, slices=spot))
+    found = read(settings.path)
+    assert found is not None
+    assert found.slices == spot
+    assert digest(replace(settings, slices=spot)) != digest(replace(settings, slices=SLICES))
+
+
+def test_what_is_neither_spot_nor_not_is_passed_over(settings: Settings) -> None:
+    keep(settings.path, sample(settings))
+    told = json.loads(path_of(settings.path).read_text())
+    told["slices"][0]["spot"] = "yes"
+    path_of(settings.path).write_text(json.dumps(told))
+    assert "spot is 'yes', neither true nor false" in str(settings_in_force(settings)[1])
+
+
 @pytest.mark.parametrize("price", [-1, "much", float("nan"), float("inf")])
 def test_what_is_no_price_is_passed_over(settings: Settings, price: object) -> None:
     keep(settings.path, sample(settings))
@@ -236,6 +262,6 @@ def test_what_was_kept_before_slices_had_prices_is_read(settings: Settings) -> N
     keep(settings.path, sample(settings))
     told = json.loads(path_of(settings.path).read_text())
     for each in told["slices"]:
-        del each["price"]
+        del each["price"], each["spot"]
     path_of(settings.path).write_text(json.dumps(told))
     assert read(settings.path) == sample(settings)

@@ -16,6 +16,9 @@ SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, pr
 SHARED += "recording: {folder: recordings, file_mb: 0.5, files: 2}\n"
 SHARED += "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\n"
 SHARED += "devices: [{name: a, cores: 2, count: 2}, {name: b, kind: gpu-nvidia-h200, divide: mig}]\n"
+SHARED += (
+    "prices: [{on_demand: 0.05, spot: 0.02}]\nscaling: {policy: hpa, target: 0.6, cost_max_per_hour: 9}\n"
+)
 SHARED += "tiers:\n  - {name: best, tolerance: 0}\n"
 SHARED += "  - {name: low, accuracy_min: 0.0, optimize: cheapest, slo_ms: 5}\n"
 for old, new in (
@@ -27,6 +30,8 @@ for old, new in (
     ),
     ("cores: 1}", "cores: 1, price: 0.7}"),
     ("priority: -1", "tier: low"),
+    ("  - {name: cpu-b, threads: 2}\n", "  - {name: cpu-b, threads: 2, count: 3, spot: true}\n"),
+    ("- path: models/minilm\n", "- {path: models/minilm, slices: [cpu-b], replicas: {min: 0, max: 2}}\n"),
 ):
     SHARED = SHARED.replace(old, new, 1)
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")

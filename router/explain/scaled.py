@@ -1,0 +1,99 @@
+"""`replicas` of the body of `GET /v2/models/{model}/explain`: why there are so many, as figures."""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:  # a reader of JSON needs none of it
+    from serving.control.control import Control
+    from serving.control.scale_standing import ScaleStanding
+    from serving.policy.scaling.seam import Band
+
+
+class Expected(TypedDict):
+    """What the slow plan has in mind: `low` to `high` replicas of `variant`, for the median and the 95th
+    percentile of the load that is forecast."""
+
+    low: int
+    high: int
+    variant: str
+    why: str
+
+
+class Scaled(TypedDict):
+    """Of a model whose replicas follow its load, as `serving.control.scale_standing.ScaleStanding`; costs in
+    the currency of the prices.
+
+    `policy`: by which it is decided. `cost_per_hour` of the slices that it has, `held_per_hour` of all slices
+    that are held; `cost_max_per_hour`: the ceiling for these, None where there is none.
+    """
+
+    policy: str
+    desired: int
+    count: int
+    ready: int
+    coming: int
+    standing: int
+    least: int
+    most: int
+    slices: list[str]
+    pressure: float
+    why: str
+    up: str
+    down: str
+    held: str
+    expected: Expected | None
+    figures: dict[str, float]
+    cost_per_hour: float
+    held_per_hour: float
+    cost_max_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What an hour costs: of a model's slices, of all that are held, and at most (inf: no limit)."""
+
+    own: float = 0.0
+    held: float = 0.0
+    most: float = float("inf")
+
+
+def describe_replicas(standing: "ScaleStanding", policy: str, bill: Bill) -> Scaled:
+    """The standing as JSON has it."""
+    return {
+        "policy": policy,
+        "desired": standing.desired,
+        "count": standing.count,
+        "ready": standing.ready,
+        "coming": standing.coming,
+        "standing": standing.standing,
+        "least": standing.least,
+        "most": standing.most,
+        "slices": list(standing.slices),
+        "pressure": standing.pressure,
+        "why": standing.why,
+        "up": standing.up,
+        "down": standing.down,
+        "held": standing.held,
+        "expected": _expected(standing.band) if standing.band is not None else None,
+        "figures": {name: value for name, value in standing.figures.items() if isfinite(value)},
+        "cost_per_hour": bill.own,
+        "held_per_hour": bill.held,
+        "cost_max_per_hour": bill.most if isfinite(bill.most) else None,
+    }
+
+
+def scaled_model(control: "Control", model: str, policy: str) -> Scaled | None:
+    """The model as control has it at this moment; None where its replicas do not follow its load. `policy`:
+    by which they would."""
+    scaling = control.scaling
+    standing = scaling.standings().get(model)
+    if standing is None:
+        return None
+    own = (control.slices[name].spec.price for name in standing.slices if name in control.slices)
+    bill = Bill(sum(own), scaling.cost_per_hour, scaling.cost_max)
+    return describe_replicas(standing, policy, bill)
+
+
+def _expected(band: "Band") -> Expected:
+    return {"low": band.low, "high": band.high, "variant": band.variant, "why": band.why}

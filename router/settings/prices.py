@@ -1,0 +1,84 @@
+"""`prices:`: what an hour of a core or of a GPU costs, for slices and devices that state no `price`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from router.settings.findings import Findings
+from router.settings.problems import Loc, fault, shown
+from router.settings.schema import PriceSection
+from serving.profile.device import device_kind
+from serving.specs import DeviceSpec, SliceSpec
+
+_LOC = ("prices",)
+_CPU, _GPU = "cpu-", "gpu-"
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """Of one core of a CPU, or one GPU, an hour. `spot`: of one that may be taken away at any time, None
+    where nobody says."""
+
+    on_demand: float
+    spot: float | None = None
+
+
+Prices = Mapping[str, Tariff]
+"""By kind of device."""
+
+
+def machine_kind() -> str:
+    """The kind of this machine's CPU."""
+    return device_kind(SliceSpec("", ()))
+
+
+def read_prices(findings: Findings) -> Prices:
+    """The entries that are sound; none without `prices:`."""
+    entries = findings.document.at(_LOC)
+    found: dict[str, Tariff] = {}
+    for index in range(len(entries) if isinstance(entries, list) else 0):
+        loc: Loc = (*_LOC, index)
+        section = findings.parse(PriceSection, loc)
+        if section is None:
+            continue
+        kind = section.kind or machine_kind()
+        if not kind.startswith((_CPU, _GPU)):
+            expected = (
+                f"a device kind as profiles/ has folders of, such as {machine_kind()} or gpu-nvidia-h200"
+            )
+            findings.add((*loc, "kind"), fault("no kind of device", kind, expected))
+            continue
+        if kind in found:
+            findings.add(loc, f"{shown(kind)} has a price already; list each kind once")
+        if section.spot is not None and section.spot > section.on_demand:
+            message = f"spot is dearer than on_demand ({section.spot:g} to {section.on_demand:g})"
+            findings.warn((*loc, "spot"), f"{message}: are the two the wrong way round?")
+        found.setdefault(kind, Tariff(section.on_demand, section.spot))
+    return found
+
+
+def slice_price(prices: Prices, core_count: int, *, spot: bool) -> float:
+    """Of so many of this machine's cores, an hour; 0 where nobody says. Without a spot price, that on demand
+    counts."""
+    tariff = prices.get(machine_kind())
+    if tariff is None:
+        return 0.0
+    return core_count * (tariff.spot if spot and tariff.spot is not None else tariff.on_demand)
+
+
+def device_price(prices: Prices, kind: str, core_count: int) -> float:
+    """Of a whole device, on demand, an hour; 0 where nobody says."""
+    tariff = prices.get(kind)
+    if tariff is None:
+        return 0.0
+    return tariff.on_demand * (core_count if kind.startswith(_CPU) else 1)
+
+
+def check_kinds(findings: Findings, prices: Prices, devices: Sequence[DeviceSpec]) -> None:
+    """Warns of prices that nothing has."""
+    there = {machine_kind(), *(each.kind for each in devices)}
+    entries = findings.document.at(_LOC)
+    for index in range(len(entries) if isinstance(entries, list) else 0):
+        kind = findings.document.at((*_LOC, index, "kind"))
+        if kind in prices and kind not in there:
+            message = f"no slice or device is of this kind; the slices are on {machine_kind()}"
+            findings.warn((*_LOC, index, "kind"), message)
