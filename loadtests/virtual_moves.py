@@ -96,7 +96,7 @@ class Scene:
             lambda _: "virtual",
         )
 
-        def truth(slice_name: str, _model: str, rows: int) -> int:
+        def truth(slice_name: str, _model: str, _variant: str, rows: int) -> int:
             return batch_us(control.slices[slice_name].spec.share, rows)
 
         devices = {spec.name: spec.device for spec in self._specs()}

@@ -142,8 +142,10 @@ SCALING_POLICIES = ("slo", "hpa", "keda", "ray_serve", "aiad", "mark", "inferlin
 class ScalingSpec:
     """How replicas follow load, for all models that say so. `policy`: one of SCALING_POLICIES, the others as
     published, to compare; `target`: what they aim at, in their own unit, None for their default. `cost_max`:
-    of an hour of all slices that are held; inf for no limit."""
+    of an hour of all slices that are held; inf for no limit. `fair`: where slices are too few, who has least
+    of what it needs comes first, else where one more is worth most by the models' weights."""
 
     policy: str = "slo"
     target: float | None = None
     cost_max: float = inf
+    fair: bool = False

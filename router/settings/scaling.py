@@ -48,7 +48,7 @@ def read_scaling(findings: Findings) -> ScalingSpec:
             (*_LOC, "target"), fault(what, section.target, f"policy: {aimed} beside it"), at_key=True
         )
     cost_max = section.cost_max_per_hour
-    return ScalingSpec(policy, section.target, inf if cost_max is None else cost_max)
+    return ScalingSpec(policy, section.target, inf if cost_max is None else cost_max, section.fair)
 
 
 def read_replicas(

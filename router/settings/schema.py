@@ -244,6 +244,7 @@ class ScalingSection(Section):
     policy: Annotated[str, AfterValidator(known("scaling policy", SCALING_POLICIES))] | None = None
     target: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
     cost_max_per_hour: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
+    fair: bool = False
 
 
 class ReplicasSection(Section):

@@ -1,5 +1,6 @@
 """What control keeps of one model whose replicas follow its load."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from serving.policy.scaling.history import History
@@ -26,7 +27,7 @@ class Scaled:
     short: str = ""
     cold: bool = False
     band: Band | None = None
-    liked: frozenset[str] = frozenset()  # kinds of slice that the slow plan would have
+    liked: Counter[str] = field(default_factory=Counter)  # slices that the slow plan would have, by kind
     begun: bool = False
     ups: int = 0
     downs: int = 0

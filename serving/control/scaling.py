@@ -7,12 +7,13 @@ remembered that a crash or another change could outdate: a slice that is lost is
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from serving.control.capacities import Capacities
 from serving.control.commands import Cold, Command, Expect, Look, SolveScaling
 from serving.control.holdings import Holdings
+from serving.control.liking import Place, liked
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.rules import Rules
 from serving.control.scale_standing import ScaleStanding
@@ -20,7 +21,8 @@ from serving.control.scaled import Scaled
 from serving.control.scaling_views import claim, claimant, is_ready, speeds, standing, view
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.objectives import ScalingSpec
-from serving.policy.scaling.allotment import Place, allot
+from serving.policy.scaling.allotment import Place as Priced
+from serving.policy.scaling.allotment import allot
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.history import History
 from serving.policy.scaling.seam import Seen, Wish
@@ -128,7 +130,9 @@ class Scaling:
             scaled = self._models.get(name)
             if scaled is not None:
                 scaled.band = replace(granted.band, until_us=now_us + BAND_US)
-                scaled.liked = frozenset(kind for (_, kind), count in granted.replicas.items() if count)
+                scaled.liked = Counter[str]()
+                for (_, kind), count in granted.replicas.items():
+                    scaled.liked[kind] += count
 
     def capacity_found(self, model: str, variant: str, kind: str, capacity: Capacity) -> None:
         """A table is there."""
@@ -226,7 +230,7 @@ class Scaling:
         fixed = {each.spec.name for each in aim.slices if self.stays(each)}
         specs = {each.spec.name: each.spec for each in aim.slices}
         places = {
-            name: Place(name, 0.0 if name in fixed else spec.price)
+            name: Priced(name, 0.0 if name in fixed else spec.price)
             for name, spec in specs.items()
             if spec.domain not in self._holdings.lost
         }
@@ -239,7 +243,7 @@ class Scaling:
             kept = [each for each in scaled.slices if not self._is_bad(specs.get(each), name, now_us)]
             claims.append(claim(served[name], scaled.wish.count, liked, carries, kept))
         paid = sum(specs[name].price for name in fixed)
-        found = allot(claims, places, self._spec.cost_max, paid)
+        found = allot(claims, places, self._spec.cost_max, paid, self._spec.fair)
         for name, scaled in self._models.items():
             slices = found.slices[name]
             if slices != scaled.slices:
@@ -249,29 +253,16 @@ class Scaling:
         self._filtered = self.filtered(aim)
 
     def _liked(
-        self, model: ServedModel, scaled: Scaled, aim: Wanted, fixed: Iterable[str], now_us: int
+        self, model: ServedModel, scaled: Scaled, aim: Wanted, fixed: Collection[str], now_us: int
     ) -> list[SliceSpec]:
-        """Where a model may run, what it likes most first: where it is, what is held anyway, what the plan
-        would have, what costs least for its speed; spot slices only beyond the least, where there are
-        others."""
+        """Where a model may run, what it likes most first."""
         specs = self._specs(aim, model.name)
-        carries = speeds([self._capacities.of(model, each) for each in specs])
-        rates = dict(zip((each.name for each in specs), carries, strict=True))
-        least = model.replicas.least if model.replicas else 0
-
-        def order(spec: SliceSpec) -> tuple[bool, bool, bool, bool, float, bool]:
-            return (
-                self._is_bad(spec, model.name, now_us),
-                spec.name not in scaled.slices,
-                spec.name not in fixed,
-                self._kind(spec) not in scaled.liked,
-                spec.price / max(rates[spec.name], 1e-9),
-                spec.name not in scaled.standby,
-            )
-
-        ranked = sorted(specs, key=order)
-        firm = [each for each in ranked if not each.spot][:least]
-        return [*firm, *(each for each in ranked if each not in firm)]
+        rates = speeds([self._capacities.of(model, each) for each in specs])
+        places = [
+            Place(spec, self._kind(spec), rate, spec.name in fixed, self._is_bad(spec, model.name, now_us))
+            for spec, rate in zip(specs, rates, strict=True)
+        ]
+        return liked(places, scaled, model.replicas.least if model.replicas else 0)
 
     def _is_bad(self, spec: SliceSpec | None, model: str, now_us: int) -> bool:
         """Whether a slice is the last choice: it will be taken away, or the model does not come up there."""

@@ -102,6 +102,7 @@ def view(
         variant=reckoned(model, scaled, capacities),
         capacities=capacities,
         band=scaled.band if scaled.band is not None and scaled.band.until_us > now_us else None,
+        percentile=model.own.percentile,
     )
 
 

@@ -264,3 +264,17 @@ def test_another_ceiling_and_another_policy_count_at_once() -> None:
     assert len(world.made) == 1
     world.do(world.control.scale(ScalingSpec(policy="hpa", cost_max=3.0), world.now))
     assert len(world.made) == 2
+
+
+def test_beyond_what_the_plan_would_have_of_a_kind_the_cheapest_comes_first() -> None:
+    dear, cheap = slices("a", "b", "c", price=4.0), slices("d", "e", price=1.0, spot="de")
+    world = House([scaled(slices=("a", "b", "c", "d", "e"))], [*dear, *cheap])
+    world.work()
+    first = world.on("m")
+    assert len(first & {"a", "b", "c"}) == 1
+    kind = world.control.scaling._kind(dear[0])
+    plan = ScalingPlan({"m": Granted("m", Band(1, 1, "a", 0), {("a", kind): 1}, 1.0, 0.0, 1.0, 4.0)}, 4.0)
+    world.do(world.control.scaling_planned(plan, world.now))
+    world.wish(3)
+    world.second()
+    assert world.on("m") == first | {"d", "e"}

@@ -1,10 +1,11 @@
 """Which slices each scaled model gets, where there may be too few of them, or too little money.
 
-Units of one slice are handed out in the order of their worth, first what each model is to have at least. Sets
-of units that fit are a transversal matroid, so this greedy order is the best there is for concave worths
-(Edmonds 1971); a unit fits where a chain of moves makes room for it (Kuhn 1955). A model's worth of n slices
-is made concave by its envelope, as one slice of a model that needs two may be worth nothing (Faro, EuroSys
-2025, has the objective; its solver is not needed).
+The objective is Faro's (EuroSys 2025): the weighted sum of what each model's count is worth to it, or the
+smallest of these where it is to be fair. Units of one slice are handed out in the order of their worth, first
+what each model is to have at least. Sets of units that fit are a transversal matroid, so this greedy order is
+the best there is for concave worths (Edmonds 1971); a unit fits where a chain of moves makes room for it
+(Kuhn 1955). A worth is made concave by its envelope, as one slice of a model that needs two may be worth
+nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,11 +46,18 @@ class Allotment:
     short: Mapping[str, str]
 
 
-def allot(claims: Sequence[Claim], places: Mapping[str, Place], cost_max: float, paid: float) -> Allotment:
+def allot(
+    claims: Sequence[Claim],
+    places: Mapping[str, Place],
+    cost_max: float = inf,
+    paid: float = 0.0,
+    fair: bool = False,
+) -> Allotment:
     """Hand out the slices. `paid`: what is paid an hour whatever happens here; with what is handed out beyond
-    the least it stays within `cost_max`."""
+    the least it stays within `cost_max`. `fair`: who has least of what it wants comes first, whatever its
+    weight."""
     desk = _Desk(claims, places, cost_max, paid)
-    for model in _order(claims):
+    for model in _order(claims, fair):
         desk.take(model)
     return Allotment(desk.slices(), desk.short)
 
@@ -116,13 +124,17 @@ class _Desk:
         return None
 
 
-def _order(claims: Iterable[Claim]) -> list[str]:
-    """The models of all units, the one of the most worth first."""
+def _order(claims: Iterable[Claim], fair: bool) -> list[str]:
+    """The models of all units: those of the most worth first, or if `fair` of who would have least of its
+    worth without."""
     units: list[tuple[float, int, str]] = []
     for place, claim in enumerate(claims):
+        had, top = 0.0, claim.worth[-1] - claim.worth[0]
         for count, gain in enumerate(gains(claim.worth)[: claim.wish], start=1):
             kept = STICKY if count <= len(claim.held) else 1.0
-            units.append((-inf if count <= claim.least else -gain * kept, place, claim.model))
+            key = had / top / kept if fair and top else -gain * kept
+            units.append((-inf if count <= claim.least else key, place, claim.model))
+            had += gain
     return [model for *_, model in sorted(units, key=lambda unit: unit[:2])]
 
 

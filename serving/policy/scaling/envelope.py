@@ -12,7 +12,6 @@ from itertools import pairwise
 from math import inf, log, sqrt
 
 WINDOWS_S = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-TREND = 3.0
 PARTS = 4
 """Of a window that is asked for a trend. A trend is in all of them; a step is between two, or within one."""
 ALARM_S = 3600.0  # chance alone fools a window about once in so long
@@ -60,7 +59,8 @@ class Envelope:
             here = self.rows(looks) / span_s
             if not low <= here <= high:
                 if here < low:
-                    rate = max(rate, shorter)
+                    # it has risen, and too few are worse than too many: a window less of what was before
+                    rate = min(max(rate, shorter), high)
                 break
             least, most = _bounds(here, dispersion, span_s)
             low, high, steady_s = max(low, least), min(high, most), span_s
@@ -85,7 +85,7 @@ class Envelope:
                 (end[1] - begin[1]) / s for (begin, end), s in zip(pairwise(marks), spans_s, strict=True)
             ]
             chance = sqrt(dispersion * max(rates[0] + rates[-1], 1 / spans_s[0]) / min(spans_s))
-            if rates[-1] - rates[0] > TREND * chance:
+            if rates[-1] - rates[0] > _sigmas(sum(spans_s)) * chance:
                 rise = min(after - before for before, after in pairwise(rates))
                 seen_s = sum(spans_s[1:])
                 found = max(found, rise / max(spans_s) * (steady_s / 2 + min(ahead_s, seen_s)))

@@ -23,7 +23,9 @@ class History:
         gone = (now_us - self._since_us) // (FINE_S * 1_000_000) - self._bins
         if gone > 0:
             self._end(seen - self._seen)
-            zeros = min(gone - 1, (COARSE_COUNT + 1) * COARSE_S // FINE_S)  # after so many nothing else is left
+            zeros = min(
+                gone - 1, (COARSE_COUNT + 1) * COARSE_S // FINE_S
+            )  # after so many nothing else is left
             for _ in range(zeros):
                 self._end(0)
             self._bins += gone - 1 - zeros

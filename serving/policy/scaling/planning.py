@@ -22,8 +22,8 @@ from serving.policy.scaling.worth import Carried, carry, worth
 PERIOD_S = 60.0
 """To the next plan, which may change what this one says."""
 CLAIMS_MAX = 50
-COLUMNS_MAX = 1_500
-NODES_MAX = 200
+COLUMNS_MAX = 800
+NODES_MAX = 50
 """Up to so many models, and integers, the exact program is asked as well, for so many branches."""
 
 

@@ -1,4 +1,4 @@
-"""What a replica policy sees of a model, once a period, and what it answers: how many replicas there are to be.
+"""What a replica policy sees of a model, once a period, and what it answers: how many replicas to have.
 
 A policy is one object for each model, with its own small state. It knows no slice, price or other model:
 `serving/control/scaling.py` divides what there is among the models, and says which slice.
@@ -56,6 +56,7 @@ class View:
     started or loaded. The answer is held within `least` and `most`. `start_us`: from the wish for a replica
     to its first batch, as a rule. `capacities` by variant that may answer, most accurate first, of n replicas
     alike; `variant`: the one that a plan reckons by. `band`: the slow plan, None where there is none.
+    `percentile`: the share of rows that is to be answered in time, per cent.
     """
 
     now_us: int
@@ -71,6 +72,7 @@ class View:
     variant: str
     capacities: Mapping[str, Capacity]
     band: Band | None = None
+    percentile: float = 99.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,13 @@ from serving.policy.scaling.hold import Hold, hold_us
 from serving.policy.scaling.keepalive import KeepAlive
 from serving.policy.scaling.load import FULL, TOLERANCE, Load
 from serving.policy.scaling.seam import Band, View, Wish
-from serving.policy.scaling.trust import Trust
+from serving.policy.scaling.trust import Claimed, Trust
 
 STEADY_S = 16.0
 """A rate that has been one for so long is no transient: what is missed then tells of the table."""
+IDLE = 0.25
+"""Of their time: replicas that are busy for less are not what is missing where rows are missed all the same
+(the gateway's own core is, or another's that the slices share)."""
 STEPS = 4
 """Down, in the time that a count is held: one replica after the other would be one change after the other."""
 
@@ -149,13 +152,13 @@ class SloReplicas:
             self._trust.doubt()
         claimed = capacity.rate(view.ready, self._bursts.cv)
         steady = estimate.window_s >= STEADY_S and estimate.ahead <= claimed * self._trust.factor
-        if not steady or not view.ready:
+        if not steady or self._load.share < IDLE * view.ready or not view.ready:
             self._trust.doubt()
         elif view.now_us - self._since_us > view.period_us + view.slo_us:  # what is missed now came since
             crowd = estimate.rate * view.slo_us / 1e6 * self._bursts.cv
             offered = view.seen.offered - view.before.offered
             missed = view.seen.missed - view.before.missed
-            self._trust.look(offered, missed, period_s, claimed, crowd)
+            self._trust.look(offered, missed, period_s, Claimed(claimed, 1 - view.percentile / 100), crowd)
 
     def _settle(self, view: View, need: Need) -> int:
         band = _valid(view)

@@ -1,13 +1,20 @@
 """How far a capacity table can be trusted, learnt from rows that were missed where it says that they fit."""
 
 from math import exp, sqrt
+from typing import NamedTuple
 
 LIFE_S = 600.0  # of the evidence: within it twice of what is allowed shows; half of all in some seconds
 FORGET_S = 3600.0  # of the verdict: a stale profile stays stale, interference goes
-ALLOWED = 0.01  # of the rows may be missed: a table is of what is answered in time at the 99th percentile
 SURE = 3.0  # standard deviations
 LENGTH_S = 8.0  # of the evidence, at least: two crowds that are missed in one second are one
 LEAST = 0.01
+
+
+class Claimed(NamedTuple):
+    """By a table: `rate` rows a second, of which a share of `allowed` may be missed."""
+
+    rate: float
+    allowed: float
 
 
 class Trust:
@@ -26,17 +33,17 @@ class Trust:
         """So much time has passed."""
         self.factor = 1 - (1 - self.factor) * exp(-period_s / FORGET_S)
 
-    def look(self, offered: int, missed: int, period_s: float, claimed: float, crowd: float) -> None:
-        """In `period_s`, in which the table claimed `claimed` rows a second and no more came as a rule.
-        `crowd`: rows that are missed together, when any are: they are one piece of evidence."""
+    def look(self, offered: int, missed: int, period_s: float, claimed: Claimed, crowd: float) -> None:
+        """In `period_s`, in which no more came, as a rule, than the table claimed. `crowd`: rows that are
+        missed together, when any are: they are one piece of evidence."""
         left = exp(-period_s / LIFE_S)
         self._offered = self._offered * left + offered
         self._missed = self._missed * left + missed
         self._seconds = self._seconds * left + period_s
         if self._seconds < LENGTH_S:
             return
-        allowed = ALLOWED * self._offered
+        allowed = claimed.allowed * self._offered
         if self._missed > allowed + SURE * sqrt(allowed * max(crowd, 1.0)) + crowd:
             carried = max(self._offered - self._missed, 0.0) / self._seconds
-            self.factor = max(min(self.factor, carried / claimed), LEAST)
+            self.factor = max(min(self.factor, carried / claimed.rate), LEAST)
             self.doubt()

@@ -2,7 +2,9 @@
 
 from itertools import product
 from math import inf
+from statistics import mean
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,30 +26,30 @@ def claim(
 
 
 def test_who_wants_gets_what_it_likes_most() -> None:
-    found = allot([claim("m", 2, "bca")], places(1, 1, 1), inf, 0.0)
+    found = allot([claim("m", 2, "bca")], places(1, 1, 1))
     assert found == Allotment({"m": ("b", "c")}, {})
 
 
 def test_what_a_model_has_it_keeps_while_others_come_and_go() -> None:
-    first = allot([claim("m", 2, "abc", held="bc")], places(1, 1, 1), inf, 0.0)
+    first = allot([claim("m", 2, "abc", held="bc")], places(1, 1, 1))
     assert set(first.slices["m"]) == {"b", "c"}
-    both = allot([claim("m", 2, "abc", held="bc"), claim("n", 1, "abc")], places(1, 1, 1), inf, 0.0)
+    both = allot([claim("m", 2, "abc", held="bc"), claim("n", 1, "abc")], places(1, 1, 1))
     assert both.slices == {"m": ("b", "c"), "n": ("a",)}
 
 
 def test_a_newcomer_takes_a_free_slice_before_one_that_another_has() -> None:
-    found = allot([claim("n", 1, "ab"), claim("m", 1, "ab", held="a")], places(1, 1), inf, 0.0)
+    found = allot([claim("n", 1, "ab"), claim("m", 1, "ab", held="a")], places(1, 1))
     assert found.slices == {"n": ("b",), "m": ("a",)}
 
 
 def test_the_least_comes_first_whatever_others_are_worth() -> None:
-    found = allot([claim("rich", 2, "ab", weight=9), claim("poor", 1, "ab", least=1)], places(1, 1), inf, 0.0)
+    found = allot([claim("rich", 2, "ab", weight=9), claim("poor", 1, "ab", least=1)], places(1, 1))
     assert len(found.slices["poor"]) == 1
     assert found.short == {"rich": "no other slice of its is free"}
 
 
 def test_an_owner_moves_where_another_has_no_choice() -> None:
-    found = allot([claim("m", 1, "ab", held="a"), claim("n", 1, "a")], places(1, 1), inf, 0.0)
+    found = allot([claim("m", 1, "ab", held="a"), claim("n", 1, "a")], places(1, 1))
     assert found.slices == {"m": ("b",), "n": ("a",)}
 
 
@@ -108,7 +110,7 @@ def claims_of_any_kind(draw: st.DrawFn) -> list[Claim]:
 
 @given(claims_of_any_kind())
 def test_no_other_allotment_is_worth_more(claims: list[Claim]) -> None:
-    found = allot(claims, places(1, 1, 1, 1), inf, 0.0)
+    found = allot(claims, places(1, 1, 1, 1))
     taken = [name for names in found.slices.values() for name in names]
     assert len(taken) == len(set(taken))
     counts = tuple(len(found.slices[each.model]) for each in claims)
@@ -134,3 +136,69 @@ def test_beyond_the_least_nothing_passes_the_ceiling(
         sorted((each.price for each in priced.values()), reverse=True)[: sum(each.least for each in claims)]
     )
     assert cost <= max(ceiling, least) or not beyond
+
+
+def shared(*worths: tuple[float, ...]) -> list[Claim]:
+    """Models that may both have either of two slices."""
+    return [Claim(f"m{place}", 0, len(worth) - 1, worth, NAMES[:2]) for place, worth in enumerate(worths)]
+
+
+def test_fair_is_who_has_least_of_what_it_wants() -> None:
+    rich, poor = (0.0, 9.0, 18.0), (0.0, 0.1, 0.2)
+    assert [len(each) for each in allot(shared(rich, poor), places(1, 1)).slices.values()] == [2, 0]
+    assert [len(each) for each in allot(shared(rich, poor), places(1, 1), fair=True).slices.values()] == [
+        1,
+        1,
+    ]
+
+
+@given(claims_of_any_kind())
+def test_the_least_part_of_a_fair_allotment_is_the_largest_there_is(claims: list[Claim]) -> None:
+    claims = [each for each in claims if each.wish and each.worth[-1]]
+    claims = [Claim(each.model, 0, each.wish, each.worth, each.places) for each in claims]
+    if not claims:
+        return
+
+    def part(claim: Claim, count: int) -> float:
+        return sum(gains(claim.worth)[:count]) / claim.worth[-1]
+
+    found = allot(claims, places(1, 1, 1, 1), fair=True)
+    least = min(part(each, len(found.slices[each.model])) for each in claims)
+    counts = product(*(range(each.wish + 1) for each in claims))
+    assert (
+        least
+        >= max(
+            min(part(each, count) for each, count in zip(claims, some, strict=True))
+            for some in counts
+            if fits(claims, some)
+        )
+        - 1e-9
+    )
+
+
+def test_where_worths_are_not_concave_it_is_near_the_optimum() -> None:
+    """Faro's setting: ten models whose utility of n replicas is that of a queue, on slices that are too few;
+    beside the exact dynamic program."""
+    rng = np.random.default_rng(1)
+    ratios = []
+    for _ in range(40):
+        loads = rng.uniform(0.5, 4.0, 10)
+        worths = [
+            tuple(min(1.0, max(0.0, (n - load * 0.8) / load) ** 0.7) if n else 0.0 for n in range(7))
+            for load in loads
+        ]
+        names = [f"s{n}" for n in range(14)]
+        claims = [Claim(f"m{n}", 0, 6, worth, tuple(names)) for n, worth in enumerate(worths)]
+        found = allot(claims, {name: Place(name) for name in names})
+        reached = sum(worth[len(found.slices[f"m{n}"])] for n, worth in enumerate(worths))
+        best = {0: 0.0}
+        for worth in worths:
+            best = {
+                used: max(best.get(used - n, -inf) + worth[n] for n in range(7) if used - n in best)
+                for used in range(15)
+                if any(used - n in best for n in range(7))
+            }
+        ratios.append(reached / max(best.values()))
+    assert max(ratios) <= 1 + 1e-9
+    assert mean(ratios) > 0.97
+    assert min(ratios) > 0.85

@@ -1,0 +1,111 @@
+"""How long the slow plan takes on one core, and how far it is from the linear program of whole covers.
+
+OMP_NUM_THREADS=1 python -m loadtests.scaling_plan [--models N] [--seed N]
+
+Models are drawn: four variants, each about two points less accurate and twice as quick as the one before, on
+six kinds of slices of which two are spot, a quarter of them of a higher priority; of slices there are so many
+for each model as the row says. `seconds` are of this process: arrays, prices, rounding, the plan with its
+sentences; forecasts are not in it. `gap`: of what the plan costs, in its own currency, over what covers cost
+at least where models may be split among them. It can be under 0, as whole plans may mix kinds in one pool.
+"""
+
+import argparse
+import random
+from math import inf
+from time import process_time
+
+from serving.objectives import OPTIMIZE
+from serving.policy.forecasting.quantiles import Quantiles
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.planning import plans
+from serving.policy.scaling.problem import make_problem
+from serving.policy.scaling.rounding import round_covers
+from serving.policy.scaling.task import Claimant, Key, Kind, ScalingTask
+from serving.policy.scaling.worth import worth
+
+COUNTS = (1, 2, 4, 8, 16, 32)
+POOLED = (0.22, 0.54, 0.75, 0.87, 0.93, 0.97)
+"""Of what n servers could, what they carry with an SLO of three services (M/D/n)."""
+KINDS = (
+    (Kind("small", 0.5), 0.4, 1.0),
+    (Kind("medium", 1.0), 1.0, 1.0),
+    (Kind("large", 3.0), 3.2, 0.6),
+    (Kind("largest", 6.0), 6.5, 0.3),
+    (Kind("spot medium", 0.35, spot=True), 1.0, 0.5),
+    (Kind("spot large", 1.0, spot=True), 3.2, 0.3),
+)
+"""With their speed, and how many there are for each model where there is one slice of the first."""
+ROWS = (
+    ("plenty", 10.0, inf),
+    ("spot is scarce", 1.0, inf),
+    ("all are scarce", 0.4, inf),
+    ("too few", 0.2, inf),
+    ("ceiling", 10.0, 0.95),
+)
+"""Slices for each model, and the ceiling of an hour for each."""
+
+
+def draw(count: int, seed: int, slices: float, cost_max: float) -> tuple[ScalingTask, list[Quantiles]]:
+    """A task, and what is expected of each model."""
+    chance = random.Random(seed)
+    claimants = [_claimant(f"m{place}", chance) for place in range(count)]
+    rates = [min(0.5 * each.weight * 100 * chance.paretovariate(1.2), 10_000.0) for each in claimants]
+    kinds = tuple(
+        Kind(kind.name, kind.price, max(1, int(count * slices * share)), kind.spot)
+        for kind, _, share in KINDS
+    )
+    task = ScalingTask(tuple(claimants), kinds, count * cost_max)
+    return task, [Quantiles(0.7 * rate, rate) for rate in rates]
+
+
+def _claimant(name: str, chance: random.Random) -> Claimant:
+    pace, best = chance.uniform(20, 400), chance.uniform(0.75, 0.95)
+    variants = {f"v{each}": best - 0.02 * each * chance.uniform(0.8, 1.2) for each in range(4)}
+    capacities: dict[Key, Capacity] = {}
+    for each, variant in enumerate(variants):
+        for kind, speed, _ in KINDS:
+            single = pace * 1.9**each * speed * chance.uniform(0.8, 1.25)
+            poisson = tuple(single * n * part for n, part in zip(COUNTS, POOLED, strict=True))
+            bursty = tuple(0.7 * rate for rate in poisson)
+            capacities[variant, kind.name] = Capacity(COUNTS, (1.0, 4.0), (poisson, bursty))
+    return Claimant(
+        name,
+        (),
+        variants,
+        capacities,
+        cv=chance.choice((1.0, 2.0, 4.0)),
+        optimize=chance.choice(OPTIMIZE),
+        weight=chance.choice((1.0, 2.0)),
+        priority=chance.choice((0, 0, 0, 1)),
+    )
+
+
+def measure(name: str, count: int, seed: int, slices: float, cost_max: float) -> str:
+    """A row of the table."""
+    task, expected = draw(count, seed, slices, cost_max)
+    begin_s = process_time()
+    plan = list(plans(task, expected))[-1]
+    took_s = process_time() - begin_s
+    problem = make_problem(task, [each.high for each in expected])
+    rounded = round_covers(problem)
+    gap = worth(problem, rounded.replicas) / rounded.bound - 1
+    shed = sum(granted.shed > 0 for granted in plan.granted.values())
+    replicas = sum(granted.band.high for granted in plan.granted.values())
+    return f"{name:16} {took_s:7.2f} {gap:10.1e} {replicas:9} {plan.cost:9.0f} {shed:6} {len(plan.notes):6}"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", type=int, default=3_000)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    print(f"{asked.models:5} models    seconds        gap  replicas   an hour   shed  notes")
+    for name, slices, cost_max in ROWS:
+        print(measure(name, asked.models, asked.seed, slices, cost_max), flush=True)
+
+
+if __name__ == "__main__":
+    main()

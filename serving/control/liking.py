@@ -1,0 +1,46 @@
+"""In which order a model likes the slices on which it may run."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from serving.control.scaled import Scaled
+from serving.specs import SliceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A slice, for one model. Those of one `kind` compute alike and cost alike; `speed`: of a replica there,
+    1 on most of its slices. `fixed`: it is held whatever this model does; `bad`: it is the last choice."""
+
+    spec: SliceSpec
+    kind: str
+    speed: float
+    fixed: bool
+    bad: bool
+
+    @property
+    def price(self) -> float:
+        """For what a replica carries there."""
+        return self.spec.price / max(self.speed, 1e-9)
+
+
+def liked(places: Iterable[Place], scaled: Scaled, least: int) -> list[SliceSpec]:
+    """What it likes most first: where it is, what is held anyway, as many of each kind as the slow plan would
+    have, what costs least, where it stands by; of the `least` that it is to have, spot slices only where
+    there are no others."""
+    cheap = sorted(places, key=lambda each: (each.price, each.spec.name not in scaled.standby))
+    planned: set[str] = set()
+    counts = Counter[str]()
+    for each in cheap:
+        counts[each.kind] += 1
+        if counts[each.kind] <= scaled.liked[each.kind]:
+            planned.add(each.spec.name)
+
+    def order(each: Place) -> tuple[bool, bool, bool, bool]:
+        name = each.spec.name
+        return each.bad, name not in scaled.slices, not each.fixed, name not in planned
+
+    ranked = sorted(cheap, key=order)
+    firm = [each for each in ranked if not each.spec.spot and not each.bad][:least]
+    return [each.spec for each in (*firm, *(each for each in ranked if each not in firm))]
