@@ -258,3 +258,23 @@ def test_where_nobody_knows_what_a_replica_carries_it_goes_by_their_load(capacit
     changes = loop.changes
     loop.poisson(lambda _: 130.0, 600, 1)
     assert loop.changes - changes <= 1
+
+
+@pytest.mark.parametrize(("busy", "doubted"), [(0.9, True), (0.1, False)])
+def test_what_is_missed_while_replicas_idle_is_no_fault_of_the_table(busy: float, doubted: bool) -> None:
+    policy, before = SloReplicas(), Seen("m")
+    for second in range(1, 200):
+        seen = Seen(
+            "m",
+            offered=100 * second,
+            requests=100 * second,
+            gaps_s2=0.02 * second,
+            completed=60 * second,
+            missed=40 * second,
+            busy_us=round(busy * 8 * second * 1_000_000),
+        )
+        view = View(
+            second * 1_000_000, 1_000_000, seen, before, 8, 0, 1, 64, 400_000, 10_000_000, "v", {"v": table()}
+        )
+        wish, before = policy.decide(view), seen
+    assert (wish.figures["trusted"] < 0.9) is doubted
