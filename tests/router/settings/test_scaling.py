@@ -58,6 +58,7 @@ def test_scaling_is_read_with_its_units_and_is_slo_without_a_ceiling_where_nothi
 ) -> None:
     assert read(home).scaling == ScalingSpec("hpa", 0.6, 0.17)
     assert read(home, TEXT.splitlines()[1] + "\n", "").scaling == ScalingSpec("slo", None, inf)
+    assert read(home, "policy: hpa", "fair: true, policy: hpa").scaling == ScalingSpec("hpa", 0.6, 0.17, True)
 
 
 @pytest.mark.parametrize("policy", SCALING_POLICIES)
