@@ -183,7 +183,7 @@ models:
          "other)); got 0.05, expected 0.06 or more, or smaller minimums"),
         (TEXT, "cost_max_per_hour", "cost_max", "2:37: scaling.cost_max: unknown key; got 'cost_max', "
          "expected "
-         "policy, target or cost_max_per_hour (did you mean cost_max_per_hour?)"),
+         "policy, target, cost_max_per_hour or fair (did you mean cost_max_per_hour?)"),
         ("scaling: {cost_max_per_hour: 1}\nmodels: [{path: models/digits, replicas: 1}]", "", "",
          "1:30: scaling.cost_max_per_hour: no slice has a price, so there is nothing to limit; expected "
          "`prices:` "
