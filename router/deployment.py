@@ -139,7 +139,7 @@ class Deployment:
     def settled(self) -> bool:
         """Every model is ready, and no variant of any is still being loaded or measured, but for those that
         wait to be asked for."""
-        done = {ReplicaStatus.READY, ReplicaStatus.FAILED}
+        done = {ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.FAILED}
         return self.gateway.ready and all(
             each.status in done or (each.status is ReplicaStatus.ABSENT and record.spec.memory_bytes > 0)
             for record in self.fleet.control.slices.values()

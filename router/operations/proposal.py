@@ -20,6 +20,7 @@ from router.settings.document import FILE_BYTES_MAX, Document
 from router.settings.fields import Count, Name, Names, Number
 from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, shown, unknown_name
+from router.settings.scaling import crowding
 from router.settings.schema import Section
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.specs import ServedModel, SliceSpec
@@ -100,6 +101,8 @@ def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Propo
     _check_limited(findings, slices, settings)
     _stop_if_any(findings)
     served = tuple(replace(each, slices=tuple(models[each.name].slices)) for each in settings.models)
+    if crowded := crowding(served, [each.name for each in slices if each]):
+        raise UnsoundError([crowded])
     states = [[each for each in state if each] for state in steps]
     final = [each for each in slices if each]
     specs = _dealt([*states, final], settings, usable)

@@ -1,7 +1,7 @@
 """`scaling:` and the `replicas:` of models: how many of them follow the load, and what that may cost."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from router.settings.findings import Findings
@@ -47,6 +47,9 @@ def read_scaling(findings: Findings) -> ScalingSpec:
         findings.add(
             (*_LOC, "target"), fault(what, section.target, f"policy: {aimed} beside it"), at_key=True
         )
+    elif policy == "hpa" and section.target is not None and section.target > 1:
+        what = "more than all of the slices' time, of which hpa aims at a share"
+        findings.add((*_LOC, "target"), fault(what, section.target, "above 0 and at most 1, such as 0.7"))
     cost_max = section.cost_max_per_hour
     return ScalingSpec(policy, section.target, inf if cost_max is None else cost_max, section.fair)
 
@@ -109,7 +112,8 @@ def check_scaling(
     if crowded:
         places = {model.name: index for index, model in enumerate(served)}
         last = max(crowded, key=places.__getitem__)
-        findings.add(("models", places[last], "replicas"), _crowded(served, crowded, among))
+        message = _crowded(served, crowded, among, "smaller minimums, or")
+        findings.add(("models", places[last], "replicas"), message)
     elif scaling.cost_max < inf and findings.sound(_LOC):
         _check_cost(findings, span(served, slices), scaling, priced=any(each.price for each in slices))
 
@@ -125,14 +129,27 @@ def _check_memory(findings: Findings, models: Sequence[ServedModel], slices: Seq
             )
 
 
-def _crowded(models: Sequence[ServedModel], crowded: Sequence[str], among: Sequence[str]) -> str:
+def crowding(models: Sequence[ServedModel], slices: Iterable[str]) -> str:
+    """Why models with `replicas` cannot be where they are placed, as each needs a slice to itself; "" where
+    they can. One that may be let go of needs one too: it is placed for a load."""
+    scaled = [(model, model.replicas) for model in models if model.replicas is not None]
+    placed = [replace(model, replicas=replace(spec, least=max(spec.least, 1))) for model, spec in scaled]
+    held = Holding(_asks(placed, least=True))
+    held.take(slices)
+    crowded, among = held.short()
+    return _crowded(placed, crowded, among, "other slices for them, or") if crowded else ""
+
+
+def _crowded(
+    models: Sequence[ServedModel], crowded: Sequence[str], among: Sequence[str], expected: str
+) -> str:
     least = {model.name: model.replicas.least for model in models if model.replicas}
     needs = " and ".join(f"{name} {least[name]}" for name in crowded)
     total = sum(least[name] for name in crowded)
     more = total - len(among)
     return (
         f"only one model with `replicas` gets batches on a slice, and there are too few: at least "
-        f"{needs}, that is {total}, on {_listed(among)}; expected smaller minimums, or {more} more"
+        f"{needs}, that is {total}, on {_listed(among)}; expected {expected} {more} more"
     )
 
 

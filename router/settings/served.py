@@ -57,10 +57,11 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
 def _read_slices(findings: Findings, loc: Loc, section: ServedSection) -> tuple[str, ...]:
     """Those that the model may use: what it names, or all."""
     entries = slice_entries(findings)
-    known = {*entries, *(name for names in entries.values() for name in names)}
+    known = [*dict.fromkeys((*entries, *(name for names in entries.values() for name in names)))]
     for place, name in enumerate(section.slices):
         if known and name not in known:
-            findings.add((*loc, "slices", place), unknown_name("unknown slice", name, entries))
+            among = known if name.rpartition("-")[0] in entries else entries
+            findings.add((*loc, "slices", place), unknown_name("unknown slice", name, among))
     return named_slices(entries, section.slices)
 
 

@@ -28,6 +28,7 @@ class Capacities:
         self._asked: set[Key] = set()
         self._kinds: dict[SliceSpec, str] = {}
         self._looked_up: dict[tuple[str, str, Share], dict[str, Capacity]] = {}
+        self._there: dict[tuple[str, Share, str, str], Profile] | None = None
 
     def kind(self, spec: SliceSpec) -> str:
         """The name of slices that compute alike."""
@@ -39,6 +40,7 @@ class Capacities:
     def renew(self) -> None:
         """Something may have been measured since what was looked up last."""
         self._looked_up.clear()
+        self._there = None
 
     def of(self, model: ServedModel, spec: SliceSpec) -> dict[str, Capacity]:
         """By variant that may answer, the most accurate first, on slices like that; those that nobody has
@@ -51,11 +53,17 @@ class Capacities:
     def _look_up(self, model: ServedModel, spec: SliceSpec) -> dict[str, Capacity]:
         found: dict[str, Capacity] = {}
         for variant in model.own.variants:
-            profile = self._holdings.profile(spec, model.name, variant)
+            profile = self._profile(spec, model.name, variant)
             if profile is not None:
                 key = self._key(model, variant, self.kind(spec))
                 found[variant] = self._found.get(key) or self._guess(key, model, profile)
         return found
+
+    def _profile(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
+        if self._there is None:
+            self._there = self._holdings.there()
+        known = self._there.get((spec.device, spec.share, model, variant))
+        return known or self._holdings.stored(spec, model, variant)
 
     def ask(self, model: ServedModel, specs: Iterable[SliceSpec], most: int) -> list[FindCapacity]:
         """Tables that are to be made; each is asked for once."""
@@ -63,7 +71,7 @@ class Capacities:
         for spec in {self.kind(each): each for each in specs}.values():
             for variant in self.of(model, spec):
                 key = self._key(model, variant, self.kind(spec))
-                profile = self._holdings.profile(spec, model.name, variant)
+                profile = self._profile(spec, model.name, variant)
                 if profile is None:
                     continue
                 before = self._guesses.get(key)

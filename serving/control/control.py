@@ -168,7 +168,7 @@ class Control:
         record.failures += 1
         record.restarts += 1
         record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.failures)
-        if record.failures == START_TRIES:
+        if record.failures == START_TRIES and self.scaling.binds(record):
             self._give_up(f"the worker of slice {slice_name} {reason}, {START_TRIES} times")
         if loading is not None:  # they load one after the other: the others had not begun
             commands += self._failed(record, loading, f"its worker {reason}", now_us)
@@ -260,8 +260,6 @@ class Control:
             replica.freshness = freshness
         return self._then(now_us, [])
 
-    # events of models and of scaling
-
     def model_retired(self, model: str, now_us: int) -> Sequence[Command]:
         """The last open request of a retired model has been answered."""
         if model in self._holdings.retiring:
@@ -274,7 +272,8 @@ class Control:
         """A request came for a variant that is on no slice. `rates`: requests a second by model; `busy`: by
         slice, the models of which something runs or waits."""
         if self.scaling.scales(model):
-            return self._then(now_us, self.scaling.missed(model, now_us))
+            self.scaling.missed(model)
+            return self._then(now_us, [])
         return self._then(now_us, self._residing.missed((model, variant), rates, busy, now_us))
 
     def scale(self, spec: ScalingSpec, now_us: int) -> Sequence[Command]:
@@ -388,7 +387,8 @@ class Control:
         replica.failures += 1
         replica.retry_us = now_us + backoff_us(replica.failures)
         commands = self._residing.failed(record, replica, now_us)
-        if replica.failures == LOAD_TRIES and not gone and not record.spec.memory_bytes:
+        scaled = self.scaling.scales(replica.model)  # then it is brought up elsewhere
+        if replica.failures == LOAD_TRIES and not (gone or scaled or record.spec.memory_bytes):
             self._give_up(f"slice {record.spec.name}: {reason}")
         return commands
 

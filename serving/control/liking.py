@@ -1,7 +1,7 @@
 """In which order a model likes the slices on which it may run."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from serving.control.scaled import Scaled
@@ -25,7 +25,7 @@ class Place:
         return self.spec.price / max(self.speed, 1e-9)
 
 
-def liked(places: Iterable[Place], scaled: Scaled, least: int) -> list[SliceSpec]:
+def liked(places: Iterable[Place], scaled: Scaled, least: int) -> list[Place]:
     """What it likes most first: where it is, what is held anyway, as many of each kind as the slow plan would
     have, what costs least, where it stands by; of the `least` that it is to have, spot slices only where
     there are no others."""
@@ -43,4 +43,14 @@ def liked(places: Iterable[Place], scaled: Scaled, least: int) -> list[SliceSpec
 
     ranked = sorted(cheap, key=order)
     firm = [each for each in ranked if not each.spec.spot and not each.bad][:least]
-    return [each.spec for each in (*firm, *(each for each in ranked if each not in firm))]
+    return [*firm, *(each for each in ranked if each not in firm)]
+
+
+def keeps(places: Sequence[Place], scaled: Scaled, least: int) -> frozenset[str]:
+    """Which of those that it has it would rather keep. `places`: what it may have, as `liked` has them. None
+    that are the last choice; nor spot slices, while others that its `least` could be on are not its own."""
+    found = {each.spec.name for each in places if not each.bad and each.spec.name in scaled.slices}
+    firm = [each.spec.name for each in places[:least] if not each.spec.spot and not each.bad]
+    if not found.issuperset(firm):
+        found -= {each.spec.name for each in places if each.spec.spot}
+    return frozenset(found)

@@ -7,14 +7,15 @@ from serving.policy.scaling.history import History
 from serving.policy.scaling.seam import Band, ReplicaPolicy, Seen, Wish
 
 START_US = 5_000_000  # until a replica that was asked for gets batches, before one has
-STARTS = 5  # of these the longest is what is reckoned with
+STARTS = 5  # of these the middle one is what is reckoned with: one that died on the way is no rule
 
 
 @dataclass(slots=True)
 class Scaled:
     """`slices`: those that it has, in the order in which it likes them; `standby`: those on which it is only
     loaded, beside another model. `short`: why it has fewer than it wishes. `asked_us`: when a slice was given
-    to it that does not get batches yet. `cold`: the scheduler knows that it is on no slice."""
+    to it that does not get batches yet. `cold_us`: within what it is loaded, as the scheduler was told since
+    it is on no slice; 0 where it is on one."""
 
     policy: ReplicaPolicy
     history: History
@@ -25,7 +26,7 @@ class Scaled:
     slices: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
     short: str = ""
-    cold: bool = False
+    cold_us: int = 0
     band: Band | None = None
     liked: Counter[str] = field(default_factory=Counter)  # slices that the slow plan would have, by kind
     begun: bool = False
@@ -37,7 +38,7 @@ class Scaled:
     @property
     def start_us(self) -> int:
         """From the wish for a replica to its first batch, as a rule."""
-        return max(self.starts_us, default=START_US)
+        return sorted(self.starts_us)[len(self.starts_us) // 2] if self.starts_us else START_US
 
     def started(self, slice_name: str, now_us: int) -> None:
         """A slice gets batches."""

@@ -13,12 +13,25 @@ from dataclasses import replace
 from serving.control.capacities import Capacities
 from serving.control.commands import Cold, Command, Expect, Look, SolveScaling
 from serving.control.holdings import Holdings
-from serving.control.liking import Place, liked
+from serving.control.liking import Place, keeps, liked
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
+from serving.control.replicas import SliceRecord, WorkerStatus
 from serving.control.rules import Rules
 from serving.control.scale_standing import ScaleStanding
 from serving.control.scaled import Scaled
-from serving.control.scaling_views import claim, claimant, is_ready, speeds, standing, view
+from serving.control.scaling_views import (
+    bounds,
+    claim,
+    claimant,
+    handed,
+    in_order,
+    is_ready,
+    kinds_of,
+    load_us,
+    speeds,
+    standing,
+    view,
+)
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.allotment import Place as Priced
@@ -26,17 +39,19 @@ from serving.policy.scaling.allotment import allot
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.history import History
 from serving.policy.scaling.seam import Seen, Wish
-from serving.policy.scaling.task import Kind, ScalingPlan, ScalingTask
+from serving.policy.scaling.task import ScalingPlan, ScalingTask
 from serving.specs import ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
 LOOK_US = 1_000_000
 PLAN_US = 60_000_000
 BAND_US = 2 * PLAN_US  # for how long a plan holds, if no other comes
+DIVIDE_US = 10_000_000
+"""Slices are handed out anew so often, if nobody wishes otherwise meanwhile: profiles are refined, and what
+did not start may now. It takes a millisecond for a model that may be on sixty slices."""
 BAR_US = 60_000_000
 """A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
 long."""
-ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
 
 
 class Scaling:
@@ -53,8 +68,11 @@ class Scaling:
         self._models: dict[str, Scaled] = {}
         self._barred: dict[tuple[str, str], int] = {}  # (slice, model) -> until when
         self._aim: Wanted | None = None
+        self._placed: Wanted | None = None  # that `_places` are of
+        self._places: dict[str, list[SliceSpec]] = {}  # where each model may run
         self._filtered: Wanted | None = None
         self._stale = True
+        self._divided_us = 0  # when slices were last handed out
         self._plan_us = 0  # when the next slow plan is due
         self._asked_us = -PLAN_US  # when the last was asked for that is not there
 
@@ -62,7 +80,7 @@ class Scaling:
 
     @property
     def cost_max(self) -> float:
-        """Of an hour of all slices; inf for no limit."""
+        """Of an hour; inf for no limit."""
         return self._spec.cost_max
 
     def held(self) -> dict[str, SliceSpec]:
@@ -94,6 +112,11 @@ class Scaling:
         """Whether a slice is there whatever scaled models do: it has others, or none at all."""
         return not each.replicas or any(one.model not in self._models for one in each.replicas)
 
+    def binds(self, record: SliceRecord) -> bool:
+        """Whether something on a slice cannot be elsewhere instead."""
+        there = record.replicas.values()
+        return not there or any(each.model not in self._models for each in there)
+
     def scales(self, model: str) -> bool:
         """Whether a model's replicas follow its load."""
         return model in self._models
@@ -105,27 +128,29 @@ class Scaling:
         to be."""
         aim = self._aim
         served = self._served(aim)
-        self._capacities.renew()
         for each in seen:
             scaled = self._models.get(each.model)
             if scaled is None or aim is None:
                 continue
+            if not scaled.seen.model:  # it was served before: what it was asked then says nothing of now
+                scaled.before, scaled.history = each, History(now_us, each.offered)
             scaled.seen = each
             scaled.history.tell(each.offered, now_us)
             if now_us - scaled.decided_us >= scaled.policy.period_us - LOOK_US // 2:
                 model, specs = served[each.model], self._specs(aim, each.model)
                 carries = {spec.name: self._capacities.of(model, spec) for spec in specs}
                 seen_so = view(model, scaled, specs, carries, self._holdings.slices, now_us)
-                scaled.wish = scaled.policy.decide(seen_so)
-                scaled.before, scaled.decided_us = each, now_us
-        self._stale = True
+                wish = scaled.policy.decide(seen_so)
+                self._stale |= handed(wish) != handed(scaled.wish)
+                scaled.wish, scaled.before, scaled.decided_us = wish, each, now_us
+        self._stale |= now_us - self._divided_us >= DIVIDE_US
 
     def planned(self, plan: ScalingPlan | None, now_us: int) -> None:
         """The slow plan is there; None: none was found."""
         self._asked_us = -PLAN_US
         if plan is None:
             return
-        self.notes = plan.notes
+        self.notes, self._stale = plan.notes, True
         for name, granted in plan.granted.items():
             scaled = self._models.get(name)
             if scaled is not None:
@@ -139,23 +164,21 @@ class Scaling:
         served = self._served(self._aim).get(model)
         if served is not None:
             self._capacities.found(served, variant, kind, capacity)
-            self._plan_us = 0
+            self._plan_us, self._stale = 0, True
 
-    def missed(self, model: str, now_us: int) -> list[Command]:
+    def missed(self, model: str) -> None:
         """A request came for a model that is on no slice."""
         scaled = self._models[model]
         if not scaled.wish.count:
-            scaled.wish = Wish(1, "it was asked for, and was on no slice", pressure=1.0)
-            self._stale = True
-        served = self._served(self._aim)[model]
-        ready_us = now_us + (ROUTE_US if scaled.standby else scaled.start_us)
-        return [Expect(model, variant, ready_us) for variant in served.variants]
+            why, self._stale = "it was asked for, and was on no slice", True
+            scaled.wish = Wish(1, why, standby=len(scaled.standby), pressure=1.0)
 
     def follow(self, spec: ScalingSpec) -> None:
         """Another way to follow load, or another ceiling."""
         if (spec.policy, spec.target) != (self._spec.policy, self._spec.target):
             for scaled in self._models.values():
                 scaled.policy = self._create(spec)
+                scaled.wish = Wish(len(scaled.slices), f"it follows {spec.policy} from now on")
         self._spec, self._stale = spec, True
 
     def changed(self) -> None:
@@ -171,16 +194,16 @@ class Scaling:
         if not self._models:
             return []
         commands: list[Command] = []
-        self._capacities.renew()
         self._bar(now_us)
         self._note_starts(now_us)
         if self._stale:
             self._divide(aim, now_us)
         served = self._served(aim)
         for name, scaled in self._models.items():
-            commands += self._say_cold(served[name], scaled)
+            commands += self._say_cold(served[name], scaled, now_us)
         if now_us >= self.due_us:
             commands += self._look(aim, now_us)
+        self._capacities.renew()  # by the next event something may have been measured
         return commands
 
     def filtered(self, aim: Wanted) -> Wanted:
@@ -205,7 +228,12 @@ class Scaling:
 
     def _specs(self, aim: Wanted, model: str) -> list[SliceSpec]:
         """Where a model may run."""
-        return [each.spec for each in aim.slices if any(one.model == model for one in each.replicas)]
+        if aim is not self._placed:
+            self._placed, self._places = aim, {}
+            for each in aim.slices:
+                for name in {one.model for one in each.replicas}:
+                    self._places.setdefault(name, []).append(each.spec)
+        return self._places.get(model, [])
 
     def _take(self, aim: Wanted, now_us: int) -> None:
         """Something else is wanted."""
@@ -214,11 +242,12 @@ class Scaling:
             del self._models[name]
         for name, model in served.items():
             if name not in self._models and model.replicas is not None:
-                least = max(model.replicas.least, 1)
-                wish = Wish(least, "it has just come: what it is asked is not known yet")
-                nothing = Seen(name)
-                policy = self._create(self._spec)
-                self._models[name] = Scaled(policy, History(now_us), nothing, nothing, now_us, wish)
+                names, slices = (spec.name for spec in self._specs(aim, name)), self._holdings.slices
+                there = tuple(each for each in names if is_ready(slices.get(each), name))
+                count = max(model.replicas.least, 1, len(there))
+                wish = Wish(count, "it has just come: what it is asked is not known yet")
+                policy, nothing = self._create(self._spec), Seen("")
+                self._models[name] = Scaled(policy, History(now_us), nothing, nothing, now_us, wish, there)
         self._capacities.forget(served)
         self.due_us = (now_us if self.due_us == NEVER_US else self.due_us) if served else NEVER_US
         self._plan_us = min(self._plan_us, now_us + LOOK_US)
@@ -226,7 +255,7 @@ class Scaling:
 
     def _divide(self, aim: Wanted, now_us: int) -> None:
         """Who gets which slices."""
-        self._stale, self._filtered = False, None
+        self._stale, self._filtered, self._divided_us = False, None, now_us
         fixed = {each.spec.name for each in aim.slices if self.stays(each)}
         specs = {each.spec.name: each.spec for each in aim.slices}
         places = {
@@ -237,49 +266,47 @@ class Scaling:
         served = self._served(aim)
         claims = []
         for name, scaled in self._models.items():
-            liked = self._liked(served[name], scaled, aim, fixed, now_us)
-            liked = [spec for spec in liked if spec.name in places]
-            carries = [self._capacities.of(served[name], spec) for spec in liked]
-            kept = [each for each in scaled.slices if not self._is_bad(specs.get(each), name, now_us)]
-            claims.append(claim(served[name], scaled.wish.count, liked, carries, kept))
-        paid = sum(specs[name].price for name in fixed)
-        found = allot(claims, places, self._spec.cost_max, paid, self._spec.fair)
+            model, (least, _) = served[name], bounds(served[name], 0)
+            found = (each for each in self._found(model, aim, fixed, now_us) if each.spec.name in places)
+            likes = liked(found, scaled, least)
+            carries = (self._capacities.of(model, each.spec) for each in likes)
+            claims.append(claim(model, scaled.wish.count, likes, carries, keeps(likes, scaled, least)))
+        paid = sum(specs[name].price for name in fixed if name in places)
+        given = allot(claims, places, self._spec.cost_max, paid, self._spec.fair)
         for name, scaled in self._models.items():
-            slices = found.slices[name]
+            slices = given.slices[name]
             if slices != scaled.slices:
                 scaled.give(slices, now_us)
-            scaled.short = found.short.get(name, "")
-        self._stand_by(aim, fixed)
+            scaled.short = given.short.get(name, "")
+        self._stand_by(aim, places.keys() & fixed, now_us)
         self._filtered = self.filtered(aim)
 
-    def _liked(
-        self, model: ServedModel, scaled: Scaled, aim: Wanted, fixed: Collection[str], now_us: int
-    ) -> list[SliceSpec]:
-        """Where a model may run, what it likes most first."""
+    def _found(self, model: ServedModel, aim: Wanted, fixed: Collection[str], now_us: int) -> list[Place]:
+        """Where a model may run, as it sees that."""
         specs = self._specs(aim, model.name)
         rates = speeds([self._capacities.of(model, each) for each in specs])
-        places = [
-            Place(spec, self._kind(spec), rate, spec.name in fixed, self._is_bad(spec, model.name, now_us))
-            for spec, rate in zip(specs, rates, strict=True)
+        held = [spec.name in fixed for spec in specs]
+        return [
+            Place(spec, self._kind(spec, here), rate, here, self._is_bad(spec, model.name, now_us))
+            for spec, rate, here in zip(specs, rates, held, strict=True)
         ]
-        return liked(places, scaled, model.replicas.least if model.replicas else 0)
 
-    def _is_bad(self, spec: SliceSpec | None, model: str, now_us: int) -> bool:
+    def _is_bad(self, spec: SliceSpec, model: str, now_us: int) -> bool:
         """Whether a slice is the last choice: it will be taken away, or the model does not come up there."""
-        if spec is None:
-            return True
         return spec.domain in self.leaving or self._barred.get((spec.name, model), 0) > now_us
 
-    def _kind(self, spec: SliceSpec) -> str:
-        """Slices that compute alike and cost alike."""
-        return f"{self._capacities.kind(spec)} at {spec.price:g}{' spot' if spec.spot else ''}"
+    def _kind(self, spec: SliceSpec, fixed: bool = False) -> str:
+        """Slices that compute alike and cost alike: those that are held anyway cost no more."""
+        price = "no more" if fixed else f"{spec.price:g}"
+        return f"{self._capacities.kind(spec)} at {price}{' spot' if spec.spot else ''}"
 
-    def _stand_by(self, aim: Wanted, fixed: Iterable[str]) -> None:
+    def _stand_by(self, aim: Wanted, fixed: Iterable[str], now_us: int) -> None:
         """Loaded without batches where that costs no slice: beside others."""
         owned = {name for scaled in self._models.values() for name in scaled.slices}
         for model, scaled in self._models.items():
-            names = [spec.name for spec in self._specs(aim, model)]
-            there = [name for name in names if name not in scaled.slices and name in owned.union(fixed)]
+            specs = [spec for spec in self._specs(aim, model) if not self._is_bad(spec, model, now_us)]
+            others = owned.union(fixed).difference(scaled.slices)
+            there = [spec.name for spec in specs if spec.name in others]
             there.sort(key=lambda name: name not in scaled.standby)
             scaled.standby = tuple(there[: scaled.wish.standby])
 
@@ -291,35 +318,26 @@ class Scaling:
                 kept.append(one)
             elif each.spec.name in scaled.standby:
                 kept.append(replace(one, routed=one.routed and self._bridges(scaled)))
-        order = {
-            (model, variant): place
-            for model, scaled in self._models.items()
-            for place, variant in enumerate(scaled.wish.variants)
-        }
-        some = {model for model, _ in order}
-        kept = [one for one in kept if one.model not in some or (one.model, one.variant) in order]
-        kept.sort(key=lambda one: order.get((one.model, one.variant), 0))
-        return replace(each, replicas=tuple(kept))
+        return replace(each, replicas=in_order(kept, self._models))
 
     def _bridges(self, scaled: Scaled) -> bool:
-        """Whether a replica that stands by gets batches: until those that were asked for are there."""
-        return bool(scaled.asked_us) and (
-            scaled.wish.pressure > 1 or len(scaled.asked_us) == len(scaled.slices)
-        )
+        """Whether a replica that stands by gets batches: until others are there, if there will be any."""
+        coming = len(scaled.asked_us)
+        pressed = scaled.wish.count > 0 and coming == len(scaled.slices)
+        return pressed or (coming > 0 and scaled.wish.pressure > 1)
 
     def _bar(self, now_us: int) -> None:
         """What cannot be loaded somewhere is rather to be elsewhere."""
         for model, scaled in self._models.items():
-            for name in scaled.slices:
+            for name in (*scaled.slices, *scaled.standby):
                 record = self._holdings.slices.get(name)
                 if record is None or self._barred.get((name, model), 0) > now_us:
                     continue
                 failing = any(
                     one.model == model and one.failures >= LOAD_TRIES for one in record.replicas.values()
                 )
-                if failing or record.failures >= START_TRIES:
-                    self._barred[name, model] = now_us + BAR_US
-                    self._stale = True
+                if failing or (record.status is not WorkerStatus.READY and record.failures >= START_TRIES):
+                    self._barred[name, model], self._stale = now_us + BAR_US, True
 
     def _note_starts(self, now_us: int) -> None:
         """What has come since it was asked for; what is still to come bridges no more."""
@@ -329,16 +347,21 @@ class Scaling:
                     scaled.started(name, now_us)
                     self._stale = True
 
-    def _say_cold(self, model: ServedModel, scaled: Scaled) -> list[Command]:
-        """The scheduler hears that a model is on no slice before that is so."""
+    def _say_cold(self, model: ServedModel, scaled: Scaled, now_us: int) -> list[Command]:
+        """The scheduler hears that a model is on no slice before that is so, when it will be on one, and that
+        it cannot be, where it wishes to and none is to be had."""
+        if model.name not in self._holdings.models:
+            return []
+        within_us = load_us(self._holdings.slices, scaled, model.name)
         if scaled.slices:
-            scaled.cold = False
+            was_cold, scaled.cold_us = scaled.cold_us, 0
+            expected = [Expect(model.name, variant, now_us + within_us) for variant in model.variants]
+            return [*expected] if was_cold else []
+        within_us = NEVER_US if scaled.wish.count and not scaled.standby else within_us
+        if scaled.cold_us == within_us:
             return []
-        if scaled.cold or model.name not in self._holdings.models:
-            return []
-        scaled.cold = True
-        load_us = ROUTE_US if scaled.standby else scaled.start_us
-        return [Cold(model.name, variant, load_us) for variant in model.variants]
+        scaled.cold_us = within_us
+        return [Cold(model.name, variant, within_us) for variant in model.variants]
 
     def _look(self, aim: Wanted, now_us: int) -> list[Command]:
         """Once a second: what policies, tables and plans need."""
@@ -354,30 +377,24 @@ class Scaling:
 
     def _task(self, aim: Wanted) -> ScalingTask:
         """What the slow plan is made from."""
+        lost = self._holdings.lost
+        there = [each.spec for each in aim.slices if each.spec.domain not in lost]
         held = {each.spec.name for each in aim.slices if self.stays(each)}
-        open_to: dict[str, dict[str, SliceSpec]] = {name: {} for name in self._models}
-        kinds: dict[str, list[SliceSpec]] = {}
-        for each in aim.slices:
-            if each.spec.domain in self._holdings.lost or each.spec.domain in self.leaving:
-                continue
-            models = {one.model for one in each.replicas if one.model in self._models}
-            if models:
-                kinds.setdefault(self._kind(each.spec), []).append(each.spec)
-            for name in models:
-                open_to[name].setdefault(self._kind(each.spec), each.spec)
+        kinds = {
+            spec.name: self._kind(spec, spec.name in held)
+            for spec in there
+            if spec.domain not in self.leaving
+        }
         claimants = []
         for name, model in self._served(aim).items():
-            scaled = self._models[name]
-            by_kind = {kind: self._capacities.of(model, spec) for kind, spec in open_to[name].items()}
-            names = {spec.name: kind for kind, specs in kinds.items() for spec in specs}
-            current = Counter(names[each] for each in scaled.slices if each in names)
-            claimants.append(claimant(model, scaled, by_kind, current))
-        paid = sum(each.spec.price for each in aim.slices if each.spec.name in held)
+            scaled, specs = self._models[name], self._specs(aim, name)
+            by_kind = {kinds[spec.name]: spec for spec in reversed(specs) if spec.name in kinds}
+            carries = {kind: self._capacities.of(model, spec) for kind, spec in by_kind.items()}
+            current = Counter(kinds[each] for each in scaled.slices if each in kinds)
+            claimants.append(claimant(model, scaled, carries, current))
+        offered = {spec.name for name in self._models for spec in self._specs(aim, name)}
+        paid = sum(spec.price for spec in there if spec.name in held)
+        free = [spec for spec in there if spec.name in offered and spec.name in kinds]
         return ScalingTask(
-            tuple(claimants),
-            tuple(
-                Kind(kind, specs[0].price if specs[0].name not in held else 0.0, len(specs), specs[0].spot)
-                for kind, specs in kinds.items()
-            ),
-            max(self._spec.cost_max - paid, 0.0),
+            tuple(claimants), kinds_of(free, kinds, held), max(self._spec.cost_max - paid, 0.0)
         )

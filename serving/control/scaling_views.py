@@ -1,18 +1,21 @@
 """What control knows of scaled models, as the values by which policies, allotment and slow plan decide."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from serving.control.liking import Place
 from serving.control.replicas import ReplicaStatus, SliceRecord
 from serving.control.scale_standing import ScaleStanding
 from serving.control.scaled import Scaled
+from serving.control.wanted import WantedReplica
 from serving.objectives import CHEAPEST
 from serving.policy.scaling.allotment import Claim
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import View
-from serving.policy.scaling.task import Claimant
+from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.task import Claimant, Kind
 from serving.specs import ServedModel, SliceSpec
 
+ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
 MANY = 1 << 20  # replicas: more than there are slices
 
 Capacities = Mapping[str, Capacity]
@@ -43,27 +46,28 @@ def reckoned(model: ServedModel, scaled: Scaled, capacities: Capacities) -> str:
 def claim(
     model: ServedModel,
     wish: int,
-    liked: Sequence[SliceSpec],
-    carries: Sequence[Capacities],
-    kept: Collection[str],
+    liked: Sequence[Place],
+    carries: Iterable[Capacities],
+    held: frozenset[str],
 ) -> Claim:
     """What a model asks for. `liked`: slices that it may have, what it `carries` on each, and which of them
-    it has. A wish counts replicas on usual slices: on slower ones it takes more."""
+    it has. A wish counts replicas on usual slices: on slower ones it takes more, but no more than it may
+    have, and on quicker ones fewer, but no fewer than it is to have."""
     known = next((each for each in carries if each), {})
-    capacity, speed = next(iter(known.values()), None), speeds(carries)
+    capacity = next(iter(known.values()), None)
     least, most = bounds(model, MANY)
     wish = min(max(wish, least), most)
     worth, there = [0.0], 0.0
-    for each in speed:
-        if there >= wish - 1e-6:
+    for each in liked:
+        if len(worth) > most or (there >= wish - 1e-6 and len(worth) > least):
             break
-        there += each
+        there += each.speed
         worth.append(capacity.rate(there) if capacity is not None else there)
-    worth += [worth[-1]] * max(round(wish - there), 0)  # it wants more than there are: said, not had
+    lacking = min(max(round(wish - there), 0), most + 1 - len(worth))
+    worth += [worth[-1]] * lacking  # it wants more than there are: said, not had
     top = worth[-1] or 1.0
-    places = tuple(each.name for each in liked)
+    places = tuple(each.spec.name for each in liked)
     weighed = tuple(model.batching.weight * each / top for each in worth)
-    held = frozenset(name for name in places if name in kept)
     return Claim(model.name, min(least, len(worth) - 1), len(worth) - 1, weighed, places, held)
 
 
@@ -104,6 +108,34 @@ def view(
         band=scaled.band if scaled.band is not None and scaled.band.until_us > now_us else None,
         percentile=model.own.percentile,
     )
+
+
+def load_us(slices: Mapping[str, SliceRecord], scaled: Scaled, model: str) -> int:
+    """Until a model that is on no slice gets batches once it is asked for: at once where it stands by."""
+    records = (slices[name] for name in scaled.standby if name in slices)
+    hot = any(
+        one.model == model and one.status in (ReplicaStatus.STANDING, ReplicaStatus.READY)
+        for record in records
+        for one in record.replicas.values()
+    )
+    return ROUTE_US if hot else scaled.start_us
+
+
+def in_order(replicas: Sequence[WantedReplica], models: Mapping[str, Scaled]) -> tuple[WantedReplica, ...]:
+    """As models wish their variants to be loaded, without those that they do not wish."""
+    order = {
+        (model, variant): place
+        for model, scaled in models.items()
+        for place, variant in enumerate(scaled.wish.variants)
+    }
+    some = {model for model, _ in order}
+    found = [one for one in replicas if one.model not in some or (one.model, one.variant) in order]
+    return tuple(sorted(found, key=lambda one: order.get((one.model, one.variant), 0)))
+
+
+def handed(wish: Wish) -> tuple[int, int, tuple[str, ...], bool]:
+    """Of a wish, that by which slices are handed out."""
+    return wish.count, wish.standby, wish.variants, wish.pressure > 1
 
 
 def is_ready(record: SliceRecord | None, model: str) -> bool:
@@ -170,4 +202,15 @@ def standing(
         held=scaled.short,
         band=scaled.band,
         figures=wish.figures,
+    )
+
+
+def kinds_of(specs: Iterable[SliceSpec], kinds: Mapping[str, str], held: Collection[str]) -> tuple[Kind, ...]:
+    """The kinds of these slices, by the name of each; those that are `held` anyway cost nothing more."""
+    found: dict[str, list[SliceSpec]] = {}
+    for spec in specs:
+        found.setdefault(kinds[spec.name], []).append(spec)
+    return tuple(
+        Kind(kind, 0.0 if several[0].name in held else several[0].price, len(several), several[0].spot)
+        for kind, several in found.items()
     )

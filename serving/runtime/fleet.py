@@ -84,6 +84,7 @@ class Fleet:
         self._store = store
         self._supervisor = Supervisor(self, prepare)
         self._links: dict[str, Link] = {}
+        self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
         self._alarm = Alarm(self._tick)
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -177,7 +178,7 @@ class Fleet:
         self._execute(self.control.device_back(domain, now), now)
 
     def _slices_of(self, domain: str) -> list[str]:
-        return [name for name, record in self.control.slices.items() if record.spec.domain == domain]
+        return [name for name, here in self._domains.items() if here == domain]
 
     # events of links
 
@@ -375,6 +376,7 @@ class Fleet:
 
     def _start(self, name: str) -> None:
         spec = self.control.slices[name].spec
+        self._domains[name] = spec.domain
         self._gateway.devices[name] = spec.device
         self._gateway.prices[name] = spec.price
         if self._tasks is not None:

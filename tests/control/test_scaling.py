@@ -8,12 +8,14 @@ import pytest
 
 from serving.control.commands import Cold, Expect, FindCapacity, Look, SolveScaling, StartWorker, StopWorker
 from serving.control.course import Movement
+from serving.control.reconciling import START_TRIES
 from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.seam import Band, Seen
 from serving.policy.scaling.task import Granted, ScalingPlan
 from serving.specs import SliceSpec
+from serving.vocabulary import NEVER_US
 from tests.builders import model_spec, served
 from tests.control.scaling_house import House, scaled
 
@@ -83,7 +85,7 @@ def test_a_lost_slice_is_replaced_elsewhere_and_one_that_is_back_may_be_had_agai
     world.wish(3)
     world.second()
     assert world.on("m") == {"a", "b", "c"} - {lost}
-    assert world.control.scaling.standings()["m"].held == "no other slice of its is free"
+    assert world.control.scaling.standings()["m"].held == "no other slice that it may have is free"
     world.do(world.control.device_back(f"spot {lost}", world.now))
     world.work()
     assert world.on("m") == {"a", "b", "c"}
@@ -278,3 +280,97 @@ def test_beyond_what_the_plan_would_have_of_a_kind_the_cheapest_comes_first() ->
     world.wish(3)
     world.second()
     assert world.on("m") == first | {"d", "e"}
+
+
+def test_replicas_of_a_model_that_runs_already_stay_until_it_is_known_what_it_is_asked() -> None:
+    world = House([replace(scaled(), replicas=None)], slices("a", "b", "c"))
+    world.work()
+    world.do(world.control.want(Wanted.of(slices("a", "b", "c"), [scaled()]), world.now))
+    world.work([Seen("m", offered=1_000_000, requests=1_000_000)])
+    assert world.on("m") == {"a", "b", "c"}
+    world.now += 1_000_000
+    world.do(world.control.tick(world.now, ()))
+    world.work([Seen("m", offered=1_000_100, requests=1_000_100)])
+    view = world.made[0].views[0]
+    assert view.seen.offered - view.before.offered == 100  # not all since the gateway's start
+
+
+def test_a_model_on_no_slice_that_stands_by_answers_where_it_does_until_its_own_slice_is_there() -> None:
+    world = House([scaled(slices=("a",)), scaled("n", ("a", "b"), least=0)], slices("a", "b"))
+    world.work()
+    world.wish(0, 1, standby=1)
+    world.second()
+    assert world.on("n") == set()
+    world.wish(1, 1)
+    world.do(world.control.missed("n", "a", {}, {}, world.now))
+    assert world.on("n") == {"a"}
+    world.second()
+    assert world.on("n") == {"b"}
+
+
+def test_of_the_least_spot_slices_are_left_once_another_is_back() -> None:
+    world = House([scaled(slices=("a", "b"))], slices("a", "b", spot="b"))
+    world.work()
+    world.do(world.control.device_lost("cpu", "it is gone", world.now))
+    world.routed.pop("a")
+    world.do(world.control.worker_lost("a", "it is gone", world.now))
+    world.work()
+    assert world.on("m") == {"b"}
+    world.do(world.control.device_back("cpu", world.now))
+    assert world.on("m") == {"b"}
+    world.work()
+    assert world.on("m") == {"a"}
+
+
+def test_a_worker_that_failed_often_and_is_there_now_is_not_left() -> None:
+    world = house()
+    world.control.slices["a"].failures = START_TRIES
+    for _ in range(20):
+        world.second()
+    assert world.on("m") == {"a"}
+
+
+def test_slices_that_are_held_anyway_are_a_kind_of_their_own_to_the_slow_plan() -> None:
+    world = House([scaled(), replace(served(model_spec("f")), slices=("a",))], slices("a", "b", "c"))
+    world.work()
+    tasks = [each.task for each in world.log if isinstance(each, SolveScaling)]
+    world.now += 2_000_000
+    world.do(world.control.tick(world.now, ()))
+    tasks += [each.task for each in world.log if isinstance(each, SolveScaling)]
+    assert sorted((kind.price, kind.count) for kind in tasks[-1].kinds) == [(0.0, 1), (1.0, 2)]
+
+
+def test_a_model_for_which_no_slice_is_left_answers_from_where_it_stands_by() -> None:
+    world = House([scaled("m", ("a",)), scaled("n", ("a",), least=0)], slices("a"))
+    world.work()
+    world.wish(0, 1, standby=1)
+    world.second()
+    assert (world.on("m"), world.on("n")) == ({"a"}, set())
+    world.log = []
+    world.do(world.control.missed("n", "a", {}, {}, world.now))
+    world.wish(1, 1, standby=1)
+    world.second()
+    assert (world.on("m"), world.on("n")) == ({"a"}, {"a"})
+    assert world.control.scaling.standings()["n"].held
+
+
+def test_where_a_model_can_be_nowhere_the_scheduler_is_told_so_and_of_the_first_slice_that_is_free() -> None:
+    world = House([scaled("m", ("a",)), scaled("n", ("a",), least=0)], slices("a"))
+    world.work()
+    world.wish(0, 1)
+    world.second()
+    world.log = []
+    world.do(world.control.missed("n", "a", {}, {}, world.now))
+    world.work()
+    told = [each for each in world.log if isinstance(each, (Cold, Expect))]
+    assert [type(each) for each in told] == [Cold]
+    assert told[0].load_us == NEVER_US  # type: ignore[union-attr]
+    world.log = []
+    only_n = [scaled("n", ("a",), least=0)]
+    world.wish(1, 1)
+    world.do(world.control.want(Wanted.of(slices("a"), only_n), world.now))
+    world.do(world.control.model_retired("m", world.now))
+    world.work()
+    assert [type(each) for each in world.log if isinstance(each, (Cold, Expect))] == [Expect]
+    world.work()
+    assert world.on("n") == {"a"}

@@ -123,3 +123,24 @@ async def test_what_is_lost_has_its_worker_ended_and_is_started_again_when_it_is
         await here.until(lambda: here.gateway.ready)
         assert here.fleet.pid("s") not in (None, before)
         assert (await here.submit(here.add(1))[1]).outcome is COMPLETED
+
+
+async def test_a_slice_is_back_only_after_the_end_of_its_worker_though_control_has_let_it_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = SliceSpec("t", ())
+    control = Control([SPOT, other], [replace(SCALED, slices=("s", "t"))], {}, Limits(), lambda _spec: KIND)
+    fleet = Fleet(control, Ground().gateway, ProfileStore(tmp_path))
+    awaited: list[str] = []
+
+    async def ended(name: str) -> None:
+        awaited.append(name)
+
+    monkeypatch.setattr(fleet._supervisor, "ended", ended)
+    fleet._execute(control.start(0), 0)
+    held = min(control.slices)
+    domain = control.slices[held].spec.domain
+    fleet.device_lost(domain, "it is taken away")
+    assert held not in control.slices
+    await fleet.device_ended(domain)
+    assert awaited == [held]

@@ -87,7 +87,7 @@ class _Desk:
         if moves is None:
             more = self._find(claim, inf, set()) is not None
             ceiling = f"another slice would pass the ceiling of {self._cost_max:g} an hour"
-            self.short[model] = ceiling if more else "no other slice of its is free"
+            self.short[model] = ceiling if more else "no other slice that it may have is free"
             return
         for name, owner in moves:
             self._owner[name] = owner

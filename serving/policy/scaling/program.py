@@ -114,8 +114,11 @@ class Draft:
         self._keep_current(claim, numbers)
 
     def pick(self, every: Covers, places: Ints) -> None:
-        """One of these covers, which are of one claim."""
-        one = self.program.row(lower=1.0, upper=1.0)
+        """One of these covers, all of one claim; or none, where there is room for none of them: then all
+        its rows are shed, and its least is lacking."""
+        claims, claim = self._problem.claims, int(every.claim[places[0]])
+        nothing = float(claims.shed_price[claim]) * (1.0 + 2.0 * float(claims.least[claim]))
+        one = self.program.row([(self.program.column(nothing, upper=1.0), 1.0)], lower=1.0, upper=1.0)
         main, side = every.main[places].tolist(), every.side[places].tolist()
         parts = zip(main, every.count[places].tolist(), side, every.beside[places].tolist(), strict=True)
         for cost, (first, count, second, beside) in zip(every.cost[places].tolist(), parts, strict=True):

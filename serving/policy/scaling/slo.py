@@ -152,7 +152,7 @@ class SloReplicas:
             self._trust.doubt()
         claimed = capacity.rate(view.ready, self._bursts.cv)
         steady = estimate.window_s >= STEADY_S and estimate.ahead <= claimed * self._trust.factor
-        if not steady or self._load.share < IDLE * view.ready or not view.ready:
+        if not steady or self._load.share < IDLE * view.ready or claimed <= 0:
             self._trust.doubt()
         elif view.now_us - self._since_us > view.period_us + view.slo_us:  # what is missed now came since
             crowd = estimate.rate * view.slo_us / 1e6 * self._bursts.cv
@@ -167,7 +167,10 @@ class SloReplicas:
         # what was foreseen is held until it must have come; if it has, it is held as what came
         foreseen = self._foreseen.most(wanted, view.now_us, 2 * view.start_us)
         held = max(foreseen, self._hold.most(max(need.calm, low), view.now_us, hold_us(view.start_us)))
-        before = self._count if self._count >= 0 else view.ready + view.coming
+        before = self._count
+        if before < 0:  # whoever had them before knew why
+            before = view.ready + view.coming
+            held = max(held, self._hold.most(before, view.now_us, hold_us(view.start_us)))
         count = wanted if wanted > before else min(before, held)
         if count < before:
             if view.now_us - self._lowered_us < hold_us(view.start_us) // STEPS:
@@ -193,9 +196,9 @@ class SloReplicas:
             parts.append(f"in bursts (CV {cv:.1f})")
         if estimate.ahead > 1.01 * estimate.rate:
             parts.append(f"rising to {estimate.ahead:.0f} within {view.start_us / 1e6:.0f} s")
-        smaller = f"{needed - 1} carry {carried.rate(needed - 1):.0f}, " if needed > 1 else ""
-        larger = f"{needed} {'carries' if needed == 1 else 'carry'} {carried.rate(needed):.0f}"
-        parts.append(f"need{'s' if needed == 1 else ''} {needed} ({smaller}{larger})")
+        fewer = f"{needed - 1} {_carry(needed - 1)} {carried.rate(needed - 1):.0f}, " if needed > 1 else ""
+        enough = f"{needed} {_carry(needed)} {carried.rate(needed):.0f}"
+        parts.append(f"need{'s' if needed == 1 else ''} {needed} ({fewer}{enough})")
         text = " ".join(parts)
         if trusted < 0.99:
             text += f"; what was missed says that they carry {trusted:.0%} of what the table says"
@@ -289,3 +292,7 @@ def _other(view: View, need: Need, count: int) -> str:
     if count == view.least:
         return f"; {count} is the least"
     return f"; {count} are held, as so many were needed of late, or may be as far as chance allows"
+
+
+def _carry(count: int) -> str:
+    return "carries" if count == 1 else "carry"

@@ -45,7 +45,7 @@ def test_a_newcomer_takes_a_free_slice_before_one_that_another_has() -> None:
 def test_the_least_comes_first_whatever_others_are_worth() -> None:
     found = allot([claim("rich", 2, "ab", weight=9), claim("poor", 1, "ab", least=1)], places(1, 1))
     assert len(found.slices["poor"]) == 1
-    assert found.short == {"rich": "no other slice of its is free"}
+    assert found.short == {"rich": "no other slice that it may have is free"}
 
 
 def test_an_owner_moves_where_another_has_no_choice() -> None:

@@ -278,3 +278,22 @@ def test_what_is_missed_while_replicas_idle_is_no_fault_of_the_table(busy: float
         )
         wish, before = policy.decide(view), seen
     assert (wish.figures["trusted"] < 0.9) is doubted
+
+
+def test_what_is_missed_where_a_table_promises_nothing_is_no_evidence() -> None:
+    policy, before = SloReplicas(), Seen("m")
+    table = Capacity((1, 2), (1.0,), ((0.0, 10.0),))
+    for second in range(1, 91):
+        seen = Seen("m", missed=max(second - 60, 0), busy_us=second * 900_000, waiting=1)
+        at = (second * 1_000_000, 1_000_000)
+        wish = policy.decide(View(*at, seen, before, 1, 0, 1, 2, 1_000_000, 1, "a", {"a": table}))
+        before = seen
+    assert wish.figures["trusted"] == 1.0
+
+
+def test_replicas_that_were_there_before_it_are_held_as_if_they_had_been_needed() -> None:
+    loop = looped(ready=5)
+    loop.poisson(lambda _: 20.0, 50)
+    assert loop.counts == [5] * 50
+    loop.poisson(lambda _: 20.0, 400)
+    assert loop.counts[-1] <= 2

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from router.operations.proposal import Proposal, UnsoundError, proposal
 from router.operations.standing import Load
 from router.settings import Settings, load_settings
+from serving.objectives import ReplicaSpec
 from serving.specs import SliceSpec
 from tests.router.settings.samples import write_deployment
 
@@ -63,6 +64,19 @@ def test_a_new_slice_costs_by_the_core_what_the_dearest_does(settings: Settings)
     priced = replace(settings, slices=tuple(replace(each, price=0.5) for each in settings.slices))
     body = {"slices": [{"name": "new", "cores": 2}, {"name": "cpu-b", "cores": 1}], "models": BOTH}
     assert [each.price for each in asked(priced, body).settings.slices] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_models_with_replicas_are_not_placed_on_one_slice(settings: Settings, least: int) -> None:
+    models = [replace(each, replicas=ReplicaSpec(least, None)) for each in settings.models]
+    scaled = replace(settings, models=tuple(models))
+    body = {"slices": [{"name": "new", "cores": 1}], "models": BOTH}
+    (reason,) = reasons(scaled, body)
+    assert "at least minilm 1 and digits 1, that is 2" in reason
+    assert reason.endswith("on slice new; expected other slices for them, or 1 more")
+    both = {"slices": [{"name": "new", "cores": 1}, {"name": "cpu-b", "cores": 1}]}
+    apart = {"digits": {"slices": ["new", "cpu-b"]}, "minilm": {"slices": ["new"]}}
+    assert asked(scaled, {**both, "models": apart}).settings.models[0].slices == ("new", "cpu-b")
 
 
 def test_on_the_way_a_slice_gets_what_is_free_when_it_starts_and_keeps_it(settings: Settings) -> None:

@@ -176,6 +176,8 @@ models:
         (TEXT, "policy: hpa, ", "", "2:11: scaling.target: policy slo, which is the default, aims at no "
          "number; "
          "got 0.6, expected policy: hpa, keda, ray_serve, aiad, mark, inferline or infaas beside it"),
+        (TEXT, "target: 0.6", "target: 70", "2:32: scaling.target: more than all of the slices' time, of "
+         "which hpa aims at a share; got 70, expected above 0 and at most 1, such as 0.7"),
         (TEXT, "target: 0.6", "target: 0", "2:32: scaling.target: too small; got 0, expected a number above "
          "0"),
         (TEXT, "0.17", "0.05", "2:56: scaling.cost_max_per_hour: below what the least costs (2 slices "

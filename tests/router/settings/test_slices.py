@@ -117,8 +117,8 @@ def test_counted_slices_that_no_model_uses_are_warned_of_at_their_entry(home: Pa
          "list of 1, expected a number of cores, that each of them has to itself"),
         ("name: big", "name: cpu-3", "1:50: slices[1].name: 'cpu-3' is used twice; name each slice once"),
         ("name: big", "name: cpu", "1:50: slices[1].name: 'cpu' is used twice; name each slice once"),
-        ("[cpu]", "[cpu-4]", "3:36: models[0].slices[0]: unknown slice; got 'cpu-4', expected cpu or big "
-         "(did you mean cpu?)"),
+        ("[cpu]", "[cpu-4]", "3:36: models[0].slices[0]: unknown slice; got 'cpu-4', expected cpu, big, "
+         "cpu-1, cpu-2 or cpu-3 (did you mean cpu-3?)"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place_and_remedy(home: Path, old: str, new: str, expected: str) -> None:
