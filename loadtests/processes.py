@@ -14,6 +14,17 @@ def cpu_us(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S * 1e6  # utime and stime, proc(5)
 
 
+def tree_us(pid: int) -> float:
+    """The same of the process and all its children, those too that have ended and were waited for."""
+    fields = _stat(pid)
+    ended_us = (int(fields[13]) + int(fields[14])) / _TICKS_PER_S * 1e6  # cutime and cstime, proc(5)
+    found = cpu_us(pid) + ended_us
+    for child in children(pid):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            found += tree_us(child)
+    return found
+
+
 def core_us(core: int) -> float:
     """What all processes, and the machine's other guests (steal), have taken of a core since the start."""
     for line in Path("/proc/stat").read_text().splitlines():

@@ -1,6 +1,7 @@
 """What control promises of models whose replicas follow their load, whatever happens: workers that die, loads
 that fail, devices and spot slices that are lost and come back, while replicas are being added and let go."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 from math import inf
@@ -220,12 +221,14 @@ def test_whatever_happens_nothing_is_lost_and_replicas_are_as_wished_in_the_end(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_thousand_fleets_keep_the_promises_while_replicas_come_and_go() -> None:
+def test_many_fleets_keep_the_promises_while_replicas_come_and_go() -> None:
+    """A hundred; `PENSTOCK_SEEDS=0:1000` plays a thousand, for some ten minutes."""
+    first, last = map(int, os.environ.get("PENSTOCK_SEEDS", "8:108").split(":"))
     happened: Counter[str] = Counter()
-    for seed in range(1000):
+    for seed in range(first, last):
         happened += play(seed).seen
     for each in ("StartWorker", "UnloadReplica", "device_lost", "replica_failed", "worker_lost", "missed"):
-        assert happened[each] > 100, f"{each}: {happened[each]}"
+        assert happened[each] > (last - first) / 10, f"{each}: {happened[each]}"
 
 
 def test_a_seed_gives_the_same_fleet_and_the_same_run() -> None:
