@@ -195,6 +195,11 @@ class ServedModel:
         """The variant that answers while there is no pressure, where the request pins none."""
         return self.default_variant or (self.own.variants or (self.spec.default_variant,))[0]
 
+    @property
+    def dispensable(self) -> bool:
+        """Whether it may have no replica at times: no reason to take a gateway out of service."""
+        return self.replicas is not None and self.replicas.least == 0
+
     def accuracy(self, variant: str) -> float | None:
         """What was measured of a variant; None where nobody has, or it is unknown."""
         return self._accuracy.get(variant)

@@ -83,8 +83,12 @@ class Gateway:
 
     @property
     def ready(self) -> bool:
-        """New requests are welcome, and every model, but one that has just come, can answer."""
-        return not self._draining and all(self._lanes[n].coming or self.model_ready(n) for n in self.models)
+        """New requests are welcome, and every model can answer, but for those that have just come or may
+        have no replica."""
+        return not self._draining and all(
+            self._lanes[name].coming or model.dispensable or self.model_ready(name)
+            for name, model in self.models.items()
+        )
 
     def model_ready(self, name: str) -> bool:
         """Whether a variant that may answer is live, or will be when it is asked for."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from serving.objectives import ReplicaSpec
 from serving.ports import Call
 from serving.profile.latency import Latency
 from serving.specs import BatchingSpec, TensorSpec
@@ -42,6 +43,20 @@ async def test_a_model_that_comes_while_others_serve_does_not_take_the_gateway_o
     ground.gateway.replica_up(Bench(), "n", "a", 7, Latency(profile("n")))
     ground.gateway.replica_down("s", "n", "a", "it is gone")
     assert not ground.gateway.ready, "from then on it counts"
+
+
+async def test_a_model_that_may_have_no_replica_does_not_take_the_gateway_off_its_balancer(
+    ground: Ground,
+) -> None:
+    ground.route()
+    least = replace(served(model_spec("n")), replicas=ReplicaSpec(0, 1))
+    ground.gateway.serve(least)
+    ground.gateway.replica_up(Bench(), "n", "a", 7, Latency(profile("n")))
+    ground.gateway.replica_down("s", "n", "a", "no slice is left")
+    assert not ground.gateway.model_ready("n")
+    assert ground.gateway.ready
+    ground.gateway.serve(replace(least, replicas=ReplicaSpec(1, 1)))
+    assert not ground.gateway.ready
 
 
 async def test_a_cold_model_is_ready_and_its_miss_is_told_after_the_call(ground: Ground) -> None:
