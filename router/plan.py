@@ -89,11 +89,12 @@ def replica_lines(model: ServedModel) -> Iterator[str]:
         return
     most = there if spec.most is None else spec.most
     where = f"of its {there} slices" if there > 1 else "of its 1 slice"
+    first = f"; priority {spec.priority}" if spec.priority else ""
     if spec.least == most:
-        yield f"  replicas: {most} {where}"
+        yield f"  replicas: {most} {where}{first}"
         return
     idle = "; let go while nobody is likely to ask for it" if spec.least == 0 else ""
-    yield f"  replicas: {spec.least} to {most} {where}, as its load asks for{idle}"
+    yield f"  replicas: {spec.least} to {most} {where}, as its load asks for{idle}{first}"
 
 
 def scaling_lines(settings: Settings) -> list[str]:

@@ -129,10 +129,11 @@ class SelectionSpec:
 class ReplicaSpec:
     """That a model's replicas follow its load: `least` to `most` of them (None: as many as it has slices) on
     the slices that it may use. With `least` 0 it is let go when arrivals make it unlikely that it is asked
-    for soon."""
+    for soon. Where not all can have what they wish, those of a lower `priority` go without first."""
 
     least: int = 1
     most: int | None = None
+    priority: int = 0
 
 
 SCALING_POLICIES = ("slo", "hpa", "keda", "ray_serve", "aiad", "mark", "inferline", "infaas", "fixed")

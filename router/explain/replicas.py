@@ -39,6 +39,8 @@ def _sentences(scaled: Scaled, now: Explanation, before: Explanation | None) -> 
         yield "no plan for the next minutes has been made yet"
     else:
         yield _plan(expected)
+        if expected["lacking"]:
+            yield f"the plan cannot have all: {expected['lacking']}"
     yield from _cost(scaled, now, before)
 
 

@@ -12,12 +12,13 @@ if TYPE_CHECKING:  # a reader of JSON needs none of it
 
 class Expected(TypedDict):
     """What the slow plan has in mind: `low` to `high` replicas of `variant`, for the median and the 95th
-    percentile of the load that is forecast."""
+    percentile of the load that is forecast. `lacking`: what it could not have, and gives up for that."""
 
     low: int
     high: int
     variant: str
     why: str
+    lacking: str
 
 
 class Scaled(TypedDict):
@@ -75,7 +76,7 @@ def describe_replicas(standing: "ScaleStanding", policy: str, bill: Bill) -> Sca
         "up": standing.up,
         "down": standing.down,
         "held": standing.held,
-        "expected": _expected(standing.band) if standing.band is not None else None,
+        "expected": _expected(standing.band, standing.lacking) if standing.band is not None else None,
         "figures": {name: value for name, value in standing.figures.items() if isfinite(value)},
         "cost_per_hour": bill.own,
         "held_per_hour": bill.held,
@@ -95,5 +96,6 @@ def scaled_model(control: "Control", model: str, policy: str) -> Scaled | None:
     return describe_replicas(standing, policy, bill)
 
 
-def _expected(band: "Band") -> Expected:
-    return {"low": band.low, "high": band.high, "variant": band.variant, "why": band.why}
+def _expected(band: "Band", lacking: str) -> Expected:
+    low, high, variant = band.low, band.high, band.variant
+    return {"low": low, "high": high, "variant": variant, "why": band.why, "lacking": lacking}

@@ -105,9 +105,9 @@ def _replicas_text(spec: ReplicaSpec | None) -> str:
     """For example `1 to 4`, `2`, `1 to one on each slice`."""
     if spec is None:
         return "one on each slice"
-    if spec.most is None:
-        return f"{spec.least} to one on each slice"
-    return f"{spec.least}" if spec.least == spec.most else f"{spec.least} to {spec.most}"
+    most = "one on each slice" if spec.most is None else f"{spec.most}"
+    count = f"{spec.least}" if spec.least == spec.most else f"{spec.least} to {most}"
+    return f"{count}, priority {spec.priority}" if spec.priority else count
 
 
 def _stated(value: float | None, unit: float = 1) -> str:

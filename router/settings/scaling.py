@@ -71,7 +71,7 @@ def read_replicas(
     if section.max is not None and section.max < least:
         findings.add((*loc, "max"), fault("below the minimum", section.max, f"{least} or more"))
         return None
-    return ReplicaSpec(least, section.max)
+    return ReplicaSpec(least, section.max, section.priority)
 
 
 def check_replicas(findings: Findings, loc: Loc, model: ServedModel) -> None:

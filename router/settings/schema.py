@@ -252,6 +252,7 @@ class ReplicasSection(Section):
 
     min: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     max: Count | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
 
 
 class DeviceSection(Section):

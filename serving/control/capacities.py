@@ -81,9 +81,9 @@ class Capacities:
                     commands.append(FindCapacity(model, variant, key[2], profile, most))
         return commands
 
-    def found(self, model: ServedModel, variant: str, kind: str, capacity: Capacity) -> None:
-        """A table is there."""
-        self._found[self._key(model, variant, kind)] = capacity
+    def found(self, asked: FindCapacity, capacity: Capacity) -> None:
+        """A table is there; of an SLO that has changed meanwhile it says nothing of the new one."""
+        self._found[self._key(asked.model, asked.variant, asked.kind)] = capacity
 
     def forget(self, models: Mapping[str, object]) -> None:
         """All models but these are gone."""

@@ -8,7 +8,7 @@ measures stale ones anew.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from serving.control.commands import Command, EndWorker, Replan, StopWorker, Unroute, Withdraw
+from serving.control.commands import Command, EndWorker, FindCapacity, Replan, StopWorker, Unroute, Withdraw
 from serving.control.course import Course, Movement, Progress
 from serving.control.holdings import Holdings, KnownProfiles
 from serving.control.measuring import Measuring
@@ -291,11 +291,9 @@ class Control:
         self.scaling.planned(plan, now_us)
         return self._then(now_us, [])
 
-    def capacity_found(
-        self, model: str, variant: str, kind: str, capacity: Capacity, now_us: int
-    ) -> Sequence[Command]:
+    def capacity_found(self, asked: FindCapacity, capacity: Capacity, now_us: int) -> Sequence[Command]:
         """The answer to `FindCapacity`."""
-        self.scaling.capacity_found(model, variant, kind, capacity)
+        self.scaling.capacity_found(asked, capacity)
         return self._then(now_us, [])
 
     # time

@@ -11,7 +11,8 @@ class ScaleStanding:
     """`desired`: replicas that the policy wishes; `count` of them can be had, on `slices`, and `held`, if not
     "", says why not more. `ready` get batches, `coming` are being started or loaded, `standing` are loaded
     without batches. `why`, `up`, `down`: why so many, and what would change it, in sentences. `pressure`: 1.0
-    where what is ready is just enough. `band`: the slow plan's, None where there is none yet."""
+    where what is ready is just enough. `band`: the slow plan's, None where there is none yet; `lacking`: what
+    that plan could not have, "" where it has everything."""
 
     model: str
     desired: int
@@ -27,5 +28,6 @@ class ScaleStanding:
     up: str = ""
     down: str = ""
     held: str = ""
+    lacking: str = ""
     band: Band | None = None
     figures: Mapping[str, float] = field(default_factory=dict)

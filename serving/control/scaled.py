@@ -13,9 +13,9 @@ STARTS = 5  # of these the middle one is what is reckoned with: one that died on
 @dataclass(slots=True)
 class Scaled:
     """`slices`: those that it has, in the order in which it likes them; `standby`: those on which it is only
-    loaded, beside another model. `short`: why it has fewer than it wishes. `asked_us`: when a slice was given
-    to it that does not get batches yet. `cold_us`: within what it is loaded, as the scheduler was told since
-    it is on no slice; 0 where it is on one."""
+    loaded, beside another model. `short`: why it has fewer than it wishes; `lacking`: what the slow plan
+    could not have for it. `asked_us`: when a slice was given to it that does not get batches yet. `cold_us`:
+    within what it is loaded, as the scheduler was told since it is on no slice; 0 where it is on one."""
 
     policy: ReplicaPolicy
     history: History
@@ -26,6 +26,7 @@ class Scaled:
     slices: tuple[str, ...] = ()
     standby: tuple[str, ...] = ()
     short: str = ""
+    lacking: str = ""
     cold_us: int = 0
     band: Band | None = None
     liked: Counter[str] = field(default_factory=Counter)  # slices that the slow plan would have, by kind

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from serving.control.capacities import Capacities
-from serving.control.commands import Cold, Command, Expect, Look, SolveScaling
+from serving.control.commands import Cold, Command, Expect, FindCapacity, Look, SolveScaling
 from serving.control.holdings import Holdings
 from serving.control.liking import Place, keeps, liked
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
@@ -34,8 +34,7 @@ from serving.control.scaling_views import (
 )
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.objectives import ScalingSpec
-from serving.policy.scaling.allotment import Place as Priced
-from serving.policy.scaling.allotment import allot
+from serving.policy.scaling.allotment import Priced, allot
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.history import History
 from serving.policy.scaling.seam import Seen, Wish
@@ -55,12 +54,11 @@ long."""
 
 
 class Scaling:
-    """Over all models with `replicas`. `notes`: what the last plan could not have. `cost_max` an hour."""
+    """Over all models with `replicas`."""
 
     def __init__(self, holdings: Holdings, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
         self._spec = rules.scaling
         self._create = rules.create
-        self.notes: tuple[str, ...] = ()
         self.due_us = NEVER_US
         self.leaving: dict[str, str] = {}  # domains that will be lost soon, and why
         self._holdings = holdings
@@ -150,20 +148,20 @@ class Scaling:
         self._asked_us = -PLAN_US
         if plan is None:
             return
-        self.notes, self._stale = plan.notes, True
+        self._stale = True
         for name, granted in plan.granted.items():
             scaled = self._models.get(name)
             if scaled is not None:
                 scaled.band = replace(granted.band, until_us=now_us + BAND_US)
+                scaled.lacking = granted.lacking
                 scaled.liked = Counter[str]()
                 for (_, kind), count in granted.replicas.items():
                     scaled.liked[kind] += count
 
-    def capacity_found(self, model: str, variant: str, kind: str, capacity: Capacity) -> None:
+    def capacity_found(self, asked: FindCapacity, capacity: Capacity) -> None:
         """A table is there."""
-        served = self._served(self._aim).get(model)
-        if served is not None:
-            self._capacities.found(served, variant, kind, capacity)
+        if asked.model.name in self._models:
+            self._capacities.found(asked, capacity)
             self._plan_us, self._stale = 0, True
 
     def missed(self, model: str) -> None:

@@ -68,7 +68,8 @@ def claim(
     top = worth[-1] or 1.0
     places = tuple(each.spec.name for each in liked)
     weighed = tuple(model.batching.weight * each / top for each in worth)
-    return Claim(model.name, min(least, len(worth) - 1), len(worth) - 1, weighed, places, held)
+    wish, least = len(worth) - 1, min(least, len(worth) - 1)
+    return Claim(model.name, least, wish, weighed, places, held, rank(model))
 
 
 def bounds(model: ServedModel, there: int) -> tuple[int, int]:
@@ -76,6 +77,11 @@ def bounds(model: ServedModel, there: int) -> tuple[int, int]:
     spec = model.replicas
     least = spec.least if spec is not None else 0
     return least, max(spec.most if spec is not None and spec.most is not None else there, least)
+
+
+def rank(model: ServedModel) -> int:
+    """Its priority among scaled models."""
+    return model.replicas.priority if model.replicas is not None else 0
 
 
 def view(
@@ -162,20 +168,15 @@ def claimant(
         capacities={(name, kind): each for kind, known in by_kind.items() for name, each in known.items()},
         current={(variant, kind): count for kind, count in current.items() if variant},
         bin_s=bin_s,
-        cv=gap_cv(scaled),
+        cv=scaled.wish.cv,
         optimize=own.optimize,
         cost_max=own.cost_max,
         weight=model.batching.weight,
+        priority=rank(model),
         least=least,
         most=most,
         load_s=scaled.start_us / 1e6,
     )
-
-
-def gap_cv(scaled: Scaled) -> float:
-    """The coefficient of variation of the gaps between requests, as the policy has found it; 1 where it says
-    nothing of it."""
-    return scaled.wish.figures.get("cv", 1.0)
 
 
 def standing(
@@ -200,6 +201,7 @@ def standing(
         up=wish.up,
         down=wish.down,
         held=scaled.short,
+        lacking=scaled.lacking,
         band=scaled.band,
         figures=wish.figures,
     )

@@ -291,8 +291,7 @@ class Fleet:
 
     def _capacity_found(self, asked: FindCapacity, capacity: Capacity) -> None:
         now = now_us()
-        known = (asked.model.name, asked.variant, asked.kind)
-        self._execute(self.control.capacity_found(*known, capacity, now), now)
+        self._execute(self.control.capacity_found(asked, capacity, now), now)
 
     def _tick(self, now: int) -> None:
         idle = [name for name in self.control.slices if self._gateway.is_idle(name)]

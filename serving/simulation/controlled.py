@@ -239,7 +239,7 @@ class ControlledSimulation:
         elif isinstance(job, SolveScaling):
             self._tell_later("scaling_planned", self.plan(job.task))
         elif (table := self.capacity(job)) is not None:
-            self._tell_later("capacity_found", job.model.name, job.variant, job.kind, table)
+            self._tell_later("capacity_found", job, table)
 
     def _tell_later(self, *happening: object) -> None:
         self._push(self.now_us + self._terms.plan_us, lambda now_us: self._pass_on([happening], now_us))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from serving.control.commands import (
     Command,
@@ -21,6 +22,8 @@ from serving.policy.scaling.seam import Seen, View, Wish
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import Limits, ServedModel, SliceSpec
 from tests.builders import KIND, model_spec, profile, served
+
+Asked = TypeVar("Asked", bound=Command)
 
 SECOND_US = 1_000_000
 TO_DO = (Look, StartWorker, StopWorker, EndWorker, LoadReplica, UnloadReplica)
@@ -121,8 +124,8 @@ class House:
         """The slices on which a model gets batches."""
         return {name for name, models in self.routed.items() if model in models}
 
-    def said(self, kind: type[Command]) -> list[Command]:
+    def said(self, kind: type[Asked]) -> list[Asked]:
         """All of one kind that was asked so far; forgotten then."""
-        found = [each for each in self.log if isinstance(each, kind)]
+        found: list[Asked] = [each for each in self.log if isinstance(each, kind)]
         self.log = []
         return found

@@ -10,7 +10,7 @@ from serving.control.commands import Cold, Expect, FindCapacity, Look, SolveScal
 from serving.control.course import Movement
 from serving.control.reconciling import START_TRIES
 from serving.control.wanted import Wanted
-from serving.objectives import ScalingSpec
+from serving.objectives import ReplicaSpec, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.seam import Band, Seen
 from serving.policy.scaling.task import Granted, ScalingPlan
@@ -39,7 +39,7 @@ def test_it_begins_with_one_and_follows_the_wish_up_and_down() -> None:
     world.wish(1)
     world.second()
     assert world.on("m") == {"a"}
-    assert {each.slice for each in world.said(StopWorker)} == {"b", "c"}  # type: ignore[union-attr]
+    assert {each.slice for each in world.said(StopWorker)} == {"b", "c"}
     assert world.control.scaling.changes == {"m": (1, 1)}
 
 
@@ -156,7 +156,7 @@ def test_one_that_stands_by_answers_until_its_own_slice_is_there() -> None:
     world.second()
     assert world.on("m") == set()
     assert {each.model for each in world.control.slices["a"].replicas.values()} == {"f", "m"}
-    assert world.said(Cold)[0].load_us < 10_000  # type: ignore[union-attr]
+    assert world.said(Cold)[0].load_us < 10_000
     world.wish(1, standby=1, pressure=2.0)
     world.second(working=False)
     assert world.on("m") == {"a"}
@@ -206,21 +206,21 @@ def test_tables_and_plans_are_asked_for_once_and_count_when_they_are_there() -> 
     world = house()
     for _ in range(5):
         world.second()
-    asked = world.said(FindCapacity)
-    assert len(asked) <= 1
+    (asked,) = world.said(FindCapacity)
     table = Capacity((1,), (1.0,), ((123.0,),))
-    kind = f"{world.control.scaling._capacities.kind(SliceSpec('a', ()))}"
-    world.do(world.control.capacity_found("m", "a", kind, table, world.now))
+    world.do(world.control.capacity_found(asked, table, world.now))
     world.second()
     assert world.made[0].views[-1].capacities["a"] is table
     tasks = world.said(SolveScaling)
     assert len(tasks) <= 1
     band = Band(1, 3, "a", 0, "a crowd is to be expected")
-    plan = ScalingPlan({"m": Granted("m", band, {("a", kind): 3}, 10.0, 0.0, 1.0, 3.0)}, 3.0, ("a note",))
+    plan = ScalingPlan(
+        {"m": Granted("m", band, {("a", asked.kind): 3}, 10.0, 0.0, 1.0, 3.0, "too dear")}, 3.0
+    )
     world.do(world.control.scaling_planned(plan, world.now))
     world.second()
     assert world.made[0].views[-1].band == replace(band, until_us=world.now - 1_000_000 + 120_000_000)
-    assert world.control.scaling.notes == ("a note",)
+    assert world.control.scaling.standings()["m"].lacking == "too dear"
     world.do(world.control.scaling_planned(None, world.now))
     for _ in range(60):
         world.second()
@@ -228,6 +228,30 @@ def test_tables_and_plans_are_asked_for_once_and_count_when_they_are_there() -> 
     for _ in range(120):
         world.second()
     assert world.made[0].views[-1].band is None
+
+
+def test_a_table_that_was_asked_for_at_another_slo_says_nothing_of_the_present_one() -> None:
+    world = house()
+    for _ in range(5):
+        world.second()
+    (asked,) = world.said(FindCapacity)
+    sooner = replace(scaled(), slo_us=scaled().slo_us // 2)
+    world.do(world.control.want(Wanted.of(slices("a", "b", "c"), [sooner]), world.now))
+    table = Capacity((1,), (1.0,), ((123.0,),))
+    world.do(world.control.capacity_found(asked, table, world.now))
+    world.second()
+    assert world.made[0].views[-1].capacities["a"] is not table
+
+
+def test_where_slices_are_too_few_the_higher_priority_has_what_it_wishes() -> None:
+    high = replace(scaled("high"), replicas=ReplicaSpec(priority=1))
+    world = House([scaled("low"), high], slices("a", "b", "c"))
+    world.work()
+    world.wish(3, 0)
+    world.wish(3, 1)
+    world.second()
+    assert (len(world.on("low")), len(world.on("high"))) == (1, 2)
+    assert world.control.scaling.standings()["low"].held == "no other slice that it may have is free"
 
 
 def test_another_configuration_takes_over_what_is_there() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.control.commands import Command, Look
+from serving.control.commands import Command, FindCapacity, Look
 from serving.control.control import Control
 from serving.objectives import ReplicaSpec
 from serving.policy.scaling.capacity import Capacity
@@ -42,11 +42,9 @@ class Listening(Control):
         self.told.append(plan)
         return super().scaling_planned(plan, now_us)
 
-    def capacity_found(
-        self, model: str, variant: str, kind: str, capacity: Capacity, now_us: int
-    ) -> Sequence[Command]:
-        self.told.append((model, variant, kind, capacity))
-        return super().capacity_found(model, variant, kind, capacity, now_us)
+    def capacity_found(self, asked: FindCapacity, capacity: Capacity, now_us: int) -> Sequence[Command]:
+        self.told.append((asked, capacity))
+        return super().capacity_found(asked, capacity, now_us)
 
 
 class Payer:
@@ -95,7 +93,7 @@ async def test_plans_and_tables_go_to_control(tmp_path: Path) -> None:
     fleet = Fleet(control, Ground(SCALED).gateway, ProfileStore(tmp_path))
     fleet._jobs.on_planned(None)
     fleet._jobs.on_found(ASKED, table(3.0))
-    assert control.told == [None, ("m", "a", "kind", table(3.0))]
+    assert control.told == [None, (ASKED, table(3.0))]
 
 
 async def test_who_pays_hears_which_slices_are_held(tmp_path: Path) -> None:

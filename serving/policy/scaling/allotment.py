@@ -1,11 +1,11 @@
 """Which slices each scaled model gets, where there may be too few of them, or too little money.
 
 The objective is Faro's (EuroSys 2025): the weighted sum of what each model's count is worth to it, or the
-smallest of these where it is to be fair. Units of one slice are handed out in the order of their worth, first
-what each model is to have at least. Sets of units that fit are a transversal matroid, so this greedy order is
-the best there is for concave worths (Edmonds 1971); a unit fits where a chain of moves makes room for it
-(Kuhn 1955). A worth is made concave by its envelope, as one slice of a model that needs two may be worth
-nothing.
+smallest of these where it is to be fair; of the models of the highest priority first. Units of one slice are
+handed out in the order of their worth, before all others what each model is to have at least. Sets of units
+that fit are a transversal matroid, so this greedy order is the best there is for concave worths (Edmonds
+1971); a unit fits where a chain of moves makes room for it (Kuhn 1955). A worth is made concave by its
+envelope, as one slice of a model that needs two may be worth nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ STICKY = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Priced:
     """A slice that may be had at `price` an hour: 0 where it is held anyway."""
 
     name: str
@@ -28,7 +28,7 @@ class Place:
 class Claim:
     """A model that wants `wish` slices and is to have `least` of them whatever others want. `worth` of 0 to
     `wish` slices, not falling. `places`: those that it may have, in the order in which it likes them; of
-    these it has `held`."""
+    these it has `held`. What models of a higher `priority` wish comes before what those of a lower one do."""
 
     model: str
     least: int
@@ -36,6 +36,7 @@ class Claim:
     worth: tuple[float, ...]
     places: tuple[str, ...]
     held: frozenset[str] = frozenset()
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Allotment:
 
 def allot(
     claims: Sequence[Claim],
-    places: Mapping[str, Place],
+    places: Mapping[str, Priced],
     cost_max: float = inf,
     paid: float = 0.0,
     fair: bool = False,
@@ -66,7 +67,7 @@ class _Desk:
     """What has been handed out so far."""
 
     def __init__(
-        self, claims: Iterable[Claim], places: Mapping[str, Place], cost_max: float, paid: float
+        self, claims: Iterable[Claim], places: Mapping[str, Priced], cost_max: float, paid: float
     ) -> None:
         self._claims = {each.model: each for each in claims}
         self._places = places
@@ -125,17 +126,18 @@ class _Desk:
 
 
 def _order(claims: Iterable[Claim], fair: bool) -> list[str]:
-    """The models of all units: those of the most worth first, or if `fair` of who would have least of its
-    worth without."""
-    units: list[tuple[float, int, str]] = []
+    """The models of all units: what each is to have at least, then by priority; those of the most worth
+    first, or if `fair` of who would have least of its worth without."""
+    units: list[tuple[bool, int, float, int, str]] = []
     for place, claim in enumerate(claims):
         had, top = 0.0, claim.worth[-1] - claim.worth[0]
         for count, gain in enumerate(gains(claim.worth)[: claim.wish], start=1):
             kept = STICKY if count <= len(claim.held) else 1.0
             key = had / top / kept if fair and top else -gain * kept
-            units.append((-inf if count <= claim.least else key, place, claim.model))
+            extra = count > claim.least
+            units.append((extra, -claim.priority, key if extra else 0.0, place, claim.model))
             had += gain
-    return [model for *_, model in sorted(units, key=lambda unit: unit[:2])]
+    return [model for *_, model in sorted(units, key=lambda unit: unit[:4])]
 
 
 def gains(worth: Sequence[float]) -> list[float]:

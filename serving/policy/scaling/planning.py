@@ -6,6 +6,7 @@ come costs little and what is not there in time is lost. What control follows is
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from serving.policy.forecasting.ensemble import forecast
@@ -65,12 +66,12 @@ def _drafts(problem: Problem) -> Iterator[Ints]:
 
 
 def _plan(problem: Problem, expected: Sequence[Quantiles], replicas: Ints, carried: Carried) -> ScalingPlan:
-    granted = {
-        each.model: _granted(problem, claim, expected[claim], replicas, carried)
-        for claim, each in enumerate(problem.claims.each)
-    }
-    cost = float(problem.kinds.paid[problem.offers.kind] @ replicas)
-    return ScalingPlan(granted, cost, tuple(reasons(problem, replicas, carried)))
+    lacking = reasons(problem, replicas, carried)
+    granted = {}
+    for claim, each in enumerate(problem.claims.each):
+        found = _granted(problem, claim, expected[claim], replicas, carried)
+        granted[each.model] = replace(found, lacking=lacking.get(claim, ""))
+    return ScalingPlan(granted, float(problem.kinds.paid[problem.offers.kind] @ replicas))
 
 
 def _granted(problem: Problem, claim: int, expected: Quantiles, replicas: Ints, carried: Carried) -> Granted:

@@ -13,7 +13,7 @@ from serving.policy.scaling.worth import Carried, by_kind
 _NEAR = 1e-6
 
 
-def reasons(problem: Problem, replicas: Ints, carried: Carried) -> Iterator[str]:
+def reasons(problem: Problem, replicas: Ints, carried: Carried) -> dict[int, str]:
     """A sentence for each claim that has less than it needs, or a worse variant than it would take if slices
     and money were without end."""
     used = by_kind(problem, replicas).sum(axis=0)
@@ -23,12 +23,13 @@ def reasons(problem: Problem, replicas: Ints, carried: Carried) -> Iterator[str]
     lost = np.bincount(offers.claim, carried.shares * offers.loss, len(wanted)) / whole
     short = (carried.shed > 0) | (carried.lacking > 0)
     minds = np.array([each.optimize != CHEAPEST for each in problem.claims.each], bool)
+    found: dict[int, str] = {}
     for claim in np.flatnonzero(short | (minds & (lost > wanted + _NEAR))).tolist():
         limits = "; ".join(_limits(problem, claim, replicas, used))
         given = list(_given(problem, claim, carried, float(lost[claim]), float(wanted[claim])))
         if short[claim] or limits:  # what is worse by choice, as a mixture is cheaper, is no lack
-            model = problem.claims.each[claim].model
-            yield f"{model}: {limits or 'nothing that would do can be bought'}; so {', and '.join(given)}"
+            found[claim] = f"{limits or 'nothing that would do can be bought'}; so {', and '.join(given)}"
+    return found
 
 
 def _given(problem: Problem, claim: int, carried: Carried, lost: float, wanted: float) -> Iterator[str]:

@@ -79,7 +79,8 @@ class View:
 class Wish:
     """So many replicas. `why`: a sentence for people, with figures; `up` and `down`: what would change it.
     `standby`: how many more are to be loaded, without batches, where that costs no slice. `variants`: those
-    that are to be resident, in the order of their loading; () for all that may answer."""
+    that are to be resident, in the order of their loading; () for all that may answer. `cv`: the coefficient
+    of variation of the gaps between requests, as the policy has found it; 1 where it does not look."""
 
     count: int
     why: str = ""
@@ -88,6 +89,7 @@ class Wish:
     standby: int = 0
     variants: tuple[str, ...] = ()
     pressure: float = 0.0  # 1.0: what there is is just enough; the external scalers' metric
+    cv: float = 1.0
     figures: Mapping[str, float] = field(default_factory=dict)
 
 

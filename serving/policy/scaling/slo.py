@@ -110,6 +110,7 @@ class SloReplicas:
             self._down(view, carried, count),
             standby=_standby(view, count),
             pressure=_pressure(view, estimate, carried),
+            cv=self._bursts.cv,
             figures=self._figures(estimate, carried, need),
         )
 

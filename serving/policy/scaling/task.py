@@ -68,7 +68,8 @@ class ScalingTask:
 class Granted:
     """What one model is to have. `rate`: rows a second that it is planned for (95th percentile of the
     forecast), of which `shed` cannot be carried. `replicas` by variant and kind; `accuracy` in the mean over
-    what is carried, `cost` of an hour."""
+    what is carried, `cost` of an hour. `lacking`: a sentence on what could not be had, and what was given up
+    for it in the stated order (buy, degrade, shed); "" where nothing was."""
 
     model: str
     band: Band
@@ -77,12 +78,12 @@ class Granted:
     shed: float
     accuracy: float
     cost: float
+    lacking: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPlan:
-    """`notes`: sentences on what could not be had, in the stated order: buy, degrade, shed."""
+    """By model, and what an hour of all of it costs."""
 
     granted: Mapping[str, Granted]
     cost: float
-    notes: tuple[str, ...] = ()

@@ -91,6 +91,19 @@ def test_a_batch_that_cannot_grow_goes_at_once(lane: LaneSeen, replica: ReplicaS
     assert policy.choose(QueueSeen((full,), dict.fromkeys(lane.variants, replica)), NOW_US).lane is full
 
 
+@given(st.integers(1, 15), st.integers(2, 16), st.sampled_from([FRONTRUN, LATEST]))
+def test_a_batch_that_the_next_request_does_not_fit_into_goes_at_once(
+    rows: int, next_rows: int, mode: str
+) -> None:
+    device = replace(RESNET, limits={0: 16})
+    pieces = tuple(PieceSeen(each, NOW_US + SLO_US, NOW_US) for each in (rows, next_rows))
+    choice = Symphony(SLO_US, 0, mode).choose(QueueSeen((LaneSeen(pieces),), {"a": device}), NOW_US)
+    if rows + next_rows > 16:
+        assert choice.pieces == pieces[:1]
+    else:
+        assert (choice.lane is None) == (rows + next_rows < 16)
+
+
 @given(queues, modes)
 def test_what_runs_is_the_window_drop_s_batch(view: QueueSeen, mode: str) -> None:
     for lane in view.lanes:

@@ -1,5 +1,6 @@
 """Slices go where they are worth most, within what there is and what may be paid."""
 
+from dataclasses import replace
 from itertools import product
 from math import inf
 from statistics import mean
@@ -9,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.scaling.allotment import Allotment, Claim, Place, allot, gains
+from serving.policy.scaling.allotment import Allotment, Claim, Priced, allot, gains
 
 NAMES = ("a", "b", "c", "d")
 
 
-def places(*prices: float) -> dict[str, Place]:
-    return {name: Place(name, price) for name, price in zip(NAMES, prices, strict=False)}
+def places(*prices: float) -> dict[str, Priced]:
+    return {name: Priced(name, price) for name, price in zip(NAMES, prices, strict=False)}
 
 
 def claim(
@@ -46,6 +47,15 @@ def test_the_least_comes_first_whatever_others_are_worth() -> None:
     found = allot([claim("rich", 2, "ab", weight=9), claim("poor", 1, "ab", least=1)], places(1, 1))
     assert len(found.slices["poor"]) == 1
     assert found.short == {"rich": "no other slice that it may have is free"}
+
+
+def test_the_higher_priority_comes_first_whatever_others_are_worth_but_not_before_their_least() -> None:
+    first, rich = replace(claim("first", 3, "abc"), priority=1), claim("rich", 3, "abc", least=1, weight=9)
+    for fair in (False, True):
+        found = allot([rich, first], places(1, 1, 1), fair=fair)
+        assert {model: len(slices) for model, slices in found.slices.items()} == {"first": 2, "rich": 1}
+    broken = allot([replace(rich, least=2), replace(first, least=2)], places(1, 1, 1))
+    assert {model: len(slices) for model, slices in broken.slices.items()} == {"first": 2, "rich": 1}
 
 
 def test_an_owner_moves_where_another_has_no_choice() -> None:
@@ -189,7 +199,7 @@ def test_where_worths_are_not_concave_it_is_near_the_optimum() -> None:
         ]
         names = [f"s{n}" for n in range(14)]
         claims = [Claim(f"m{n}", 0, 6, worth, tuple(names)) for n, worth in enumerate(worths)]
-        found = allot(claims, {name: Place(name) for name in names})
+        found = allot(claims, {name: Priced(name) for name in names})
         reached = sum(worth[len(found.slices[f"m{n}"])] for n, worth in enumerate(worths))
         best = {0: 0.0}
         for worth in worths:

@@ -133,10 +133,10 @@ def test_buy_then_degrade_then_shed() -> None:
         assert granted.band.high == count, rate
         assert granted.accuracy == pytest.approx(accuracy), rate
         assert granted.shed == pytest.approx(shed), rate
-        assert bool(plan.notes) == (rate > 40), rate
-    assert planned(asked, 100.0).notes == (
-        "m: taken are 4 of 4 gpu; so accuracy is 0.8 where it would be 0.9, and 20 of 100 rows a second are "
-        "shed (priority 0, weight 1)",
+        assert bool(granted.lacking) == (rate > 40), rate
+    assert planned(asked, 100.0).granted["m"].lacking == (
+        "taken are 4 of 4 gpu; so accuracy is 0.8 where it would be 0.9, and 20 of 100 rows a second are "
+        "shed (priority 0, weight 1)"
     )
 
 
@@ -145,7 +145,7 @@ def test_who_wants_it_cheap_is_degraded_before_a_replica_is_bought() -> None:
         plan = planned(task(claimant(optimize=CHEAPEST), kinds=ONE), rate)
         assert plan.granted["m"].band.high == count
         assert plan.granted["m"].accuracy == pytest.approx(accuracy, abs=0.03)
-        assert plan.notes == ()
+        assert plan.granted["m"].lacking == ""
 
 
 def test_balanced_buys_accuracy_that_is_worth_its_price() -> None:
@@ -169,7 +169,8 @@ def test_the_ceiling_of_an_hour_is_kept_and_named() -> None:
     plan = planned(task(claimant(), kinds=ONE, cost_max=2.5), 40.0)
     assert plan.cost == 2.0
     assert plan.granted["m"].accuracy == pytest.approx(0.8)
-    assert plan.notes == ("m: the hour costs 2 of at most 2.5; so accuracy is 0.8 where it would be 0.9",)
+    lacking = "the hour costs 2 of at most 2.5; so accuracy is 0.8 where it would be 0.9"
+    assert plan.granted["m"].lacking == lacking
 
 
 def test_a_kind_on_which_rows_cost_too_much_is_not_used() -> None:
@@ -178,9 +179,8 @@ def test_a_kind_on_which_rows_cost_too_much_is_not_used() -> None:
     assert set(plan.granted["m"].replicas) == {QUICK}
     plan = planned(task(claimant(cost_max=10.0), kinds=ONE), 10.0)
     assert plan.granted["m"].replicas == {}
-    assert plan.notes == (
-        "m: a million rows cost more than 10 on gpu; so 10 of 10 rows a second are shed "
-        "(priority 0, weight 1)",
+    assert plan.granted["m"].lacking == (
+        "a million rows cost more than 10 on gpu; so 10 of 10 rows a second are shed (priority 0, weight 1)"
     )
 
 
@@ -193,7 +193,7 @@ def test_the_least_replicas_are_not_on_spot_slices_where_there_are_others() -> N
     only = {("exact", "spot gpu"): even(10.0)}
     plan = planned(task(replace(each, capacities=only), kinds=kinds), 5.0)
     assert plan.granted["m"].replicas == {("exact", "spot gpu"): 1}
-    assert plan.notes == ()
+    assert plan.granted["m"].lacking == ""
 
 
 def test_of_what_costs_the_same_what_is_there_is_kept() -> None:
@@ -252,7 +252,7 @@ def test_nothing_asked_nothing_known_or_nothing_there_is_no_error() -> None:
     ):
         plan = planned(task(other, kinds=ONE), 10.0)
         assert plan.granted["m"].shed == 10.0
-        assert "there is no slice" in plan.notes[0]
+        assert "there is no slice" in plan.granted["m"].lacking
     assert planned(task(claimant(), kinds=()), 10.0).granted["m"].shed == 10.0
 
 

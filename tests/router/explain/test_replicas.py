@@ -93,6 +93,15 @@ def test_pressure_is_never_rounded_to_the_other_side_of_one(pressure: float, lin
     assert line in told(described(pressure=pressure))
 
 
+def test_what_the_plan_cannot_have_is_told_after_it() -> None:
+    lacking = "taken are 4 of 4 cpu; so accuracy is 0.8 where it would be 0.9"
+    lines = told(described(lacking=lacking))
+    assert lines[lines.index(f"the plan cannot have all: {lacking}") - 1].startswith("the plan for the next")
+    assert described(lacking=lacking)["expected"] == {
+        "low": 2, "high": 4, "variant": "cnn", "why": "as on the days before", "lacking": lacking,
+    }  # fmt: skip
+
+
 def test_a_stated_number_is_no_range_and_one_replica_is_singular() -> None:
     lines = told(described(least=2, most=2, desired=1, count=1, ready=1, coming=0, standing=0, slices=("a",)))
     assert lines[1] == "1 on a (2 stated; policy slo): 1 gets batches"

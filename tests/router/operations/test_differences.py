@@ -76,6 +76,7 @@ def test_another_price_is_said_with_the_slice(home: Path) -> None:
         ("auto", "{min: 0, max: 2}", "replicas 1 to one on each slice -> 0 to 2"),
         ("{min: 1, max: 2}", "2", "replicas 1 to 2 -> 2"),
         ("2", "", "replicas 2 -> one on each slice"),
+        ("auto", "{priority: 2}", "replicas 1 to one on each slice -> 1 to one on each slice, priority 2"),
     ],
 )
 def test_another_number_of_replicas_is_said(home: Path, old: str, new: str, said: str) -> None:

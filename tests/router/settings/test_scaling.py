@@ -39,6 +39,9 @@ def lines(settings: Settings) -> list[str]:
         ("2", ReplicaSpec(2, 2), "2 of its 4 slices"),
         ("{max: 2}", ReplicaSpec(1, 2), "1 to 2 of its 4 slices, as its load asks for"),
         ("{min: 3}", ReplicaSpec(3, None), "3 to 4 of its 4 slices, as its load asks for"),
+        ("{max: 2, priority: 3}", ReplicaSpec(1, 2, 3), "1 to 2 of its 4 slices, as its load asks for; "
+         "priority 3"),
+        ("{min: 2, max: 2, priority: -1}", ReplicaSpec(2, 2, -1), "2 of its 4 slices; priority -1"),
         ("{}", ReplicaSpec(), "1 to 4 of its 4 slices, as its load asks for"),
         ("{min: 0, max: 1}", ReplicaSpec(0, 1), "0 to 1 of its 4 slices, as its load asks "
          "for; "
@@ -161,7 +164,7 @@ models:
         (TEXT, "{min: 1, max: 3}", "true", "4:52: models[0].replicas: not a number of replicas; got true, "
          "expected auto, a number such as 2, or {min: 1, max: 4}"),
         (TEXT, "max: 3}", "maximum: 3}", "4:61: models[0].replicas.maximum: unknown key; got 'maximum', "
-         "expected min or max (did you mean max?)"),
+         "expected min, max or priority (did you mean max?)"),
         (TEXT, "min: 1", "min: -1", "4:58: models[0].replicas.min: too small; got -1, expected 0 or more"),
         (TEXT, "max: 3", "max: 1.5", "4:66: models[0].replicas.max: not a whole number; got 1.5, "
          "expected a whole number"),
