@@ -1,13 +1,14 @@
 """What replicas carry, by variant and kind of slice: guessed from profiles, until a job has simulated it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from serving.control.commands import FindCapacity
 from serving.control.holdings import Holdings
+from serving.control.terrain import Alike, kind_name
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
 from serving.profile.curve import Profile
-from serving.specs import ServedModel, Share, SliceSpec
+from serving.specs import ServedModel
 
 RENEWED = 0.1
 """By how much one replica's guess differs between two profiles before a table is made anew: a profile is
@@ -20,58 +21,54 @@ Key = tuple[str, str, str, int, float]
 class Capacities:
     """Of all scaled models."""
 
-    def __init__(self, holdings: Holdings, kind_of: Callable[[SliceSpec], str]) -> None:
+    def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
-        self._kind_of = kind_of
         self._guesses: dict[Key, tuple[Profile, Capacity]] = {}
         self._found: dict[Key, Capacity] = {}
         self._asked: set[Key] = set()
-        self._kinds: dict[SliceSpec, str] = {}
-        self._looked_up: dict[tuple[str, str, Share], dict[str, Capacity]] = {}
-        self._there: dict[tuple[str, Share, str, str], Profile] | None = None
-
-    def kind(self, spec: SliceSpec) -> str:
-        """The name of slices that compute alike."""
-        known = self._kinds.get(spec)
-        if known is None:
-            known = self._kinds[spec] = f"{self._kind_of(spec)} {spec.share}"
-        return known
+        self._looked_up: dict[tuple[str, str], dict[str, Capacity]] = {}
+        self._there: dict[tuple[str, str, str], Profile] | None = None  # by kind, model and variant
 
     def renew(self) -> None:
         """Something may have been measured since what was looked up last."""
         self._looked_up.clear()
         self._there = None
 
-    def of(self, model: ServedModel, spec: SliceSpec) -> dict[str, Capacity]:
+    def of(self, model: ServedModel, alike: Alike) -> dict[str, Capacity]:
         """By variant that may answer, the most accurate first, on slices like that; those that nobody has
-        measured are left out. The same until `renew`: who decides asks for each of many slices."""
-        key = (model.name, spec.device, spec.share)
+        measured are left out. The same until `renew`."""
+        key = (model.name, alike.kind)
         if key not in self._looked_up:
-            self._looked_up[key] = self._look_up(model, spec)
+            self._looked_up[key] = self._look_up(model, alike)
         return self._looked_up[key]
 
-    def _look_up(self, model: ServedModel, spec: SliceSpec) -> dict[str, Capacity]:
+    def _look_up(self, model: ServedModel, alike: Alike) -> dict[str, Capacity]:
         found: dict[str, Capacity] = {}
         for variant in model.own.variants:
-            profile = self._profile(spec, model.name, variant)
+            profile = self._profile(alike, model.name, variant)
             if profile is not None:
-                key = self._key(model, variant, self.kind(spec))
+                key = self._key(model, variant, alike.kind)
                 found[variant] = self._found.get(key) or self._guess(key, model, profile)
         return found
 
-    def _profile(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
+    def _profile(self, alike: Alike, model: str, variant: str) -> Profile | None:
         if self._there is None:
-            self._there = self._holdings.there()
-        known = self._there.get((spec.device, spec.share, model, variant))
-        return known or self._holdings.stored(spec, model, variant)
+            self._there = {}
+            for record, replica in self._holdings.replicas():
+                if replica.profile is not None:
+                    kind = kind_name(replica.device_kind, record.spec)
+                    self._there.setdefault((kind, replica.model, replica.variant), replica.profile)
+        known = self._there.get((alike.kind, model, variant))
+        stored = (self._holdings.stored(spec, model, variant) for spec in alike.specs)
+        return known or next((each for each in stored if each is not None), None)
 
-    def ask(self, model: ServedModel, specs: Iterable[SliceSpec], most: int) -> list[FindCapacity]:
+    def ask(self, model: ServedModel, places: Iterable[Alike], most: int) -> list[FindCapacity]:
         """Tables that are to be made; each is asked for once."""
         commands: list[FindCapacity] = []
-        for spec in {self.kind(each): each for each in specs}.values():
-            for variant in self.of(model, spec):
-                key = self._key(model, variant, self.kind(spec))
-                profile = self._profile(spec, model.name, variant)
+        for alike in {each.kind: each for each in places}.values():
+            for variant in self.of(model, alike):
+                key = self._key(model, variant, alike.kind)
+                profile = self._profile(alike, model.name, variant)
                 if profile is None:
                     continue
                 before = self._guesses.get(key)

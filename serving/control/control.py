@@ -110,7 +110,7 @@ class Control:
 
     def device_leaving(self, domain: str, reason: str, now_us: int) -> Sequence[Command]:
         """A device will be lost soon: what follows its load goes elsewhere before that."""
-        self.scaling.leaving[domain] = reason
+        self.scaling.shunned.leaving[domain] = reason
         self.scaling.changed()
         return self._then(now_us, [])
 
@@ -135,7 +135,7 @@ class Control:
     def device_back(self, domain: str, now_us: int) -> Sequence[Command]:
         """A device can be used again, or will not be lost."""
         self._holdings.lost.pop(domain, None)
-        self.scaling.leaving.pop(domain, None)
+        self.scaling.shunned.leaving.pop(domain, None)
         self.scaling.changed()
         for record in self.slices.values():
             if record.spec.domain == domain and record.status is WorkerStatus.LOST:

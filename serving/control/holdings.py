@@ -74,23 +74,14 @@ class Holdings:
                 return replica.profile
         return self.stored(spec, model, variant)
 
-    def there(self) -> dict[tuple[str, Share, str, str], Profile]:
-        """What is known of replicas that there are, by device, share, model and variant: where many are asked
-        for, quicker than `profile`, which looks here first."""
-        found: dict[tuple[str, Share, str, str], Profile] = {}
-        for record, replica in self.replicas():
-            if replica.profile is not None:
-                key = (record.spec.device, record.spec.share, replica.model, replica.variant)
-                found.setdefault(key, replica.profile)
-        return found
-
     def stored(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
         """What is known of a variant on such a slice, though no replica of it may be on one."""
-        if (learnt := self._learnt.get((spec.device, spec.share, model, variant))) is not None:
+        share = spec.share
+        if (learnt := self._learnt.get((spec.device, share, model, variant))) is not None:
             return learnt
         for name in (spec.name, plain(spec.name)):
             known = self.known.get((name, model, variant))
-            if known is not None and known.share == spec.share:
+            if known is not None and known.share == share:
                 return known
         return None
 

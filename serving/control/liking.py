@@ -8,7 +8,7 @@ from serving.control.scaled import Scaled
 from serving.specs import SliceSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Place:
     """A slice, for one model. Those of one `kind` compute alike and cost alike; `speed`: of a replica there,
     1 on most of its slices. `fixed`: it is held whatever this model does; `bad`: it is the last choice."""

@@ -14,12 +14,12 @@ from serving.control.capacities import Capacities
 from serving.control.commands import Cold, Command, Expect, FindCapacity, Look, SolveScaling
 from serving.control.holdings import Holdings
 from serving.control.liking import Place, keeps, liked
-from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.replicas import SliceRecord, WorkerStatus
+from serving.control.replicas import SliceRecord
 from serving.control.rules import Rules
 from serving.control.scale_standing import ScaleStanding
 from serving.control.scaled import Scaled
 from serving.control.scaling_views import (
+    Ground,
     bounds,
     claim,
     claimant,
@@ -28,13 +28,14 @@ from serving.control.scaling_views import (
     is_ready,
     kinds_of,
     load_us,
-    speeds,
     standing,
     view,
 )
+from serving.control.shunned import Shunned
+from serving.control.terrain import Terrain
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.objectives import ScalingSpec
-from serving.policy.scaling.allotment import Priced, allot
+from serving.policy.scaling.allotment import Claim, Priced, allot
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.history import History
 from serving.policy.scaling.seam import Seen, Wish
@@ -46,11 +47,8 @@ LOOK_US = 1_000_000
 PLAN_US = 60_000_000
 BAND_US = 2 * PLAN_US  # for how long a plan holds, if no other comes
 DIVIDE_US = 10_000_000
-"""Slices are handed out anew so often, if nobody wishes otherwise meanwhile: profiles are refined, and what
-did not start may now. It takes a millisecond for a model that may be on sixty slices."""
-BAR_US = 60_000_000
-"""A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
-long."""
+"""What each model claims is thought over so often, if nothing has changed for it meanwhile: profiles are
+refined, and what did not start may now. For a model that may be on sixty slices that takes 0.4 ms."""
 
 
 class Scaling:
@@ -60,17 +58,17 @@ class Scaling:
         self._spec = rules.scaling
         self._create = rules.create
         self.due_us = NEVER_US
-        self.leaving: dict[str, str] = {}  # domains that will be lost soon, and why
+        self.shunned = Shunned()
         self._holdings = holdings
-        self._capacities = Capacities(holdings, kind_of)
+        self._capacities = Capacities(holdings)
+        self._kind_of = kind_of
         self._models: dict[str, Scaled] = {}
-        self._barred: dict[tuple[str, str], int] = {}  # (slice, model) -> until when
         self._aim: Wanted | None = None
-        self._placed: Wanted | None = None  # that `_places` are of
-        self._places: dict[str, list[SliceSpec]] = {}  # where each model may run
+        self._terrain = Terrain(None, kind_of)
         self._filtered: Wanted | None = None
         self._stale = True
-        self._divided_us = 0  # when slices were last handed out
+        self._claims: dict[str, tuple[object, Claim]] = {}  # of each model, and what that was made from
+        self._claimed_us = 0  # when all of them were last made
         self._plan_us = 0  # when the next slow plan is due
         self._asked_us = -PLAN_US  # when the last was asked for that is not there
 
@@ -102,7 +100,7 @@ class Scaling:
             return {}
         slices = self._holdings.slices
         return {
-            name: standing(each, self._models[name], slices, len(self._specs(aim, name)))
+            name: standing(each, self._models[name], slices, len(self._terrain.specs(name)))
             for name, each in self._served(aim).items()
         }
 
@@ -135,20 +133,20 @@ class Scaling:
             scaled.seen = each
             scaled.history.tell(each.offered, now_us)
             if now_us - scaled.decided_us >= scaled.policy.period_us - LOOK_US // 2:
-                model, specs = served[each.model], self._specs(aim, each.model)
-                carries = {spec.name: self._capacities.of(model, spec) for spec in specs}
-                seen_so = view(model, scaled, specs, carries, self._holdings.slices, now_us)
-                wish = scaled.policy.decide(seen_so)
+                model = served[each.model]
+                ground = self._ground(model)
+                wish = scaled.policy.decide(view(model, scaled, ground, self._holdings.slices, now_us))
                 self._stale |= handed(wish) != handed(scaled.wish)
                 scaled.wish, scaled.before, scaled.decided_us = wish, each, now_us
-        self._stale |= now_us - self._divided_us >= DIVIDE_US
+        if now_us - self._claimed_us >= DIVIDE_US:
+            self.changed()
 
     def planned(self, plan: ScalingPlan | None, now_us: int) -> None:
         """The slow plan is there; None: none was found."""
         self._asked_us = -PLAN_US
         if plan is None:
             return
-        self._stale = True
+        self.changed()
         for name, granted in plan.granted.items():
             scaled = self._models.get(name)
             if scaled is not None:
@@ -162,7 +160,8 @@ class Scaling:
         """A table is there."""
         if asked.model.name in self._models:
             self._capacities.found(asked, capacity)
-            self._plan_us, self._stale = 0, True
+            self._plan_us = 0
+            self.changed()
 
     def missed(self, model: str) -> None:
         """A request came for a model that is on no slice."""
@@ -180,8 +179,8 @@ class Scaling:
         self._spec, self._stale = spec, True
 
     def changed(self) -> None:
-        """Something was lost, or is back: what was given out may be had no more."""
-        self._stale = True
+        """What models may have, or like, may not be what it was: something was lost, or is back."""
+        self._claims, self._stale = {}, True
 
     # what follows
 
@@ -192,7 +191,8 @@ class Scaling:
         if not self._models:
             return []
         commands: list[Command] = []
-        self._bar(now_us)
+        if self.shunned.bar(self._models, self._holdings.slices, now_us):
+            self.changed()
         self._note_starts(now_us)
         if self._stale:
             self._divide(aim, now_us)
@@ -224,23 +224,21 @@ class Scaling:
         models = aim.models if aim is not None else ()
         return {each.name: each for each in models if each.replicas is not None}
 
-    def _specs(self, aim: Wanted, model: str) -> list[SliceSpec]:
-        """Where a model may run."""
-        if aim is not self._placed:
-            self._placed, self._places = aim, {}
-            for each in aim.slices:
-                for name in {one.model for one in each.replicas}:
-                    self._places.setdefault(name, []).append(each.spec)
-        return self._places.get(model, [])
+    def _ground(self, model: ServedModel) -> Ground:
+        """Where a model may run, and what it carries there."""
+        counts = self._terrain.counts(model.name)
+        carries = [self._capacities.of(model, alike) for alike in counts]
+        return Ground(self._terrain, counts, dict(zip(counts, carries, strict=True)))
 
     def _take(self, aim: Wanted, now_us: int) -> None:
         """Something else is wanted."""
         served = self._served(aim)
+        self._terrain = Terrain(aim, self._kind_of)
         for name in [name for name in self._models if name not in served]:
             del self._models[name]
         for name, model in served.items():
             if name not in self._models and model.replicas is not None:
-                names, slices = (spec.name for spec in self._specs(aim, name)), self._holdings.slices
+                names, slices = (each.name for each in self._terrain.specs(name)), self._holdings.slices
                 there = tuple(each for each in names if is_ready(slices.get(each), name))
                 count = max(model.replicas.least, 1, len(there))
                 wish = Wish(count, "it has just come: what it is asked is not known yet")
@@ -249,11 +247,13 @@ class Scaling:
         self._capacities.forget(served)
         self.due_us = (now_us if self.due_us == NEVER_US else self.due_us) if served else NEVER_US
         self._plan_us = min(self._plan_us, now_us + LOOK_US)
-        self._aim, self._filtered, self._stale = aim, None, True
+        self._aim, self._filtered = aim, None
+        self.changed()
 
     def _divide(self, aim: Wanted, now_us: int) -> None:
         """Who gets which slices."""
-        self._stale, self._filtered, self._divided_us = False, None, now_us
+        self._stale, self._filtered = False, None
+        self._claimed_us = self._claimed_us if self._claims else now_us
         fixed = {each.spec.name for each in aim.slices if self.stays(each)}
         specs = {each.spec.name: each.spec for each in aim.slices}
         places = {
@@ -261,14 +261,16 @@ class Scaling:
             for name, spec in specs.items()
             if spec.domain not in self._holdings.lost
         }
-        served = self._served(aim)
         claims = []
-        for name, scaled in self._models.items():
-            model, (least, _) = served[name], bounds(served[name], 0)
-            found = (each for each in self._found(model, aim, fixed, now_us) if each.spec.name in places)
-            likes = liked(found, scaled, least)
-            carries = (self._capacities.of(model, each.spec) for each in likes)
-            claims.append(claim(model, scaled.wish.count, likes, carries, keeps(likes, scaled, least)))
+        for name, model in self._served(aim).items():
+            scaled = self._models[name]
+            given_by = (scaled.wish.count, scaled.slices, scaled.standby)
+            made = self._claims.get(name)
+            if made is None or made[0] != given_by:
+                found = self._found(model, fixed, now_us)
+                mine = self._claim(model, [each for each in found if each.spec.name in places])
+                made = self._claims[name] = given_by, mine
+            claims.append(made[1])
         paid = sum(specs[name].price for name in fixed if name in places)
         given = allot(claims, places, self._spec.cost_max, paid, self._spec.fair)
         for name, scaled in self._models.items():
@@ -276,35 +278,34 @@ class Scaling:
             if slices != scaled.slices:
                 scaled.give(slices, now_us)
             scaled.short = given.short.get(name, "")
-        self._stand_by(aim, places.keys() & fixed, now_us)
+        self._stand_by(places.keys() & fixed, now_us)
         self._filtered = self.filtered(aim)
 
-    def _found(self, model: ServedModel, aim: Wanted, fixed: Collection[str], now_us: int) -> list[Place]:
+    def _claim(self, model: ServedModel, places: Iterable[Place]) -> Claim:
+        """What a model asks for, of what it may have."""
+        scaled, (least, _) = self._models[model.name], bounds(model, 0)
+        likes = liked(places, scaled, least)
+        usual = self._ground(model).usual(likes)
+        return claim(model, scaled.wish.count, likes, usual, keeps(likes, scaled, least))
+
+    def _found(self, model: ServedModel, fixed: Collection[str], now_us: int) -> list[Place]:
         """Where a model may run, as it sees that."""
-        specs = self._specs(aim, model.name)
-        rates = speeds([self._capacities.of(model, each) for each in specs])
-        held = [spec.name in fixed for spec in specs]
-        return [
-            Place(spec, self._kind(spec, here), rate, here, self._is_bad(spec, model.name, now_us))
-            for spec, rate, here in zip(specs, rates, held, strict=True)
-        ]
+        speed, places = self._ground(model).speeds(), []
+        for spec in self._terrain.specs(model.name):
+            alike, held = self._terrain.alike[spec.name], spec.name in fixed
+            bad = self.shunned.is_bad(spec, model.name, now_us)
+            places.append(Place(spec, alike.label_held if held else alike.label, speed[alike], held, bad))
+        return places
 
-    def _is_bad(self, spec: SliceSpec, model: str, now_us: int) -> bool:
-        """Whether a slice is the last choice: it will be taken away, or the model does not come up there."""
-        return spec.domain in self.leaving or self._barred.get((spec.name, model), 0) > now_us
-
-    def _kind(self, spec: SliceSpec, fixed: bool = False) -> str:
-        """Slices that compute alike and cost alike: those that are held anyway cost no more."""
-        price = "no more" if fixed else f"{spec.price:g}"
-        return f"{self._capacities.kind(spec)} at {price}{' spot' if spec.spot else ''}"
-
-    def _stand_by(self, aim: Wanted, fixed: Iterable[str], now_us: int) -> None:
+    def _stand_by(self, fixed: Iterable[str], now_us: int) -> None:
         """Loaded without batches where that costs no slice: beside others."""
         owned = {name for scaled in self._models.values() for name in scaled.slices}
         for model, scaled in self._models.items():
-            specs = [spec for spec in self._specs(aim, model) if not self._is_bad(spec, model, now_us)]
-            others = owned.union(fixed).difference(scaled.slices)
-            there = [spec.name for spec in specs if spec.name in others]
+            if not scaled.wish.standby:
+                scaled.standby = ()
+                continue
+            specs, others = self._terrain.specs(model), owned.union(fixed).difference(scaled.slices)
+            there = [s.name for s in specs if s.name in others and not self.shunned.is_bad(s, model, now_us)]
             there.sort(key=lambda name: name not in scaled.standby)
             scaled.standby = tuple(there[: scaled.wish.standby])
 
@@ -323,19 +324,6 @@ class Scaling:
         coming = len(scaled.asked_us)
         pressed = scaled.wish.count > 0 and coming == len(scaled.slices)
         return pressed or (coming > 0 and scaled.wish.pressure > 1)
-
-    def _bar(self, now_us: int) -> None:
-        """What cannot be loaded somewhere is rather to be elsewhere."""
-        for model, scaled in self._models.items():
-            for name in (*scaled.slices, *scaled.standby):
-                record = self._holdings.slices.get(name)
-                if record is None or self._barred.get((name, model), 0) > now_us:
-                    continue
-                failing = any(
-                    one.model == model and one.failures >= LOAD_TRIES for one in record.replicas.values()
-                )
-                if failing or (record.status is not WorkerStatus.READY and record.failures >= START_TRIES):
-                    self._barred[name, model], self._stale = now_us + BAR_US, True
 
     def _note_starts(self, now_us: int) -> None:
         """What has come since it was asked for; what is still to come bridges no more."""
@@ -366,8 +354,8 @@ class Scaling:
         self.due_us = now_us + LOOK_US
         commands: list[Command] = [Look()]
         for name, model in self._served(aim).items():
-            specs = self._specs(aim, name)
-            commands += self._capacities.ask(model, specs, len(specs))
+            counts = self._terrain.counts(name)
+            commands += self._capacities.ask(model, counts, sum(counts.values()))
         if now_us >= self._plan_us and now_us - self._asked_us >= PLAN_US:
             self._plan_us, self._asked_us = now_us + PLAN_US, now_us
             commands.append(SolveScaling(self._task(aim)))
@@ -378,19 +366,21 @@ class Scaling:
         lost = self._holdings.lost
         there = [each.spec for each in aim.slices if each.spec.domain not in lost]
         held = {each.spec.name for each in aim.slices if self.stays(each)}
-        kinds = {
-            spec.name: self._kind(spec, spec.name in held)
-            for spec in there
-            if spec.domain not in self.leaving
-        }
+        kinds: dict[str, str] = {}
+        for spec in there:
+            if spec.domain not in self.shunned.leaving:
+                alike = self._terrain.alike[spec.name]
+                kinds[spec.name] = alike.label_held if spec.name in held else alike.label
         claimants = []
         for name, model in self._served(aim).items():
-            scaled, specs = self._models[name], self._specs(aim, name)
-            by_kind = {kinds[spec.name]: spec for spec in reversed(specs) if spec.name in kinds}
-            carries = {kind: self._capacities.of(model, spec) for kind, spec in by_kind.items()}
+            scaled, specs = self._models[name], self._terrain.specs(name)
+            by_kind = {
+                kinds[each.name]: self._terrain.alike[each.name] for each in specs if each.name in kinds
+            }
+            carries = {kind: self._capacities.of(model, alike) for kind, alike in by_kind.items()}
             current = Counter(kinds[each] for each in scaled.slices if each in kinds)
             claimants.append(claimant(model, scaled, carries, current))
-        offered = {spec.name for name in self._models for spec in self._specs(aim, name)}
+        offered = {spec.name for name in self._models for spec in self._terrain.specs(name)}
         paid = sum(spec.price for spec in there if spec.name in held)
         free = [spec for spec in there if spec.name in offered and spec.name in kinds]
         return ScalingTask(

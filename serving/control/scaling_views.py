@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from serving.control.liking import Place
 from serving.control.replicas import ReplicaStatus, SliceRecord
 from serving.control.scale_standing import ScaleStanding
 from serving.control.scaled import Scaled
+from serving.control.terrain import Alike, Terrain
 from serving.control.wanted import WantedReplica
 from serving.objectives import CHEAPEST
 from serving.policy.scaling.allotment import Claim
@@ -22,15 +24,33 @@ Capacities = Mapping[str, Capacity]
 """By variant."""
 
 
-def speeds(capacities: Sequence[Capacities]) -> list[float]:
-    """How fast slices are, as what one replica carries on each over what it carries on most of them; 1 where
-    nobody knows."""
-    rates = [next((each.rate(1) for each in known.values()), 0.0) for known in capacities]
-    known = Counter(round(rate, 6) for rate in rates if rate > 0)
-    if not known:
-        return [1.0] * len(rates)
-    usual = known.most_common(1)[0][0]
-    return [rate / usual if rate > 0 else 1.0 for rate in rates]
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where one model may run: `counts` of slices that are alike, and what it `carries` on these."""
+
+    terrain: Terrain
+    counts: Mapping[Alike, int]
+    carries: Mapping[Alike, Capacities]
+
+    def speeds(self) -> dict[Alike, float]:
+        """How fast slices are, as what one replica carries on each over what it carries on most of them; 1
+        where nobody knows."""
+        rates = {
+            alike: next((each.rate(1) for each in known.values()), 0.0)
+            for alike, known in self.carries.items()
+        }
+        known = Counter[float]()
+        for alike, rate in rates.items():
+            known[round(rate, 6)] += self.counts[alike] if rate > 0 else 0
+        usual = known.most_common(1)[0][0] if known else 0.0
+        return {alike: rate / usual if rate > 0 else 1.0 for alike, rate in rates.items()}
+
+    def usual(self, liked: Iterable[Place]) -> Capacity | None:
+        """What the model carries by its most accurate variant, on the first of these slices that anybody has
+        measured it on."""
+        carries = (self.carries[self.terrain.alike[each.spec.name]] for each in liked)
+        known = next((each for each in carries if each), {})
+        return next(iter(known.values()), None)
 
 
 def reckoned(model: ServedModel, scaled: Scaled, capacities: Capacities) -> str:
@@ -47,14 +67,12 @@ def claim(
     model: ServedModel,
     wish: int,
     liked: Sequence[Place],
-    carries: Iterable[Capacities],
+    capacity: Capacity | None,
     held: frozenset[str],
 ) -> Claim:
-    """What a model asks for. `liked`: slices that it may have, what it `carries` on each, and which of them
-    it has. A wish counts replicas on usual slices: on slower ones it takes more, but no more than it may
+    """What a model asks for. `liked`: slices that it may have, the `capacity` of many of them, and which of
+    them it has. A wish counts replicas on usual slices: on slower ones it takes more, but no more than it may
     have, and on quicker ones fewer, but no fewer than it is to have."""
-    known = next((each for each in carries if each), {})
-    capacity = next(iter(known.values()), None)
     least, most = bounds(model, MANY)
     wish = min(max(wish, least), most)
     worth, there = [0.0], 0.0
@@ -85,18 +103,16 @@ def rank(model: ServedModel) -> int:
 
 
 def view(
-    model: ServedModel, scaled: Scaled, specs: Sequence[SliceSpec], by_slice: Mapping[str, Capacities],
-    slices: Mapping[str, SliceRecord], now_us: int,
-) -> View:  # fmt: skip
-    """What a model's policy sees. `specs`: where it may run; `by_slice`: what it carries on each."""
-    speed = dict(
-        zip((each.name for each in specs), speeds([by_slice[each.name] for each in specs]), strict=True)
-    )
-    ready = sum(speed.get(name, 1.0) for name in scaled.slices if is_ready(slices.get(name), model.name))
-    given = sum(speed.get(name, 1.0) for name in scaled.slices)
-    base = [each.name for each in specs if abs(speed[each.name] - 1.0) < 1e-6]
-    capacities = by_slice[base[0]] if base else {}
-    least, most = bounds(model, round(sum(speed.values())))
+    model: ServedModel, scaled: Scaled, ground: Ground, slices: Mapping[str, SliceRecord], now_us: int
+) -> View:
+    """What a model's policy sees."""
+    speed, alike = ground.speeds(), ground.terrain.alike
+    own = {name: speed.get(alike[name], 1.0) if name in alike else 1.0 for name in scaled.slices}
+    ready = sum(pace for name, pace in own.items() if is_ready(slices.get(name), model.name))
+    given = sum(own.values())
+    usual = next((each for each, pace in speed.items() if abs(pace - 1.0) < 1e-6), None)
+    capacities = ground.carries[usual] if usual is not None else {}
+    least, most = bounds(model, round(sum(speed[each] * count for each, count in ground.counts.items())))
     ready_count = round(ready)
     return View(
         now_us=now_us,

@@ -298,7 +298,7 @@ def test_beyond_what_the_plan_would_have_of_a_kind_the_cheapest_comes_first() ->
     world.work()
     first = world.on("m")
     assert len(first & {"a", "b", "c"}) == 1
-    kind = world.control.scaling._kind(dear[0])
+    kind = world.control.scaling._terrain.alike["a"].label
     plan = ScalingPlan({"m": Granted("m", Band(1, 1, "a", 0), {("a", kind): 1}, 1.0, 0.0, 1.0, 4.0)}, 4.0)
     world.do(world.control.scaling_planned(plan, world.now))
     world.wish(3)

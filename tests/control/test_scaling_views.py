@@ -23,6 +23,6 @@ def test_slow_slices_count_less_and_bounds_hold(
     wish: int, speeds: tuple[float, ...], least: int, most: int | None, claimed: int
 ) -> None:
     likes = [Place(SliceSpec(f"s{n}", ()), "kind", speed, False, False) for n, speed in enumerate(speeds)]
-    found = claim(scaled(least=least, most=most), wish, likes, [], frozenset())
+    found = claim(scaled(least=least, most=most), wish, likes, None, frozenset())
     assert found.wish == claimed
     assert found.least == min(least, claimed)

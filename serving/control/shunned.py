@@ -1,0 +1,43 @@
+"""Slices that are the last choice for scaled models: they will be taken away, or a model does not come up
+there."""
+
+from collections.abc import Mapping
+
+from serving.control.reconciling import LOAD_TRIES, START_TRIES
+from serving.control.replicas import SliceRecord, WorkerStatus
+from serving.control.scaled import Scaled
+from serving.specs import SliceSpec
+
+BAR_US = 60_000_000
+"""A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
+long."""
+
+
+class Shunned:
+    """`leaving`: domains that will be lost soon, and why."""
+
+    def __init__(self) -> None:
+        self.leaving: dict[str, str] = {}
+        self._barred: dict[tuple[str, str], int] = {}  # (slice, model) -> until when
+
+    def is_bad(self, spec: SliceSpec, model: str, now_us: int) -> bool:
+        """Whether a slice is the last choice of a model."""
+        leaves = bool(self.leaving) and spec.domain in self.leaving
+        return leaves or self._barred.get((spec.name, model), 0) > now_us
+
+    def bar(self, models: Mapping[str, Scaled], slices: Mapping[str, SliceRecord], now_us: int) -> bool:
+        """What cannot be loaded somewhere is rather to be elsewhere; whether there is more of that."""
+        found = [
+            (name, model)
+            for model, scaled in models.items()
+            for name in (*scaled.slices, *scaled.standby)
+            if name in slices and self._barred.get((name, model), 0) <= now_us and _fails(slices[name], model)
+        ]
+        self._barred |= dict.fromkeys(found, now_us + BAR_US)
+        return bool(found)
+
+
+def _fails(record: SliceRecord, model: str) -> bool:
+    if record.status is not WorkerStatus.READY and record.failures >= START_TRIES:
+        return True
+    return any(each.model == model and each.failures >= LOAD_TRIES for each in record.replicas.values())
