@@ -72,10 +72,13 @@ class Capacities:
                 if profile is None:
                     continue
                 before = self._guesses.get(key)
-                if key not in self._asked or (before is not None and self._differs(before, model, profile)):
+                differs = before is not None and self._differs(before, model, profile)
+                if differs or key not in self._asked:
                     self._guesses[key] = (profile, guess(profile, model))
                     self._asked.add(key)
                     commands.append(FindCapacity(model, variant, key[2], profile, most))
+                elif before is not None:  # looked at, and as good as the one before
+                    self._guesses[key] = (profile, before[1])
         return commands
 
     def found(self, asked: FindCapacity, capacity: Capacity) -> None:

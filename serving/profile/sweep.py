@@ -44,9 +44,11 @@ class Sweep:
     _seen: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _old: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # to be replaced
     _changes: list[float] = field(default_factory=list)  # of points that were: new over old
+    _refined: dict[int, Measurement | None] = field(default_factory=dict)  # a memo of `next_refinement`
 
     def take(self, rows: int, size: int, latencies_us: Sequence[int]) -> None:
         """Enter a measurement's latencies; its time is taken off the budget."""
+        self._refined = {}
         seen = self._seen.setdefault((size, rows), [])
         seen.extend(latencies_us)
         self.budget_us -= sum(latencies_us)
@@ -56,6 +58,7 @@ class Sweep:
 
     def resume(self, profile: Profile) -> None:
         """Continue from a stored profile: its quantiles stand for the latencies that were seen."""
+        self._refined = {}
         for point in profile.points:
             high = point.count - min(int(0.95 * point.count), point.count - 1)  # from the p95 on
             seen = [int(point.p50_us)] * (point.count - high) + [int(point.p95_us)] * high
@@ -79,7 +82,15 @@ class Sweep:
         return None
 
     def next_refinement(self, budget_us: int) -> Measurement | None:
-        """A measurement within `budget_us` for an idle slice: missing batches first, then the least known."""
+        """A measurement within `budget_us` for an idle slice: missing batches first, then the least known.
+
+        Control asks after every event for each replica, so what is known is not thought over again.
+        """
+        if budget_us not in self._refined:
+            self._refined[budget_us] = self._least_known(budget_us)
+        return self._refined[budget_us]
+
+    def _least_known(self, budget_us: int) -> Measurement | None:
         open_points = [
             (len(self._seen.get((size, rows), ())), size, rows)
             for rows, size in self._fine_grid()
@@ -93,7 +104,7 @@ class Sweep:
     def renew(self) -> None:
         """What was measured is outdated: `renewing`, until `finish_renewal`."""
         self.renewing = True
-        self._old, self._seen = self._seen, {}
+        self._old, self._seen, self._refined = self._seen, {}, {}
 
     def next_renewal(self, budget_us: int) -> Measurement | None:
         """A measurement within `budget_us` of a point that is to be measured anew, in the order of a sweep;
@@ -115,7 +126,7 @@ class Sweep:
         for key, old in self._old.items():
             if len(self._seen.get(key, ())) < COARSE_REPEATS:
                 self._seen[key] = self._moved([int(_quantile(old, 0.5))])
-        self.renewing, self._old, self._changes = False, {}, []
+        self.renewing, self._old, self._changes, self._refined = False, {}, [], {}
 
     def points(self) -> tuple[Point, ...]:
         """What was measured so far."""

@@ -8,7 +8,8 @@ that fit are a transversal matroid, so this greedy order is the best there is fo
 envelope, as one slice of a model that needs two may be worth nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -74,6 +75,7 @@ class _Desk:
         self._cost_max = cost_max
         self._cost = paid
         self._owner: dict[str, str] = {}
+        self._free = set(places)
         self._counts = dict.fromkeys(self._claims, 0)
         self._held = {name: each.model for each in self._claims.values() for name in each.held}
         self.short: dict[str, str] = {}
@@ -84,14 +86,15 @@ class _Desk:
             return
         claim = self._claims[model]
         budget = inf if self._counts[model] < claim.least else self._cost_max - self._cost
-        moves = self._find(claim, budget, set())
+        moves = self._find(claim, budget)
         if moves is None:
-            more = self._find(claim, inf, set()) is not None
+            more = budget < inf and self._find(claim, inf) is not None
             ceiling = f"another slice would pass the ceiling of {self._cost_max:g} an hour"
             self.short[model] = ceiling if more else "no other slice that it may have is free"
             return
         for name, owner in moves:
             self._owner[name] = owner
+        self._free.discard(moves[0][0])
         self._counts[model] += 1
         self._cost += self._places[moves[0][0]].price  # what it was not before: all others only changed hands
 
@@ -102,27 +105,34 @@ class _Desk:
             for model, claim in self._claims.items()
         }
 
-    def _find(self, claim: Claim, budget: float, asked: set[str]) -> list[tuple[str, str]] | None:
-        """The moves, (slice, its next owner), that give a model one more slice: its own of before, a free one
-        or one that others had before; else one whose owner goes elsewhere. The first is the slice that
-        is taken then and was not, at a price within the budget. None where there are none."""
-        model = claim.model
-        free = [name for name in claim.places if name not in self._owner and name not in asked]
-        affordable = [name for name in free if self._places[name].price <= budget]
-        if affordable:
-            best = min(
-                affordable, key=lambda name: (name not in claim.held, self._held.get(name, model) != model)
-            )
-            return [(best, model)]
-        for name in claim.places:
-            owner = self._owner.get(name)
-            if owner is None or owner == model or name in asked:
-                continue
-            asked.add(name)
-            moves = self._find(self._claims[owner], budget, asked)
-            if moves is not None:
-                return [*moves, (name, model)]
+    def _find(self, claim: Claim, budget: float) -> list[tuple[str, str]] | None:
+        """The fewest moves, (slice, its next owner), that give a model one more slice: a free one, else one
+        whose owner goes elsewhere, and so on. The first is the slice that is taken then and was not, at a
+        price within the budget. None where there are none."""
+        affordable = {name for name in self._free if self._places[name].price <= budget}
+        reached: dict[str, tuple[str, str]] = {}  # owner -> (slice that it is to give, to whom)
+        waiting = deque([claim] if affordable else ())
+        while waiting:
+            asker = waiting.popleft()
+            if not affordable.isdisjoint(asker.places):
+                moves = [(self._best(asker, affordable), asker.model)]
+                while moves[-1][1] != claim.model:
+                    moves.append(reached[moves[-1][1]])
+                return moves
+            for name in asker.places:
+                owner = self._owner.get(name)
+                if owner is not None and owner != claim.model and owner not in reached:
+                    reached[owner] = (name, asker.model)
+                    waiting.append(self._claims[owner])
         return None
+
+    def _best(self, claim: Claim, affordable: Collection[str]) -> str:
+        """Of the free slices that a model may have, one of its own of before, else one that nobody had, as it
+        likes them."""
+        free = [name for name in claim.places if name in affordable]
+        return min(
+            free, key=lambda name: (name not in claim.held, self._held.get(name, claim.model) != claim.model)
+        )
 
 
 def _order(claims: Iterable[Claim], fair: bool) -> list[str]:
