@@ -4,7 +4,8 @@
 
 The live controller with the policy `slo`; workers do at once what they are told. Each model is asked a
 Poisson number of rows a second, of a rate that changes twofold each half minute in the mean: so wishes
-change, and slices change hands. A look is two turns of the loop, `tick` and `seen`; times are of the longer one.
+change, and slices change hands. A look is two turns of the loop, `tick` and `seen`; times are of the longer
+one.
 """
 
 import argparse
