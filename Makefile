@@ -26,9 +26,10 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMPS)/minilm ## make .venv, install, build the sample models (serve and test do it by themselves)
-	@$(BIN)/python -m serving.compiled
-	@echo '==> sample models (two minutes where they have to be trained and measured)'
-	@$(BIN)/python models/build.py
+	@$(BIN)/python -m serving.compiled & compiling=$$!; \
+	echo '==> sample models (two minutes where they have to be trained and measured)'; \
+	$(BIN)/python models/build.py || { kill $$compiling; exit 1; }; \
+	wait $$compiling
 
 serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9000" and such are passed on
 	@exec $(BIN)/penstock serve --config $(CONFIG) $(ARGS)
@@ -36,7 +37,7 @@ serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9
 test: $(STAMPS)/dev setup lint ## lint, types, import contracts, and every test
 	@echo '==> tests that only compute, on all cores'
 	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not live'
-	@echo '==> tests of processes that run, one after the other (five minutes)'
+	@echo '==> tests of processes that run, one after the other (five to ten minutes)'
 	@$(BIN)/pytest -q -m live
 
 fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow

@@ -72,9 +72,10 @@ class Symphony(BatchingPolicy):
         guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
         due_us = min(piece.deadline_us for piece in pieces) - guard_us
         latency_us = replica.predict_us(rows, lane.size)
-        behind = len(pieces) + len(drop) < len(lane.pieces)  # what did not fit: waiting adds nothing
-        full = lane.closed or behind or rows >= replica.rows_max(lane.bucket)
-        if not full and not self._pays_now(replica, lane.size, rows, (target, rate)):
+        behind = lane.pieces[len(drop) + len(pieces) :][:1]
+        following = behind[0].rows if behind else 1
+        full = rows + following > replica.rows_max(lane.bucket)  # waiting adds nothing
+        if not (full or lane.closed) and not self._pays_now(replica, lane.size, rows, (target, rate)):
             growth = 0 if self._mode == LATEST else 1
             start_us = int(due_us - replica.predict_us(rows + growth, lane.size))
             if start_us > now_us:
