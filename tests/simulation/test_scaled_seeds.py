@@ -225,8 +225,8 @@ def test_whatever_happens_nothing_is_lost_and_replicas_are_as_wished_in_the_end(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_many_fleets_keep_the_promises_while_replicas_come_and_go() -> None:
-    """Forty; `PENSTOCK_SEEDS=0:1000` plays a thousand, for some ten minutes."""
-    first, last = map(int, os.environ.get("PENSTOCK_SEEDS", "8:48").split(":"))
+    """A hundred; `PENSTOCK_SEEDS=0:1000` plays a thousand, for some ten minutes."""
+    first, last = map(int, os.environ.get("PENSTOCK_SEEDS", "8:108").split(":"))
     happened: Counter[str] = Counter()
     for seed in range(first, last):
         happened += play(seed).seen
