@@ -34,7 +34,7 @@ from loadtests.autoscaling_live_watch import await_rest, kept_profiles
 from loadtests.changes import DONE, KILL_AFTER_S, Move
 from loadtests.dispatch import Load, Server, measure
 from loadtests.living import Living, kill, living
-from loadtests.losses import DOWN, FAULT_S, GOOD, LATE, LOST, REFUSAL, ending
+from loadtests.losses import DOWN, GOOD, LATE, LOST, REFUSAL, caught, ending
 from loadtests.processes import undisturbed
 from loadtests.record import Record
 from loadtests.report import Promise, summarise, without_nan
@@ -165,11 +165,8 @@ def judge(name: str, record: Record, fault: Fault, slo_ms: float, voids: Sequenc
             record.statuses, record.reasons, (latency_ms <= slo_ms).tolist(), record.sent_ns, strict=True
         )
     ])  # fmt: skip
-    near = np.zeros(len(endings), bool)
-    for at_s in move.faults_s:
-        near |= np.abs(due_s - at_s) <= FAULT_S
     after = endings[due_s >= move.end_s]
-    stray = int(((endings == LOST) & ~near).sum())
+    stray = int(((endings == LOST) & ~caught(record, move.faults_s)).sum())
     broken = [f"{stray} requests that no killed process had were lost"] if stray else []
     if LOST in endings and not move.faults_s:
         broken = [f"{int((endings == LOST).sum())} requests were lost, and who died had none"]

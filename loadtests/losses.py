@@ -1,7 +1,7 @@
 """What became of requests while a gateway was changed: who was lost, and which promises were broken."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from serving.vocabulary import ALL_OUTCOMES, BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL
 
 GOOD, LATE, REFUSAL, DOWN, LOST = "in time", "late", "refused", "down", "lost"
 AFTER_S = 1.0  # that the window lasts beyond the end of the change
-FAULT_S = 1.0  # about a killed process, in which what it had accepted may be lost
+FAULT_S = 1.0  # before and after a process is killed, in which what it had may be found lost
 _PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0}
 _MISTAKES = {BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL}  # the requests are right, so these are no refusals
 _REFUSALS = {
@@ -87,7 +87,7 @@ def judge(
                 f"{record.statuses[each]} {record.reasons[each]}".strip() for each in unanswered
             ).most_common()
         )
-    broken = [*untruths, *_broken(scenario, record, move, endings, due_s)]
+    broken = [*untruths, *_broken(scenario, record, move, endings)]
     return Finding(
         scenario.name, move.ended, move.reasons, move.end_s - move.order_s, parts, outcomes, broken, voids
     )  # fmt: skip
@@ -103,22 +103,26 @@ def ending(status: int, reason: str, in_time: bool, sent_s: float, move: Move) -
     return REFUSAL if status != NO_STATUS and reason in _REFUSALS else LOST
 
 
-def _broken(
-    scenario: Scenario, record: Record, move: Move, endings: npt.NDArray[np.str_], due_s: Floats
-) -> list[str]:
+def _broken(scenario: Scenario, record: Record, move: Move, endings: npt.NDArray[np.str_]) -> list[str]:
     found = []
     if move.ended != scenario.ends:
         found.append(f"it was {move.ended}, not {scenario.ends}: {'; '.join(move.reasons)}")
-    lost = endings == LOST
-    near = np.zeros(len(lost), bool)
-    for fault_s in move.faults_s:
-        near |= np.abs(due_s - fault_s) <= FAULT_S
-    if stray := int((lost & ~near).sum()):
+    if stray := int(((endings == LOST) & ~caught(record, move.faults_s)).sum()):
         away = " that no killed process had" if move.faults_s else ""
         found.append(f"{stray} requests{away} were lost")
     gaps = sum(reason == "no_replica" for reason in record.reasons)
     if gaps and not move.faults_s:
         found.append(f"{gaps} requests came while their model was routed nowhere")
+    return found
+
+
+def caught(record: Record, faults_s: Iterable[float]) -> npt.NDArray[np.bool_]:
+    """Which requests were under way when a process was killed: that had them, if anybody had."""
+    sent_s = np.asarray(record.sent_ns, np.int64) / 1e9
+    done_s = np.asarray(record.done_ns, np.int64) / 1e9
+    found = np.zeros(len(sent_s), bool)
+    for fault_s in faults_s:
+        found |= (sent_s <= fault_s + FAULT_S) & (done_s >= fault_s - FAULT_S)
     return found
 
 
