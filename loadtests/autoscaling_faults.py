@@ -34,7 +34,7 @@ from loadtests.autoscaling_live_watch import await_rest, kept_profiles
 from loadtests.changes import DONE, KILL_AFTER_S, Move
 from loadtests.dispatch import Load, Server, measure
 from loadtests.living import Living, kill, living
-from loadtests.losses import DOWN, GOOD, LATE, LOST, REFUSAL, caught, ending
+from loadtests.losses import DOWN, GOOD, LATE, LOST, REFUSAL, caught, endings_of
 from loadtests.processes import undisturbed
 from loadtests.record import Record
 from loadtests.report import Promise, summarise, without_nan
@@ -42,11 +42,8 @@ from loadtests.testbed import CONNECTIONS_MAX, may_go_first
 from serving.simulation.patterns import Step
 
 SPOT = 5  # of the six slices: whatever is started beyond the first can be taken away
-CALM, BUSY, FULL = (
-    12.0,
-    90.0,
-    200.0,
-)  # requests a second; one to three replicas answer BUSY, four or five FULL
+# requests a second; one to three replicas answer BUSY, four or five FULL
+CALM, BUSY, FULL = 12.0, 90.0, 200.0
 CALM_S, BUSY_S = 3.0, 8.0
 RIGHT_S = 40.0  # within which the count has to be right again
 STAYS_S = 2.0  # and stays so
@@ -141,9 +138,7 @@ def play(scenario: Scenario, seconds: float, seed: int, profiles: Path) -> Findi
             server = Server("127.0.0.1", there.ports[0], CONNECTIONS, CONNECTIONS_MAX)
             fault = Fault()
             with undisturbed(None, may_go_first()):
-                struck = threads.submit(
-                    _struck, scenario, there, fault
-                )  # as soon as the client: one interpreter
+                struck = threads.submit(_struck, scenario, there, fault)  # as the client, at the same time
                 record, client = measure([load], server)
             struck.result()
     span_s = float(load.due_s[-1])
@@ -159,12 +154,7 @@ def judge(name: str, record: Record, fault: Fault, slo_ms: float, voids: Sequenc
     move = fault.move
     due_s = np.asarray(record.due_ns, np.int64) / 1e9
     latency_ms = (np.asarray(record.done_ns, np.int64) - np.asarray(record.due_ns, np.int64)) / 1e6
-    endings = np.asarray([
-        ending(status, reason, in_time, sent_ns / 1e9, move)
-        for status, reason, in_time, sent_ns in zip(
-            record.statuses, record.reasons, (latency_ms <= slo_ms).tolist(), record.sent_ns, strict=True
-        )
-    ])  # fmt: skip
+    endings = endings_of(record, latency_ms <= slo_ms, move)
     after = endings[due_s >= move.end_s]
     stray = int(((endings == LOST) & ~caught(record, move.faults_s)).sum())
     broken = [f"{stray} requests that no killed process had were lost"] if stray else []

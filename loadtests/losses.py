@@ -59,12 +59,7 @@ def judge(
     latency_ms = (np.asarray(record.done_ns, np.int64) - np.asarray(record.due_ns, np.int64)) / 1e6
     owners = np.asarray(record.loads)
     slos_ms = np.asarray([scenario.slo_ms, SLO_MS[MINILM]])[owners]
-    endings = np.asarray([
-        ending(status, reason, in_time, sent_ns / 1e9, move)
-        for status, reason, in_time, sent_ns in zip(
-            record.statuses, record.reasons, (latency_ms <= slos_ms).tolist(), record.sent_ns, strict=True
-        )
-    ])  # fmt: skip
+    endings = endings_of(record, latency_ms <= slos_ms, move)
     window_s = move.order_s, move.end_s + AFTER_S
     spans = {
         "whole": (-np.inf, np.inf),
@@ -91,6 +86,14 @@ def judge(
     return Finding(
         scenario.name, move.ended, move.reasons, move.end_s - move.order_s, parts, outcomes, broken, voids
     )  # fmt: skip
+
+
+def endings_of(record: Record, in_time: npt.NDArray[np.bool_], move: Move) -> npt.NDArray[np.str_]:
+    """How each request ended, as `ending` says."""
+    asked = zip(record.statuses, record.reasons, in_time.tolist(), record.sent_ns, strict=True)
+    return np.asarray([
+        ending(status, reason, good, sent_ns / 1e9, move) for status, reason, good, sent_ns in asked
+    ])  # fmt: skip
 
 
 def ending(status: int, reason: str, in_time: bool, sent_s: float, move: Move) -> str:

@@ -267,8 +267,9 @@ class Scaling:
             given_by = (scaled.wish.count, scaled.slices, scaled.standby)
             made = self._claims.get(name)
             if made is None or made[0] != given_by:
-                found = self._found(model, fixed, now_us)
-                mine = self._claim(model, [each for each in found if each.spec.name in places])
+                ground = self._ground(model)
+                found = self._found(model, ground, fixed, now_us)
+                mine = self._claim(model, ground, [each for each in found if each.spec.name in places])
                 made = self._claims[name] = given_by, mine
             claims.append(made[1])
         paid = sum(specs[name].price for name in fixed if name in places)
@@ -281,16 +282,15 @@ class Scaling:
         self._stand_by(places.keys() & fixed, now_us)
         self._filtered = self.filtered(aim)
 
-    def _claim(self, model: ServedModel, places: Iterable[Place]) -> Claim:
+    def _claim(self, model: ServedModel, ground: Ground, places: Iterable[Place]) -> Claim:
         """What a model asks for, of what it may have."""
         scaled, (least, _) = self._models[model.name], bounds(model, 0)
         likes = liked(places, scaled, least)
-        usual = self._ground(model).usual(likes)
-        return claim(model, scaled.wish.count, likes, usual, keeps(likes, scaled, least))
+        return claim(model, scaled.wish.count, likes, ground.usual(likes), keeps(likes, scaled, least))
 
-    def _found(self, model: ServedModel, fixed: Collection[str], now_us: int) -> list[Place]:
+    def _found(self, model: ServedModel, ground: Ground, fixed: Collection[str], now_us: int) -> list[Place]:
         """Where a model may run, as it sees that."""
-        speed, places = self._ground(model).speeds(), []
+        speed, places = ground.speeds(), []
         for spec in self._terrain.specs(model.name):
             alike, held = self._terrain.alike[spec.name], spec.name in fixed
             bad = self.shunned.is_bad(spec, model.name, now_us)
