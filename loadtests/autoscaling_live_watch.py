@@ -43,14 +43,16 @@ def read(text: str, name: str) -> float:
 
 def metrics(gateway: Gateway) -> str:
     """As Prometheus reads them. OSError where nobody answers."""
-    with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=5) as answer:
+    with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=30) as answer:
         text: str = answer.read().decode()
     return text
 
 
 def why(gateway: Gateway, model: str) -> str:
     """How many replicas it has and why, as the gateway explains it. OSError where nobody answers."""
-    with urlopen(f"http://{gateway.host}:{gateway.rest_port}/v2/models/{model}/explain", timeout=5) as answer:
+    with urlopen(
+        f"http://{gateway.host}:{gateway.rest_port}/v2/models/{model}/explain", timeout=30
+    ) as answer:
         scaled = json.loads(answer.read())["replicas"]
     return "one on each slice" if scaled is None else f"{scaled['count']}, {scaled['why']}"
 
@@ -64,7 +66,9 @@ def watching(gateway: Gateway) -> Iterator[Course]:
     course.counts.append(Count(time.monotonic(), int(read(before, HELD))))
 
     def watch() -> None:
-        while not over.wait(READ_S):
+        last = False
+        while not last:
+            last = over.wait(READ_S)  # which is read as well
             try:
                 text = metrics(gateway)
             except OSError as error:

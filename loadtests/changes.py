@@ -16,6 +16,7 @@ DONE, GIVEN_UP = "done", "given up"
 SLO_MS = {DIGITS: 50.0, MINILM: 400.0}
 TIGHTER_MS = 40.0  # that `digits` is promised after its settings were changed
 KILL_AFTER_S = 0.7  # after the order: workers are starting or loading then
+TRIES = 5  # to do something in the midst of a move
 LOADED = "loaded"  # a file that the new code of `digits` writes
 BROKEN = "broken on purpose"
 
@@ -189,11 +190,19 @@ def _turned_back(there: Living, move: Move) -> None:
     _follow(there, move, order)
 
 
+def _set_out(there: Living, move: Move) -> None:
+    """Be on the way to WIDE; where it was reached before anybody could look, once more from the start."""
+    for _ in range(TRIES):
+        _place(there, move, WIDE)
+        time.sleep(KILL_AFTER_S)
+        if there.placement()["progress"]["state"] != "steady":
+            return
+        _follow(there, move, _place(there, move, ALONE))
+    raise RuntimeError("the move was over before the gateway could be killed in it")
+
+
 def _gateway_killed(there: Living, move: Move) -> None:
-    _place(there, move, WIDE)
-    time.sleep(KILL_AFTER_S)
-    if there.placement()["progress"]["state"] == "steady":
-        raise RuntimeError("the move was over before the gateway could be killed in it")
+    _set_out(there, move)
     move.faults_s.append(time.monotonic())
     there.kill()
     there.start()

@@ -6,7 +6,7 @@ other waits on.
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,7 +54,7 @@ class Client:
         self.sent: list[Sent] = []
         self.surplus_bytes = 0
 
-    async def run(self, due_s: Sequence[float], questions: Iterator[Question]) -> None:
+    async def run(self, due_s: Iterable[float], questions: Iterator[Question]) -> None:
         """Send the next question at each of these instants from now, and wait for every answer."""
         start_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:

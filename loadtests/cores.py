@@ -24,10 +24,10 @@ class Usage:
 
         A party's processes have to be there still.
         """
-        span_us = (time.monotonic() - self._since_s) * 1e6
-        after = self._taken_us()
+        after, all_us = self._taken_us(), self._all_us()
+        span_us = (time.monotonic() - self._since_s) * 1e6  # after the readings: a pause in them counts
         found = {name: (after[name] - self._before[name]) / span_us for name in self._parties}
-        total = (self._all_us() - self._all_before_us) / span_us
+        total = (all_us - self._all_before_us) / span_us
         return found | {"others": max(total - sum(found.values()), 0.0)}
 
     def _taken_us(self) -> dict[str, float]:

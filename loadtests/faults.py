@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ SLO_S = 0.05
 STALL_S = 1.0  # limits.stall_s: a worker that hangs is replaced after this
 CALM_S = 1.0  # of load before the fault
 BIN_S = 0.1
-BACK_S = 30.0  # within which a worker has to be back
+BACK_S = 60.0  # within which a worker has to be back
 LATE_SENT_S = 0.005  # p99 of sent minus due: a client that is later than this makes its own violations
 POISON_EVERY = 97  # requests
 STRAY_MAX = 0.002  # share of requests that may fail their SLO for no fault of ours: the machine is shared
@@ -143,13 +143,30 @@ async def _experiment(
     scenario: Scenario, asked: argparse.Namespace, gateway: Gateway
 ) -> tuple[Client, Fault | None]:
     client = Client(gateway)
-    due_s = draw([Step(asked.rate, asked.seconds)], POISSON_CV, np.random.default_rng(asked.seed))
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(client.run(due_s.tolist(), rows(POISON_EVERY if scenario.sent is None else 0)))
         if scenario.sent is None:
+            tasks.create_task(client.run(_arrivals(asked, lambda: True), rows(POISON_EVERY)))
             return client, None
         strike = tasks.create_task(_strike(gateway, scenario))
+        due_s = _arrivals(asked, lambda: strike.done() and _recovered(client, strike.result(), asked))
+        tasks.create_task(client.run(due_s, rows(0)))
     return client, strike.result()
+
+
+def _arrivals(asked: argparse.Namespace, over: Callable[[], bool]) -> Iterator[float]:
+    """For as long as is asked, and on until it is over: workers may be long in coming back."""
+    random = np.random.default_rng(asked.seed)
+    yield from draw([Step(asked.rate, asked.seconds)], POISSON_CV, random).tolist()
+    at_s = asked.seconds
+    while not over() and at_s < asked.seconds + BACK_S:
+        at_s += random.exponential(1 / asked.rate)
+        yield at_s
+
+
+def _recovered(client: Client, fault: Fault, asked: argparse.Namespace) -> bool:
+    """Whether as much as comes in CALM_S has followed a request that was answered by the new worker."""
+    followed = client.sent[: -round(CALM_S * asked.rate)]
+    return bool(followed) and followed[-1].due_s > fault.restarted_s and followed[-1].what == RIGHT
 
 
 async def _strike(gateway: Gateway, scenario: Scenario) -> Fault:

@@ -180,7 +180,7 @@ def _arguments() -> argparse.Namespace:
     add("--distinct", type=int, default=256, help="different requests per load, sent in rotation")
     add("--connections", type=int, default=16, help="opened before the run")
     add("--connections-max", type=int, default=1024, help="a run that needs more is void")
-    add("--patience-s", type=float, default=10, help="for the last answers")
+    add("--patience-s", type=float, default=30, help="for the last answers")
     add("--core", type=int, help="run on this core only")
     add("--realtime", action="store_true", help="go before all else on the core (needs root)")
     add("--json", type=Path, metavar="FILE")

@@ -81,7 +81,7 @@ def fetch_metadata(base_url: str, model: str) -> Metadata:
     """What the gateway says of the model; ConnectionError, in a sentence, where it says nothing."""
     url = f"{base_url}/v2/models/{model}"
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 (http, as the caller says)
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 (http, as the caller says)
             metadata: Metadata = json.load(answer)
             return metadata
     except HTTPError as error:

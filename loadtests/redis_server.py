@@ -17,7 +17,7 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as ConnectionFailed
 from redis.retry import Retry
 
-READY_S = 10.0
+READY_S = 30.0
 
 
 def server_binary() -> str:

@@ -27,7 +27,7 @@ from serving.vocabulary import Reason
 
 Floats = npt.NDArray[np.float32]
 
-LOADED_S = 60.0  # within which all variants are to be loaded
+LOADED_S = 120.0  # within which all variants are to be loaded
 TRIES = 20  # of a body that is to be embedded, where others keep the cores
 DIGITS_A_REQUEST = 8
 

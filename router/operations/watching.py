@@ -26,6 +26,9 @@ QUIET_MS: Final = 100
 GATHER_MS: Final = 2_000
 """A file that is written to all the time is read after this."""
 
+AGAIN_S: Final = 0.1
+"""What has not begun to change anything cannot be given up yet."""
+
 logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would log each event
 
 Say = Callable[[str], None]
@@ -52,12 +55,11 @@ class Watch:
         looking = asyncio.create_task(self._look())  # it may have been edited since it was read at the start
         try:
             async for _ in self._changes():
-                if not looking.done():
-                    if not await self._is_new():
-                        continue
+                while not looking.done() and await self._is_new():
                     self._repository.give_up()  # what is edited again is not wanted any more
-                    await looking
-                looking = asyncio.create_task(self._look())
+                    await asyncio.wait([looking], timeout=AGAIN_S)
+                if looking.done():
+                    looking = asyncio.create_task(self._look())
         except Exception as error:  # of inotify: watches are a bounded resource of the machine
             logger.exception("watching %s failed", self._path)
             self._say(f"{self._path} is not watched any more, an edit needs a restart: {error}")

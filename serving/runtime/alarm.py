@@ -2,7 +2,11 @@
 
 uvloop's timers have a grain of 1 ms and may fire almost 1 ms early (a 0.3 ms timer fires at once), so the
 alarm re-reads the clock when it fires and waits another whole millisecond rather than spin; it is at most
-about a millisecond late. `lateness_us` is what it was late by the last time.
+about a millisecond late.
+
+Where the whole process stood still, it is later. What came meanwhile is read after timers, where that was
+while something else was being read, and an answer that came in time would be given up for late: an alarm so
+late lets all that came be read first.
 """
 
 import asyncio
@@ -12,12 +16,13 @@ from serving.runtime.clock import now_us
 from serving.vocabulary import NEVER_US
 
 GRAIN_US = 1000
+STALL_US = 10_000  # later than ticks and collections make it
 
 
 class Alarm:
     """Calls `fire(now_us)` once the instant given to `set` has come."""
 
-    __slots__ = ("_armed_us", "_fire", "_loop", "_soon", "_target_us", "_timer", "lateness_us")
+    __slots__ = ("_armed_us", "_fire", "_loop", "_soon", "_stalled", "_target_us", "_timer")
 
     def __init__(self, fire: Callable[[int], None]) -> None:
         self._fire = fire
@@ -26,11 +31,11 @@ class Alarm:
         self._armed_us = NEVER_US
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
-        self.lateness_us = 0
+        self._stalled = False
 
     def set(self, at_us: int, now: int) -> None:
         """Ask for `at_us`, instead of what was asked for before; one not after `now` is due this tick."""
-        self._target_us = at_us
+        self._target_us = max(at_us, now)
         if at_us <= now:
             if not self._soon:
                 self._soon = True
@@ -63,8 +68,12 @@ class Alarm:
 
     def _check(self) -> None:
         now = now_us()
+        if now - self._target_us > STALL_US and not self._stalled:
+            self._stalled = True
+            self._arm(now + GRAIN_US, now)
+            return
+        self._stalled = False
         if self._target_us <= now:
-            self.lateness_us = now - self._target_us
             self._target_us = NEVER_US
             self._fire(now)
         elif self._target_us < self._armed_us:

@@ -127,7 +127,9 @@ class _Child:
             poll = select.poll()
             for fd in (self._results, pidfd, *([] if wake is None else [wake])):
                 poll.register(fd, select.POLLIN)
-            while (left_us := until_us - now_us()) > 0:
+            left_us = 1
+            while left_us > 0:
+                left_us = max(until_us - now_us(), 0)  # at 0 once more, for what came while this stood still
                 ready = [fd for fd, _ in poll.poll(left_us / 1000)]
                 if wake in ready:
                     break

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
+from serving.runtime.alarm import Alarm
+from serving.runtime.clock import now_us
 from serving.specs import ModelSpec, Parameters, TensorSpec
 from serving.tensor import ANY
 from serving.worker.batches import (
@@ -132,7 +134,7 @@ class Link(asyncio.BufferedProtocol):
         self._fault = ""
         self._connection_ended = False
         self._exit: str | None = None if process else "its connection was closed"
-        self._exit_timer: asyncio.TimerHandle | None = None
+        self._exit_alarm: Alarm | None = None
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.RESULT: self._on_result,
             FrameKind.FAILED: self._on_failed,
@@ -333,14 +335,16 @@ class Link(asyncio.BufferedProtocol):
         if self.ended.is_set():
             return
         if not (self._connection_ended and self._exit is not None):
-            if self._exit_timer is None:
-                self._exit_timer = self._loop.call_later(EXIT_WAIT_S, self._force)
+            if self._exit_alarm is None:
+                self._exit_alarm = Alarm(self._force)
+                now = now_us()
+                self._exit_alarm.set(now + int(EXIT_WAIT_S * 1e6), now)
             return
-        if self._exit_timer is not None:
-            self._exit_timer.cancel()
+        if self._exit_alarm is not None:
+            self._exit_alarm.close()
         self._end(self._fault or self._exit)
 
-    def _force(self) -> None:
+    def _force(self, _now: int) -> None:
         if self._connection_ended:  # yet the process lives
             self.kill()
             self._end(self._fault or "closed its connection without exiting, and was killed")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from serving.runtime.link import EXIT_WAIT_S, Link, LinkEvents
+from serving.runtime.link import Link, LinkEvents
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.specs import SliceSpec
@@ -19,6 +19,8 @@ from serving.worker.shared import SharedArea
 
 STOP_GRACE_S: Final = 5.0
 """What `stop` gives workers to finish their batch and exit before it kills them."""
+KILLED_WAIT_S: Final = 30.0
+"""For how long it then waits for them: nothing withstands SIGKILL but a driver that holds a process up."""
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 
@@ -97,7 +99,7 @@ class Supervisor:
             return
         for link in self._links:
             link.kill()
-        await self._all_end(2 * EXIT_WAIT_S)
+        await self._all_end(KILLED_WAIT_S)
 
     async def _all_end(self, wait_s: float) -> bool:
         with suppress(TimeoutError):

@@ -1,5 +1,6 @@
 """A real `penstock serve` for tests: the command itself, in a process of its own, on free ports."""
 
+import json
 import re
 import signal
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "penstock.yaml"
-START_S = 60.0
+START_S = 200.0
+TALK_S = 100.0
+PATIENT_MS = 20_000
+"""An SLO for tests that are about no deadline: no stall of the machine uses it up."""
 
 
 class GatewayProcess:
@@ -52,7 +56,7 @@ class GatewayProcess:
     def get(self, path: str) -> tuple[int, bytes]:
         """Status and body of a GET on the REST port."""
         try:
-            with urllib.request.urlopen(f"http://{self.rest}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.rest}{path}", timeout=TALK_S) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
@@ -62,18 +66,22 @@ class GatewayProcess:
         """Status and body of a POST on the REST port."""
         request = urllib.request.Request(f"http://{self.rest}{path}", body, headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=TALK_S) as answer:  # noqa: S310
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read()
 
+    def open_requests(self) -> int:
+        """How many it has accepted and not answered."""
+        return int(json.loads(self.get("/v2/status")[1])["open_requests"])
+
     def read_metrics(self) -> str:
         """What a scraper would read."""
-        with urllib.request.urlopen(self.metrics, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(self.metrics, timeout=TALK_S) as answer:  # noqa: S310
             return str(answer.read().decode())
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it and return its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(40)
+        return self.process.wait(TALK_S)

@@ -7,8 +7,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any  # tritonclient carries no types
 
@@ -18,19 +18,23 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.acceptance.gateway import ROOT, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess
+from tests.acceptance.holding import LIMITS, WAIT, held, insert_wait
 
 pytestmark = pytest.mark.slow
 
 RATE = 40.0
 """Requests a second of a stream: far below what the machine carries, so that every loss is a fault."""
+SOME = 20
+"""Answers that a stream has before and after what it is there for."""
 
-CONFIG = """
-slices: [{name: a}]
+CONFIG = f"""
+slices: [{{name: a}}]
 models:
-  - {path: repo/simple, slo_ms: 2000, cache: false}
-  - {path: repo/steady, slo_ms: 2000, cache: false}
-repository: {folders: [repo]}
+  - {{path: repo/simple, slo_ms: 20000, cache: false}}
+  - {{path: repo/steady, slo_ms: 20000, cache: false}}
+repository: {{folders: [repo]}}
+{LIMITS}
 """
 
 
@@ -47,6 +51,7 @@ class Home:
     def copy(self, name: str) -> None:
         shutil.copytree(ROOT / "models" / "simple", self.repo / name, dirs_exist_ok=True)
         self.change(name, "model.yaml", "name: simple", f"name: {name}")
+        self.change(name, "model.yaml", "slo_ms: 25\n", f"slo_ms: {PATIENT_MS}\n")
 
     def change(self, model: str, file: str, old: str, new: str) -> None:
         path = self.repo / model / file
@@ -55,11 +60,14 @@ class Home:
         path.write_text(text.replace(old, new))
 
     def edit(self, old: str, new: str) -> None:
-        """As editors do: a new file takes the old one's place."""
         text = self.config.read_text()
         assert old in text
+        self.write(text.replace(old, new))
+
+    def write(self, text: str) -> None:
+        """As editors do: a new file takes the old one's place."""
         scratch = self.config.with_suffix(".new")
-        scratch.write_text(text.replace(old, new))
+        scratch.write_text(text)
         scratch.rename(self.config)
 
 
@@ -87,10 +95,17 @@ def gateway(shared: tuple[Home, GatewayProcess]) -> Iterator[GatewayProcess]:
         yield running
         for name in ("simple", "steady", "spare"):
             home.copy(name)
-        home.config.write_text(CONFIG)
-        await_true(lambda: slo_ms(running, "steady") == 2000 and not refused_change(running), running)
+        if home.config.read_text() != CONFIG:
+            for ms in (30000, PATIENT_MS):  # so what is in force is what was written last
+                put_in_force(home, running, ms)
+        await_true(lambda: not refused_change(running), running)
         client.load_model("simple")
         client.unload_model("spare")
+
+
+def put_in_force(home: Home, running: GatewayProcess, ms: int) -> None:
+    home.write(CONFIG.replace(f"steady, slo_ms: {PATIENT_MS}", f"steady, slo_ms: {ms}"))
+    await_true(lambda: slo_ms(running, "steady") == ms, running)
 
 
 def question() -> bytes:
@@ -109,33 +124,54 @@ def answer_of(gateway: GatewayProcess, model: str) -> tuple[int, object]:
     return status, told["outputs"][0]["data"][15] if status == 200 else told["error"]
 
 
+Answer = tuple[int, object]
+
+
+class Stream:
+    """What was asked so far, in that order, and what came of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Future[Answer]] = []
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [each.result() for each in self.asked]
+
+    @property
+    def failures(self) -> Counter[Answer]:
+        return Counter(each for each in self.answers if each[0] != 200)
+
+    def await_more(self, count: int) -> None:
+        """Until so many are answered that are asked from now on."""
+        first = len(self.asked)
+        end = time.monotonic() + TALK_S
+        while len(self.asked) < first + count:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        wait(self.asked[first : first + count])
+
+
 @contextmanager
-def stream(gateway: GatewayProcess, model: str) -> Iterator[list[tuple[int, object]]]:
-    """Requests at RATE while it is open, whatever becomes of them; the list gains each answer."""
-    answers: list[tuple[int, object]] = []
+def stream(gateway: GatewayProcess, model: str) -> Iterator[Stream]:
+    """Requests at RATE while it is open, whatever becomes of them."""
+    found = Stream()
     stop = threading.Event()
 
     def send() -> None:
-        began, count = time.monotonic(), 0
+        began = time.monotonic()
         with ThreadPoolExecutor(16) as pool:
-            while not stop.wait(max(0.0, began + count / RATE - time.monotonic())):
-                pool.submit(lambda: answers.append(answer_of(gateway, model)))
-                count += 1
+            while not stop.wait(max(0.0, began + len(found.asked) / RATE - time.monotonic())):
+                found.asked.append(pool.submit(answer_of, gateway, model))
 
     sending = threading.Thread(target=send)
     sending.start()
     try:
-        time.sleep(0.5)
-        yield answers
-        time.sleep(0.5)
+        found.await_more(SOME)
+        yield found
+        found.await_more(SOME)
     finally:
         stop.set()
         sending.join()
-
-
-def failures(answers: list[tuple[int, object]]) -> Counter[tuple[int, object]]:
-    assert len(answers) > RATE / 2
-    return Counter(each for each in answers if each[0] != 200)
 
 
 def states(client: Any) -> dict[str, str]:
@@ -155,7 +191,7 @@ def slo_ms(gateway: GatewayProcess, model: str) -> float:
     return float(json.loads(body)["parameters"]["slo_ms"]) if status == 200 else 0.0
 
 
-def await_true(holds: Callable[[], bool], gateway: GatewayProcess, timeout_s: float = 30) -> None:
+def await_true(holds: Callable[[], bool], gateway: GatewayProcess, timeout_s: float = TALK_S) -> None:
     end = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end, gateway.output
@@ -185,7 +221,7 @@ def test_a_model_comes_and_goes_and_no_request_of_another_fails(gateway: Gateway
         with pytest.raises(InferenceServerException, match="failed to load 'nobody', failed to poll from"):
             client.load_model("nobody")
         assert gateway.get("/v2/health/ready")[0] == 200
-    assert not failures(answers)
+    assert not answers.failures
     loads = re.search(r'penstock_model_loads_total{model="spare"} (\d+)', gateway.read_metrics())
     unloads = re.search(r'penstock_model_unloads_total{model="spare"} (\d+)', gateway.read_metrics())
     assert loads is not None
@@ -205,13 +241,13 @@ def test_a_reload_takes_the_place_of_the_old_one_and_no_request_fails(
             home.change("simple", "model.py", '"OUTPUT0": left + right', f'"OUTPUT0": {more} + left + right')
             client.load_model("simple")
             assert answer_of(gateway, "simple") == (200, 30 + more)
-            time.sleep(4 / RATE)
+            answers.await_more(4)
             home.change("simple", "model.py", f"{more} + left", "left")
-    assert not failures(answers)
-    assert not failures(others)
-    assert {value for _, value in answers} == {30, 1030, 2030, 3030}
-    values = [value for _, value in answers]
-    assert values[-1] == 3030
+    assert not answers.failures
+    assert not others.failures
+    values = [value for _, value in answers.answers]
+    assert set(values) == {30, 1030, 2030, 3030}
+    assert set(values[-SOME:]) == {3030}
 
 
 def test_kept_answers_of_the_old_files_are_not_those_of_the_new_ones(
@@ -229,7 +265,7 @@ def test_a_load_that_fails_says_why_and_the_old_one_answers(home: Home, gateway:
     home.copy("broken")
     home.change("broken", "model.py", "COLUMNS = 16", "raise RuntimeError('broken on purpose')")
     with (
-        http_client.InferenceServerClient(gateway.rest, network_timeout=100) as client,
+        http_client.InferenceServerClient(gateway.rest, network_timeout=TALK_S) as client,
         stream(gateway, "simple") as answers,
     ):
         with pytest.raises(InferenceServerException) as caught:
@@ -243,30 +279,32 @@ def test_a_load_that_fails_says_why_and_the_old_one_answers(home: Home, gateway:
         with pytest.raises(InferenceServerException, match="broken too"):
             client.load_model("simple")
         assert states(client)["simple"] == "READY"
-    assert not failures(answers)
+    assert not answers.failures
 
 
 def test_accepted_requests_of_an_unloaded_model_are_answered(home: Home, gateway: GatewayProcess) -> None:
     home.change("spare", "model.py", "import numpy as np", "import time\n\nimport numpy as np")
-    home.change("spare", "model.py", "        left, right", "        time.sleep(0.3)\n        left, right")
-    home.change("spare", "model.yaml", "slo_ms: 25", "slo_ms: 20000")
+    insert_wait(home.repo / "spare", "        left, right", WAIT)
     home.change("spare", "model.yaml", "batch_max: 8", "batch_max: 1")
     with (
         http_client.InferenceServerClient(gateway.rest) as client,
         grpc_client.InferenceServerClient(gateway.grpc) as other,
         ThreadPoolExecutor(5) as pool,
+        ExitStack() as hold,
     ):
         client.load_model("spare")
+        hold.enter_context(held(home.repo / "spare"))
         body = json.loads(question())
         asked = []
         for number in range(4):  # other questions, as equal ones would be one
             body["inputs"][0]["data"][0] = number
             path = "/v2/models/spare/infer"
             asked.append(pool.submit(gateway.post, path, json.dumps(body).encode()))
-        await_true(lambda: json.loads(gateway.get("/v2/status")[1])["open_requests"] == 4, gateway)
+        await_true(lambda: gateway.open_requests() == 4, gateway)
         unloading = pool.submit(other.unload_model, "spare")
         await_true(lambda: states(client)["spare"] == "UNLOADING", gateway)
         assert answer_of(gateway, "spare")[0] == 404
+        hold.close()
         assert [each.result()[0] for each in asked] == [200] * 4
         unloading.result()
         assert states(client)["spare"] == "UNAVAILABLE"
@@ -278,23 +316,23 @@ def test_edits_of_the_file_are_in_force_without_a_restart(home: Home, gateway: G
 
     before = len(re.findall("is in force", gateway.output))
     with stream(gateway, "steady") as answers:
-        home.edit("repo/simple, slo_ms: 2000", "repo/simple, slo_ms: 1500")
-        await_true(lambda: slo_ms(gateway, "simple") == 1500, gateway)
+        home.edit("repo/simple, slo_ms: 20000", "repo/simple, slo_ms: 15000")
+        await_true(lambda: slo_ms(gateway, "simple") == 15000, gateway)
         home.edit("repository:", "  - {path: repo/spare}\nrepository:")
         await_true(lambda: answer_of(gateway, "spare")[0] == 200, gateway)
-        home.edit("  - {path: repo/simple, slo_ms: 1500, cache: false}\n", "")
+        home.edit("  - {path: repo/simple, slo_ms: 15000, cache: false}\n", "")
         await_true(lambda: served() == {"steady", "spare"}, gateway)
         home.edit("[{name: a}]", "[{name: a}, {name: b}]")
         await_true(lambda: "slices are a, b" in gateway.output, gateway)
         await_true(lambda: len(re.findall("is in force", gateway.output)) == before + 4, gateway)
-    assert not failures(answers)
+    assert not answers.failures
     assert refused_change(gateway) == []
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("slo_ms: 2000", "slo_ms: soon", "penstock.yaml:4:33: models[0].slo_ms: not a number; got 'soon'"),
+        ("slo_ms: 20000", "slo_ms: soon", "penstock.yaml:4:33: models[0].slo_ms: not a number; got 'soon'"),
         ("slices: [", "slices: [[", "penstock.yaml:"),
         (
             "\nslices",
@@ -308,15 +346,15 @@ def test_an_edit_that_cannot_be_is_refused_with_reasons_and_nothing_of_it_is_don
 ) -> None:
     with stream(gateway, "simple") as answers:
         text = home.config.read_text()
-        home.config.write_text(text.replace(old, new).replace("path: repo/steady", "path: repo/spare"))
+        home.write(text.replace(old, new).replace("path: repo/steady", "path: repo/spare"))
         await_true(lambda: bool(refused_change(gateway)), gateway)
         assert reason in refused_change(gateway)[0]
-        assert reason in gateway.output
+        await_true(lambda: reason in gateway.output, gateway)
         assert answer_of(gateway, "steady") == (200, 30)
         assert answer_of(gateway, "spare")[0] == 404
-        home.config.write_text(text)
+        home.write(text)
         await_true(lambda: refused_change(gateway) == [], gateway)
-    assert not failures(answers)
+    assert not answers.failures
 
 
 def test_the_last_word_counts_and_a_restart_forgets_what_clients_said(
@@ -325,10 +363,10 @@ def test_the_last_word_counts_and_a_restart_forgets_what_clients_said(
     with grpc_client.InferenceServerClient(gateway.grpc) as client:
         client.unload_model("simple")
         client.load_model("spare")
-        home.edit("repo/steady, slo_ms: 2000", "repo/steady, slo_ms: 1000")
-        await_true(lambda: slo_ms(gateway, "steady") == 1000, gateway)
+        home.edit("repo/steady, slo_ms: 20000", "repo/steady, slo_ms: 10000")
+        await_true(lambda: slo_ms(gateway, "steady") == 10000, gateway)
         assert ready(client) == {"spare", "steady"}
-        home.edit("repo/simple, slo_ms: 2000", "repo/simple, slo_ms: 1000")
+        home.edit("repo/simple, slo_ms: 20000", "repo/simple, slo_ms: 10000")
         await_true(lambda: states(client)["simple"] == "READY", gateway)
     again = GatewayProcess.start(home.config, tmp_path / "again")
     try:

@@ -12,7 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from router.rpc import SERVICE
-from tests.acceptance.gateway import ROOT, GatewayProcess
+from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def over_rest(gateway: GatewayProcess, headers: dict[str, str], parameters: dict
     body = json.dumps({"inputs": [tensor], "parameters": parameters}).encode()
     request = urllib.request.Request(f"http://{gateway.rest}/v2/models/digits/infer", body, headers)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=TALK_S) as answer:  # noqa: S310
             return "", {name.lower(): value for name, value in answer.headers.items()}
     except urllib.error.HTTPError as error:
         with error:
@@ -63,7 +63,7 @@ def over_grpc(gateway: GatewayProcess, headers: dict[str, str], parameters: dict
     with grpc.insecure_channel(gateway.grpc) as channel:
         infer = channel.unary_unary(INFER, service_pb2.ModelInferRequest.SerializeToString)
         try:
-            _, call = infer.with_call(request, 30, tuple(headers.items()))
+            _, call = infer.with_call(request, TALK_S, tuple(headers.items()))
         except grpc.RpcError as error:
             return error.details(), {"status": error.code().name}
         return "", dict(call.trailing_metadata())

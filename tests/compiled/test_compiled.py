@@ -18,6 +18,9 @@ from serving.scheduler.requests import Piece, Request
 from serving.specs import BatchingSpec
 from tests.architecture.source_rules import ROOT
 
+TOLD_S = 250
+pytestmark = pytest.mark.timeout(900)  # compiling takes a minute or two, and may have to be done here
+
 ASK = """
 from serving.scheduler import scheduler
 from serving.compiled import folder, is_compiled
@@ -40,7 +43,7 @@ def told(command: list[str], tree: Path = ROOT, **variables: str) -> Any:
     environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_INTERPRETED"}
     environment |= {"PYTHONPATH": str(tree)} | variables
     done = subprocess.run(
-        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=110
+        [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, timeout=TOLD_S
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from loadtests.wire import post
 
 SLOW_S = 0.3
+PATIENCE_S = 60.0  # of a client whose answers come, however slow the machine is
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 BODIES = {
     "ok": OK,
@@ -25,11 +26,12 @@ def request(kind: str) -> bytes:
 
 
 class Server:
-    """Counts what it was asked; `open` can be cleared, then no answer leaves before it is set again."""
+    """Counts what it was asked; from request `holds_from` on none is answered before `open` is set."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.connections = 0
+        self.holds_from = 0
         self.open = asyncio.Event()
         self.open.set()
         self.port = 0
@@ -47,6 +49,8 @@ class Server:
         length = int(head.partition("Content-Length: ")[2].split("\r\n")[0])
         kind = (await reader.readexactly(length)).decode()
         self.asked[kind] += 1
+        if self.asked.total() == self.holds_from:
+            self.open.clear()
         if kind == "close":
             return False
         if kind == "silent":
@@ -67,11 +71,18 @@ class Server:
         return kind not in ("last", "garbage", "surplus")
 
 
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what other tasks of this loop bring about; TimeoutError where they do not."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not true():  # noqa: ASYNC110  (what is counted here and there tells nobody)
+            await asyncio.sleep(0.002)
+
+
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
     """A server on a free port of this loop."""
     server = Server()
-    listener = await asyncio.start_server(server.talk, "127.0.0.1", 0)
+    listener = await asyncio.start_server(server.talk, "127.0.0.1", 0, backlog=1024)
     server.port = listener.sockets[0].getsockname()[1]
     try:
         yield server

@@ -10,7 +10,7 @@ import pytest
 
 from loadtests.gateway import ROOT, Gateway, model_entry, started
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def gateway() -> Iterator[Gateway]:
 
 def run(*command: str) -> "subprocess.CompletedProcess[str]":
     arguments = [sys.executable, "-m", *command]
-    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_an_open_loop_run_is_answered_and_reported(gateway: Gateway, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_model_that_is_not_served_is_named(gateway: Gateway) -> None:
     "options",
     [
         ["--open-loop", "simple=100,identity=20", "--open-seconds", "2"],
-        ["SumUser", "-u", "4", "-r", "4", "-t", "3s"],
+        ["SumUser", "-u", "4", "-r", "40", "-t", "5s"],
     ],
     ids=["open loop", "scenario"],
 )

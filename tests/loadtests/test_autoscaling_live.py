@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from loadtests.autoscaling_faults import Fault, Finding, judge
 from loadtests.autoscaling_live_shown import HEADINGS, cells, draw, write_csv, write_markdown
-from loadtests.autoscaling_live_subjects import WAITING, waiting
+from loadtests.autoscaling_live_subjects import WAITING, Waiting, waiting
 from loadtests.autoscaling_live_trace import (
     FLASH_AT,
     FLASH_S,
@@ -253,11 +253,14 @@ def asking(gateway: Gateway, requests: Sequence[bytes], rate: float) -> Iterator
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_real_gateway_goes_from_one_replica_to_two_and_back_and_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By INFaaS's rule, which lets go after ten seconds in which one replica less would do; by default it is
     a minute."""
+    patient = replace(Waiting.terms, slo_ms=20_000)  # nothing is refused because others use the machine
+    monkeypatch.setattr(Waiting, "terms", patient)
     cast = replace(waiting(tmp_path, 0), most=2)
     requests = cast.subject.requests()
 

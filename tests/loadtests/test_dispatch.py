@@ -4,7 +4,7 @@ import numpy as np
 
 from loadtests.dispatch import Dispatcher, Load
 from loadtests.dispatch import Server as Address
-from tests.loadtests.server import BODIES, request, serving
+from tests.loadtests.server import BODIES, PATIENCE_S, request, serving
 
 KINDS = ("ok", "pieces", "last", "failing", "surplus", "close", "garbage")
 
@@ -13,7 +13,8 @@ async def test_complete_answers_are_kept_as_they_came_by_the_number_of_their_arr
     loads = [Load(np.arange(2) / 100, [request(kind)]) for kind in KINDS]
     kept: dict[int, bytes] = {}
     async with serving() as server:
-        record, _ = await Dispatcher(loads, Address("127.0.0.1", server.port, patience_s=1), kept).run()
+        address = Address("127.0.0.1", server.port, patience_s=PATIENCE_S)
+        record, _ = await Dispatcher(loads, address, kept).run()
     complete = {number for number, load in enumerate(record.loads) if KINDS[load] not in ("close", "garbage")}
     assert kept.keys() == complete
     for number in complete:

@@ -90,12 +90,14 @@ def test_only_every_number_doubled_is_right() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scenario", [KILL, STOP, POISON], ids=lambda one: one.name)
 def test_every_request_of_a_run_gets_one_answer_and_poisonous_rows_fail_alone(
     scenario: faults.Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faults, "SLO_S", 2.0)  # nothing is refused because others use the machine
-    asked = argparse.Namespace(policy="slo", rate=60.0, seconds=8.0, seed=0)
+    monkeypatch.setattr(faults, "SLO_S", 20.0)  # nothing is refused because others use the machine
+    monkeypatch.setattr(faults, "STALL_S", 3.0 if scenario is STOP else 20.0)  # nor is a worker replaced
+    asked = argparse.Namespace(policy="slo", rate=120.0, seconds=4.0, seed=0)
     finding = play(scenario, asked)
     timely = ("late", "violations", "the client was")  # a busy machine does that
     assert [one for one in finding.broken if not any(word in one for word in timely)] == []
@@ -103,4 +105,4 @@ def test_every_request_of_a_run_gets_one_answer_and_poisonous_rows_fail_alone(
     if scenario is POISON:
         assert finding.counts[REFUSED] == sum(finding.counts.values()) // faults.POISON_EVERY
     else:
-        assert 0 < finding.answered_again_s < asked.seconds
+        assert 0 < finding.answered_again_s < faults.BACK_S

@@ -128,6 +128,7 @@ def test_what_is_not_in_force_afterwards_is_said() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["migration", "gateway killed"])
 def test_a_real_gateway_loses_nothing_when_it_is_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "CALM_S", 1.0)

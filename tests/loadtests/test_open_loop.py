@@ -5,6 +5,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from loadtests.pace import FineAlarm
 from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, REFUSED, UNREADABLE, Record
 from loadtests.report import Promise, outcome_name, summarise
 from serving.simulation.patterns import Step, draw
-from tests.loadtests.server import SLOW_S, request, serving
+from tests.loadtests.server import PATIENCE_S, SLOW_S, request, serving, until
 
 EXPECTED = {
     "ok": "200 in time", "slow": "200 in time", "pieces": "200 in time", "last": "200 in time",
@@ -37,9 +38,14 @@ def outcomes(record: Record, of_load: int) -> Counter[str]:
 
 @pytest.mark.slow
 async def test_every_arrival_ends_once_as_the_server_treated_it() -> None:
-    loads = [load(kind, 60, 2, seed) for seed, kind in enumerate(EXPECTED)]
+    loads = [load(kind, 60, 0.6, seed) for seed, kind in enumerate(EXPECTED)]  # few: each may need two files
+    silent = len(loads[[*EXPECTED].index("silent")].due_s)
     async with serving() as server:
-        record, client = await Dispatcher(loads, Address("127.0.0.1", server.port, patience_s=1)).run()
+        dispatcher = Dispatcher(loads, Address("127.0.0.1", server.port, patience_s=PATIENCE_S))
+        running = asyncio.ensure_future(dispatcher.run())
+        await until(lambda: dispatcher.record.left == server.asked["silent"] == silent)
+        dispatcher._over.set_result(None)  # as the end of its patience, once nothing else is under way
+        record, client = await running
     for number, (kind, outcome) in enumerate(EXPECTED.items()):
         count = len(loads[number].due_s)
         assert outcomes(record, number) == {outcome: count}, kind
@@ -55,30 +61,25 @@ async def test_every_arrival_ends_once_as_the_server_treated_it() -> None:
 
 @pytest.mark.slow
 async def test_a_server_that_stalls_does_not_slow_the_arrivals_and_pays_for_all_that_waited() -> None:
-    arrivals = load("ok", 200, 1.5)
+    arrivals = load("ok", 200, 1)
+    count = len(arrivals.due_s)
     async with serving() as server:
-        running = asyncio.ensure_future(Dispatcher([arrivals], Address("127.0.0.1", server.port)).run())
-        await asyncio.sleep(0.4)
-        server.open.clear()
-        began_ns, before = time.monotonic_ns(), server.asked["ok"]
-        await asyncio.sleep(0.8)
-        ended_ns, during = time.monotonic_ns(), server.asked["ok"] - before
+        server.holds_from = 50
+        address = Address("127.0.0.1", server.port, patience_s=PATIENCE_S)
+        running = asyncio.ensure_future(Dispatcher([arrivals], address).run())
+        await until(lambda: server.asked["ok"] == count)  # it is asked all the while it stalls
+        ended_ns = time.monotonic_ns()
         server.open.set()
         record, client = await running
-    assert outcomes(record, 0) == {"200 in time": len(arrivals.due_s)}
-    waited = [row for row in zip(record.due_ns, record.done_ns, strict=True) if began_ns < row[0] < ended_ns]
-    long_due = [
-        due for due, _ in waited if due < ended_ns - 200_000_000
-    ]  # the client itself may be 200 ms behind
-    assert during >= len(long_due)  # the server was asked all the while
-    assert client.connections_peak >= during
-    stalled = [due for due, done in waited if done >= ended_ns]
-    assert len(waited) - len(stalled) <= 2  # answers that were on their way when the stall began
-    report = summarise(record, [Promise("a", 100)], 1.5, client)
+    assert outcomes(record, 0) == {"200 in time": count}
+    stalled = [due for due, done in zip(record.due_ns, record.done_ns, strict=True) if done >= ended_ns]
+    assert count - len(stalled) < server.holds_from
+    assert client.connections_peak >= len(range(server.holds_from, count + 1))
+    report = summarise(record, [Promise("a", 100)], 1, client)
     assert report.total.latency["max_ms"] * 1e6 >= ended_ns - min(stalled)
-    assert report.total.good <= len(arrivals.due_s) - len(
-        [due for due in stalled if due < ended_ns - 100_000_000]
-    )
+    late = [due for due in stalled if due < ended_ns - 100_000_000]
+    assert len(late) > 50
+    assert report.total.good <= count - len(late)
 
 
 @pytest.mark.slow
@@ -87,9 +88,12 @@ async def test_arrivals_over_the_bound_of_connections_are_not_sent_and_void_the_
     async with serving() as server:
         address = Address("127.0.0.1", server.port, connections_max=4, patience_s=0.2)
         record, client = await Dispatcher([arrivals], address).run()
+        await until(lambda: server.asked["silent"] == 4)
     count = len(arrivals.due_s)
     assert outcomes(record, 0) == {NO_CONNECTION: count - 4, NO_ANSWER: 4}
     assert server.asked == {"silent": 4}
+    given_up_ns = [done for done, why in zip(record.done_ns, record.reasons, strict=True) if why == NO_ANSWER]
+    assert min(given_up_ns) >= max(record.sent_ns) + 0.199e9  # uvloop's timers may fire 1 ms early
     voids = summarise(record, [Promise("a", 100)], 0.5, client).voids
     assert f"{count - 4} arrivals were never sent ({NO_CONNECTION}, of 4 connections)" in voids
 
@@ -106,9 +110,12 @@ async def test_a_port_where_nobody_listens_is_told_at_once_or_refuses_each_arriv
 async def test_connections_are_used_again() -> None:
     arrivals = Load(np.arange(40) / 400, [request("ok")])
     async with serving() as server:
-        _, client = await Dispatcher([arrivals], Address("127.0.0.1", server.port, 2)).run()
+        address = Address("127.0.0.1", server.port, 2, patience_s=PATIENCE_S)
+        record, client = await Dispatcher([arrivals], address).run()
     assert server.asked["ok"] == 40
-    assert client.connections_opened < 20
+    came = sorted([(at_ns, 1) for at_ns in record.sent_ns] + [(at_ns, -1) for at_ns in record.done_ns])
+    most = max(accumulate(step for _, step in came))
+    assert client.connections_opened <= max(2, most)  # a new one only where every other was in use
 
 
 def test_an_arrival_cannot_end_twice() -> None:

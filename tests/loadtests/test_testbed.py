@@ -93,11 +93,12 @@ def bed() -> Iterator[Testbed]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testbed, "SETTLED_S", 0.0)
         patch.setattr(testbed, "WARM_UP_S", 0.5)
-        with testbed.laid_out(Setting("mlp", 400, worker_core=cores[0], core=cores[1])) as found:
+        with testbed.laid_out(Setting("mlp", 20_000, worker_core=cores[0], core=cores[1])) as found:
             yield found
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_point_lies_between_two_capacities_and_accounts_for_every_arrival(bed: Testbed) -> None:
     point = run_point(bed, 0.2, Course(1.0))
     assert min(point.capacities) > 0
@@ -107,6 +108,7 @@ def test_a_point_lies_between_two_capacities_and_accounts_for_every_arrival(bed:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_twin_of_a_run_has_the_arrivals_that_were_sent(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

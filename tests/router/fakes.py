@@ -132,12 +132,12 @@ class FakeServing:
         self.invalidated.append(model)
         return self.kept
 
-    def wait_calls(self, count: int, timeout_s: float = 5) -> None:
+    def wait_calls(self, count: int, timeout_s: float = 60) -> None:
         """Until `count` calls were submitted in all; AssertionError where they do not come."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.calls) >= count, timeout_s), len(self.calls)
 
-    def wait_cancelled(self, count: int, timeout_s: float = 5) -> None:
+    def wait_cancelled(self, count: int, timeout_s: float = 60) -> None:
         """Until `count` calls were cancelled in all."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.cancelled) >= count, timeout_s), self.cancelled

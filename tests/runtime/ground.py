@@ -50,10 +50,10 @@ class Ground:
         call.variant, call.timeout_us = variant, timeout_us
         return self.serving.submit(call, self.replies.append)
 
-    def finish(self, outputs: int = 1) -> None:
+    def finish(self, outputs: int = 1, compute_us: int = 50) -> None:
         batch, _, rows = self.bench.running.pop(0)
         parts = [BatchOutput("FP32", (4,), bytes(16 * rows), rows)] * outputs
-        self.gateway.batch_done(BatchResult(batch, 50, 0, rows, parts))
+        self.gateway.batch_done(BatchResult(batch, compute_us, 0, rows, parts))
 
     def outcomes(self) -> list[object]:
         return [reply.outcome for reply in self.replies]

@@ -1,8 +1,10 @@
 """A gateway over real worker processes for tests, and what happened in it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,8 @@ from serving.vocabulary import COMPLETED, Outcome
 MODELS = Path(__file__).parents[2] / "models"
 POISONABLE = Path(__file__).parents[1] / "models" / "poisonable"
 SLICE = SliceSpec("s", ())
+LIMITS = Limits(stall_us=60_000_000)
+"""A machine that stands still for a while neither ends a sweep early nor has a worker replaced."""
 
 
 class Tally:
@@ -83,6 +87,21 @@ class House:
             self._changed.clear()
             await self._changed.wait()
 
+    def dispatch(self) -> None:
+        """What may run is sent now, not at the end of the tick, by which a short deadline may be over."""
+        self.gateway._wake(self.gateway.now_us())
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The worker takes batches and answers none, however long that is."""
+        pid = self.fleet.pid("s")
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def submit(self, call: Call) -> tuple[int, "asyncio.Future[Reply]"]:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         return self.gateway.submit(call, future.set_result), future
@@ -121,7 +140,7 @@ async def house(
     slo_us: int | None = None,
 ) -> AsyncIterator[House]:
     """Ready; on one slice. Of its models answers are kept, where the cache is asked."""
-    limits = limits or Limits(sweep_s=0.2)
+    limits = limits or LIMITS
     served = [
         ServedModel(
             spec,

@@ -1,11 +1,14 @@
 """A connected Redis tier for tests, and how it is asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
 
 from loadtests.redis_server import RedisServer
 from serving.cache.entries import Entry, entry_of
+from serving.runtime import redis_tier, redis_wire
 from serving.runtime.clock import now_us
 from serving.runtime.redis_tier import Found, Look, RedisTier
 from serving.specs import RedisSpec
@@ -16,10 +19,26 @@ TTL_US = 60_000_000
 LEASE_US = 30_000_000
 PATIENT_US = 10_000_000
 """A budget that no shared machine spends by itself."""
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 KEY = bytes(range(32))
 OTHER = bytes(32)
+
+
+@contextmanager
+def away_after(latest_s: float) -> Iterator[None]:
+    """A server is taken for gone that says nothing for so long."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (redis_tier, redis_wire):
+            patch.setattr(module, "LATEST_S", latest_s)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def patient_tier() -> Iterator[None]:
+    """Where it is imported: a machine that stands still for a while is no server that has gone."""
+    with away_after(5.0):
+        yield
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -1,8 +1,11 @@
 """What the alarm promises: never early, once, and always for the latest instant asked for."""
 
 import asyncio
+import socket
+import time
 
 import pytest
+import uvloop
 
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
@@ -80,3 +83,40 @@ async def test_a_closed_alarm_stays_silent() -> None:
     other.alarm.set(start + 4_000, start)
     await other.next()
     assert fires.at == []
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "asked for again by what came"])
+def test_of_a_process_that_stood_still_what_came_meanwhile_is_read_first(again: bool) -> None:
+    """With a timer of the loop's own it would not be."""
+    seen: list[str] = []
+
+    async def stand_still() -> None:
+        loop, start = asyncio.get_running_loop(), now_us()
+        (here, there), (answers, worker) = socket.socketpair(), socket.socketpair()
+        fires, due_us = Fires(), start + 5_000
+
+        def read() -> None:
+            here.recv(1)
+            worker.send(b"1")
+            time.sleep(0.05)
+
+        def hear() -> None:
+            seen.append("answer")
+            answers.recv(1)
+            if again:
+                fires.alarm.set(due_us, now_us())
+
+        loop.add_reader(here, read)
+        loop.add_reader(answers, hear)
+        fires.alarm.set(due_us, start)
+        loop.call_later(0.005, seen.append, "timer")
+        there.send(b"1")
+        await fires.next()
+        seen.append("alarm")
+        for each in (here, answers):
+            loop.remove_reader(each)
+        for each in (here, there, answers, worker):
+            each.close()
+
+    uvloop.run(stand_still())
+    assert seen == ["timer", "answer", "alarm"]

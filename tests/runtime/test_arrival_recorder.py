@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,15 @@ MODELS = [
     for spec in (model_spec("digits", ("linear", "cnn"), slo_ms=25), model_spec("minilm", slo_ms=250))
 ]
 PER_BLOCK = -(-BLOCK_BYTES // RECORD.size)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient() -> Iterator[None]:
+    """Only a disk that hangs is given up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CLOSE_S", 60.0)
+        yield
+
 
 calls = st.lists(
     st.tuples(
@@ -59,12 +68,14 @@ def files_in(folder: Path) -> list[Recording]:
 @given(calls)
 def test_a_recording_says_what_came_and_when(tmp_path_factory: pytest.TempPathFactory, given: list) -> None:  # type: ignore[type-arg]
     folder = tmp_path_factory.mktemp("recording")
-    expected = []
+    expected, made_us = [], list[int]()
     largest = (1 << 32) - 1
 
     async def record() -> None:
+        before_us = now_us()
         recorder = Recorder(RecordingSpec(folder), UNIX_US)
         start_us = now_us()
+        made_us.append(start_us - before_us)
         for after_us, model, tenant, variant, tier, rows, timeout_us, size in given:
             made = Call(model, [], rows)
             made.tenant, made.variant, made.timeout_us, made.size = tenant, variant, timeout_us, size
@@ -86,7 +97,7 @@ def test_a_recording_says_what_came_and_when(tmp_path_factory: pytest.TempPathFa
     assert [each[1:] for each in found] == [each[1:] for each in expected]
     behind_us = [each[0] - wanted[0] for each, wanted in zip(found, expected, strict=True)]
     assert len(set(behind_us)) <= 1  # start_us was read a little after the recorder read its clock
-    assert all(0 <= each < 1_000_000 for each in behind_us)
+    assert all(0 <= each <= made_us[0] for each in behind_us)
 
 
 class Watched(ArrivalFiles):

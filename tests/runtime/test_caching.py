@@ -13,7 +13,7 @@ import pytest
 
 from serving.ports import Call, Reply
 from serving.runtime.caching import CachedServing
-from serving.specs import BatchingSpec, CacheSpec, Limits, ServedModel
+from serving.specs import BatchingSpec, CacheSpec, ServedModel
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
@@ -24,7 +24,7 @@ from serving.vocabulary import (
     NO_REPLICA,
     WORKER_LOST,
 )
-from tests.runtime.house import MODELS, POISONABLE, House, house, sums
+from tests.runtime.house import LIMITS, MODELS, POISONABLE, House, house, sums
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +46,6 @@ def results(replies: list[Reply]) -> Counter[str]:
 
 async def answered(*asked: tuple[int, "asyncio.Future[Reply]"]) -> list[Reply]:
     return list(await asyncio.gather(*(future for _, future in asked)))
-
-
-async def dispatched() -> None:
-    for _ in range(2):  # a batch goes at the end of the tick
-        await asyncio.sleep(0)
 
 
 async def test_a_hundred_calls_with_the_same_question_are_computed_once(here: House) -> None:
@@ -194,10 +189,11 @@ async def test_when_a_waiting_leaders_client_goes_another_leads_and_it_is_comput
 
 
 async def test_when_a_running_leaders_client_goes_its_run_is_for_the_others(here: House) -> None:
-    asked = [here.ask(here.delay(30)) for _ in range(4)]
-    await dispatched()
-    for request_id, _ in asked[:2]:
-        here.cached.cancel(request_id)
+    with here.stopped():
+        asked = [here.ask(here.delay(0)) for _ in range(4)]
+        here.dispatch()
+        for request_id, _ in asked[:2]:
+            here.cached.cancel(request_id)
     replies = await answered(*asked)
     assert [reply.outcome for reply in replies[:2]] == [CLIENT_GONE, CLIENT_GONE]
     assert results(replies[2:]) == {"miss": 1, "join": 1}
@@ -232,41 +228,45 @@ async def test_once_all_have_gone_nothing_is_computed(here: House) -> None:
 async def test_a_running_leader_whose_deadline_passes_is_told_so_and_its_run_is_for_the_others(
     here: House, patience_us: int | None
 ) -> None:
-    hasty, patient = here.delay(150), here.delay(150)
+    hasty, patient = here.delay(0), here.delay(0)
     hasty.timeout_us, patient.timeout_us = 20_000, patience_us
-    start_us = here.gateway.now_us()
-    first, second = here.ask(hasty), here.ask(patient)
-    (told,) = await answered(first)
+    with here.stopped():
+        start_us = here.gateway.now_us()
+        first, second = here.ask(hasty), here.ask(patient)
+        here.dispatch()
+        (told,) = await answered(first)
     assert told.outcome is DEADLINE_RUNNING
-    assert 20_000 <= here.gateway.now_us() - start_us < 150_000
+    assert here.gateway.now_us() - start_us >= 20_000
     assert results(await answered(second)) == {"miss": 1}
-    assert results(await answered(here.ask(here.delay(150)))) == {"hit": 1}
+    assert results(await answered(here.ask(here.delay(0)))) == {"hit": 1}
     assert here.tally.batches == [1]
 
 
 async def test_a_waiting_leader_whose_deadline_passes_is_told_so_and_its_place_is_the_others(
     here: House,
 ) -> None:
-    busy = here.ask(here.delay(60))
-    await dispatched()
-    hasty = here.add(1)
-    hasty.timeout_us = 20_000
-    first, second = here.ask(hasty), here.ask(here.add(1))
-    (told,) = await answered(first)
+    with here.stopped():
+        busy = here.ask(here.delay(0))
+        here.dispatch()
+        hasty = here.add(1)
+        hasty.timeout_us = 20_000
+        first, second = here.ask(hasty), here.ask(here.add(1))
+        (told,) = await answered(first)
     assert told.outcome is DEADLINE_QUEUED
     assert results(await answered(busy, second)) == {"miss": 2}
     assert here.tally.batches == [1, 1]
 
 
 async def test_when_the_deadlines_of_all_who_wait_pass_it_is_not_computed(here: House) -> None:
-    busy = here.ask(here.delay(80))
-    await dispatched()
-    asked = []
-    for patience_us in (20_000, 30_000, 30_000, 25_000):
-        call = here.add(1)
-        call.timeout_us = patience_us
-        asked.append(here.ask(call))
-    assert {reply.outcome for reply in await answered(*asked)} == {DEADLINE_QUEUED}
+    with here.stopped():
+        busy = here.ask(here.delay(0))
+        here.dispatch()
+        asked = []
+        for patience_us in (20_000, 30_000, 30_000, 25_000):
+            call = here.add(1)
+            call.timeout_us = patience_us
+            asked.append(here.ask(call))
+        assert {reply.outcome for reply in await answered(*asked)} == {DEADLINE_QUEUED}
     await answered(busy)
     assert here.tally.batches == [1]
     assert here.cached.open_requests == here.gateway.open_requests == 0
@@ -274,15 +274,16 @@ async def test_when_the_deadlines_of_all_who_wait_pass_it_is_not_computed(here: 
 
 
 async def test_a_joiner_is_told_at_its_own_deadline_and_its_leader_goes_on(here: House) -> None:
-    leader = here.ask(here.delay(400))
-    hasty = here.delay(400)
-    hasty.timeout_us = 60_000
-    start_us = here.gateway.now_us()
-    joined = here.ask(hasty)
-    (told,) = await answered(joined)
-    assert told.outcome is DEADLINE_QUEUED
-    assert here.gateway.now_us() - start_us >= 60_000
-    assert not leader[1].done()
+    with here.stopped():
+        leader = here.ask(here.delay(0))
+        hasty = here.delay(0)
+        hasty.timeout_us = 60_000
+        start_us = here.gateway.now_us()
+        joined = here.ask(hasty)
+        (told,) = await answered(joined)
+        assert told.outcome is DEADLINE_QUEUED
+        assert here.gateway.now_us() - start_us >= 60_000
+        assert not leader[1].done()
     assert results(await answered(leader)) == {"miss": 1}
     assert here.tally.batches == [1]
     assert here.tally.late == 0, "a tighter joiner makes nobody else late"
@@ -320,8 +321,8 @@ async def test_a_question_that_the_model_raises_on_is_tried_twice_for_all_who_as
 
 
 async def test_when_the_worker_dies_nobody_is_left_waiting(here: House) -> None:
-    asked = [here.ask(here.delay(5_000)) for _ in range(20)]
-    await asyncio.sleep(0.05)
+    asked = [here.ask(here.delay(60_000)) for _ in range(20)]
+    here.dispatch()
     pid = here.fleet.pid("s")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -392,7 +393,7 @@ async def test_no_more_calls_wait_than_may(here: House) -> None:
 
 async def test_the_cache_never_holds_more_than_its_bytes(tmp_path: Path) -> None:
     held = CacheSpec(memory_bytes=8_000)
-    async with house(tmp_path, Limits(sweep_s=0.2), PATIENT, (MODELS / "simple",), held, SLO_US) as here:
+    async with house(tmp_path, LIMITS, PATIENT, (MODELS / "simple",), held, SLO_US) as here:
         for seed in range(30):
             await answered(here.ask(here.add(1, seed=seed)))
             assert here.cached.store.held_bytes <= 8_000

@@ -82,9 +82,10 @@ async def test_the_load_of_a_model_is_that_of_its_standing_and_0_where_it_is_on_
     ground.route()
     for _ in range(100):
         ground.submit()
+    before = ground.gateway.standing("m").load
     load, slices = ground.gateway.load("m")
-    assert load == pytest.approx(ground.gateway.standing("m").load, rel=0.5)  # some time has passed
-    assert load > 0
+    after = ground.gateway.standing("m").load
+    assert before >= load >= after > 0, "it sinks with the time that passes"
     assert slices == 1
 
 
@@ -110,11 +111,11 @@ async def test_who_pays_hears_which_slices_are_held(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_what_is_lost_has_its_worker_ended_and_is_started_again_when_it_is_back(tmp_path: Path) -> None:
-    async with house(tmp_path) as here:
+    async with house(tmp_path, slo_us=20_000_000) as here:
         before = here.fleet.pid("s")
         here.fleet.device_lost("cpu", "it was taken away")
         assert not here.gateway.ready
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await here.fleet.device_ended("cpu")
         assert here.fleet.pid("s") is None
         here.fleet.device_back("cpu")

@@ -25,7 +25,7 @@ async def serve(here: House, delay_ms: int) -> None:
 async def test_a_profile_that_has_drifted_is_flagged_said_and_measured_anew_when_idle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with house(tmp_path, models=(MODELS / "identity",)) as here:
+    async with house(tmp_path, models=(MODELS / "identity",), slo_us=20_000_000) as here:
         await serve(here, 5)
         assert replica(here).freshness is Freshness.STALE
         (judgement,) = here.gateway.judgements()

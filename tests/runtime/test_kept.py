@@ -6,7 +6,7 @@ import pytest
 
 from serving.cache.worth import ASKS
 from serving.runtime.caching import CachedServing
-from serving.specs import CacheSpec, ServedModel
+from serving.specs import BatchingSpec, CacheSpec, ServedModel
 from serving.vocabulary import COMPLETED, NO_REPLICA
 from tests.builders import model_spec, served
 from tests.runtime.ground import MODEL, Ground, turn
@@ -27,7 +27,7 @@ class Cached(Ground):
         self.submit(model, variant)
         await turn()
         if self.bench.running:
-            self.finish()
+            self.finish(compute_us=500)  # far more than to ask the cache takes
         assert self.replies[-1].outcome is COMPLETED
         return self.replies[-1].cache
 
@@ -45,7 +45,7 @@ async def here() -> Cached:
 
 
 async def test_of_a_model_that_comes_later_answers_are_kept(here: Cached) -> None:
-    other = replace(served(model_spec("n")), cache=True)
+    other = replace(served(model_spec("n", slo_ms=60_000), batching=BatchingSpec("static")), cache=True)
     here.gateway.serve(other)
     here.route("n", replica=2)
     assert [await here.ask(other), await here.ask(other)] == ["miss", "hit"]

@@ -21,13 +21,16 @@ from tests.runtime.redis_tiers import (
     TTL_US,
     answer,
     ask,
+    away_after,
     number_of,
+    patient_tier,
     running,
     share,
     tier_on,
     until,
 )
 
+__all__ = ["patient_tier"]
 pytestmark = pytest.mark.slow
 
 HASTY_US = 20_000
@@ -131,7 +134,8 @@ async def test_a_redis_that_hangs_while_nobody_asks_is_noticed() -> None:
     with redis_server() as server:
         async with tier_on(server) as tier:
             server.pause()
-            await until(lambda: not tier.usable)
+            with away_after(0.3):
+                await until(lambda: not tier.usable)
             server.resume()
             await until(lambda: tier.usable)
 

@@ -1,6 +1,7 @@
 """What the Redis tier promises, with a real Redis that is full, foreign, slow, gone and back."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 from loadtests.redis_server import RedisServer, redis_server
 from serving.cache.entries import Entry
 from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import VALUE_BYTES_MAX, WAITING_MAX, Look
+from serving.runtime.redis_tier import BEAT_S, VALUE_BYTES_MAX, WAITING_MAX, Look
 from serving.tensor import Tensor
 from tests.runtime.redis_tiers import (
     KEY,
@@ -18,11 +19,13 @@ from tests.runtime.redis_tiers import (
     answer,
     ask,
     number_of,
+    patient_tier,
     share,
     tier_on,
     until,
 )
 
+__all__ = ["patient_tier"]
 pytestmark = pytest.mark.slow
 
 
@@ -98,10 +101,12 @@ async def test_a_lease_that_nobody_waits_for_any_more_is_given_back(server: Redi
     async with tier_on(server) as tier:
         told: list[object] = []
         look = Look("a", KEY, 30_000_000, told.append)
+        server.pause()
         tier.look(look)
         await asyncio.sleep(0)  # it is under way
         await asyncio.sleep(0)
         tier.withdraw(look)
+        server.resume()
         await ask(tier, OTHER)
         await until(lambda: len(names(server)) == 1)
         assert told == []
@@ -109,12 +114,13 @@ async def test_a_lease_that_nobody_waits_for_any_more_is_given_back(server: Redi
 
 async def test_looks_of_a_tick_are_one_round_trip(server: RedisServer) -> None:
     async with tier_on(server) as tier:
-        client = server.client()
+        client, start_s = server.client(), time.monotonic()
         before = calls(client.info("commandstats"))
         looks = [ask(tier, bytes([number]) * 32) for number in range(100)]
         assert set(await asyncio.gather(*looks)) == {0}
         after = calls(client.info("commandstats"))
-        assert after["eval"] - before["eval"] <= 2, "one of them may be the beat"
+        beats = 1 + (time.monotonic() - start_s) / BEAT_S
+        assert after["eval"] - before["eval"] <= 1 + beats
         assert after["mget"] - before["mget"] == 1
 
 
@@ -185,6 +191,7 @@ async def test_what_a_gateway_writes_that_has_not_heard_is_not_found_by_those_wh
         await until(lambda: second.counts.written == 1)
         assert await ask(first) == 0
         await share(first, answer(3))
+        await until(lambda: first.name("a", KEY) == second.name("a", KEY))
         assert number_of(await ask(second)) == 3
 
 
@@ -264,5 +271,5 @@ async def test_a_redis_without_room_is_asked_on_and_nothing_written() -> None:
 async def test_the_end_leaves_no_connection(server: RedisServer) -> None:
     client = server.client()
     async with tier_on(server):
-        assert len(client.client_list()) == 5
+        await until(lambda: len(client.client_list()) == 5)
     await until(lambda: len(client.client_list()) == 1)

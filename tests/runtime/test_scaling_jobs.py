@@ -25,6 +25,12 @@ ASKED = FindCapacity(served(), "a", "kind", profile(), 4)
 NOTHING = ScalingTask((), ())
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may take long to start."""
+    monkeypatch.setattr(scaling, "PLAN_S", scaling.TABLE_S)
+
+
 # what jobs do; a child imports this module for it
 
 

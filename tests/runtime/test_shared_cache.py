@@ -5,6 +5,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from serving.runtime.redis_tier import RedisTier
 from serving.specs import BatchingSpec, CacheSpec, RedisSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_QUEUED
 from tests.runtime.house import House, house, sums
-from tests.runtime.redis_tiers import EPOCH_US, running, until
+from tests.runtime.redis_tiers import EPOCH_US, away_after, patient_tier, running, until
 
+__all__ = ["patient_tier"]
 pytestmark = pytest.mark.slow
 
 PATIENT = BatchingSpec("static", size=1)
@@ -110,7 +112,7 @@ async def test_what_one_gateway_computed_the_other_has(pair: Pair) -> None:
     assert here.tally.looked == ["miss", "hit"], "the third has it in memory"
     assert here.tally.asked == ["miss", "hit", "hit"]
     assert len(here.tally.parse_us) == 3
-    assert pair.leases() == []
+    await until(lambda: pair.leases() == [])
 
 
 async def test_a_question_asked_of_both_at_once_is_computed_once(pair: Pair) -> None:
@@ -121,7 +123,7 @@ async def test_a_question_asked_of_both_at_once_is_computed_once(pair: Pair) -> 
     assert pair.here.tally.batches == [1]
     assert Counter(pair.here.tally.asked) == {"miss": 1, "hit": 1, "join": 98}
     assert "taken" in pair.here.tally.looked
-    assert pair.leases() == []
+    await until(lambda: pair.leases() == [])
 
 
 async def test_a_client_that_forbids_a_kept_answer_has_it_computed_and_the_others_have_that(
@@ -163,31 +165,35 @@ async def test_when_a_looking_leaders_client_goes_the_others_are_answered(pair: 
 
 
 async def test_once_all_who_look_have_gone_nothing_is_computed_and_nobody_waits_for_it(pair: Pair) -> None:
+    pair.server.pause()
     asked = [pair.first.ask(pair.here.add(1)) for _ in range(3)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)  # it has been sent
     for request_id, _ in asked:
         pair.first.cached.cancel(request_id)
+    pair.server.resume()
     assert {future.result().outcome for _, future in asked} == {CLIENT_GONE}
     assert (await pair.second.answer(pair.here.add(1))).cache == "miss"
     assert pair.here.tally.batches == [1]
 
 
 async def test_when_who_computes_it_gives_up_the_next_gateway_does(pair: Pair) -> None:
-    busy = pair.second.ask(pair.here.delay(1_500))
-    await until(lambda: pair.here.tally.asked == ["miss"])
-    request_id, gone = pair.first.ask(pair.here.add(1))
-    await until(lambda: len(pair.leases()) == 2)
-    waiting = pair.second.ask(pair.here.add(1))
-    await until(lambda: "taken" in pair.here.tally.looked)
-    pair.first.cached.cancel(request_id)
-    assert (await gone).outcome is CLIENT_GONE
+    with pair.here.stopped():
+        busy = pair.second.ask(pair.here.delay(0))
+        await until(lambda: pair.here.tally.asked == ["miss"])
+        request_id, gone = pair.first.ask(pair.here.add(1))
+        await until(lambda: len(pair.leases()) == 2)
+        waiting = pair.second.ask(pair.here.add(1))
+        await until(lambda: "taken" in pair.here.tally.looked)
+        pair.first.cached.cancel(request_id)
+        assert (await gone).outcome is CLIENT_GONE
     assert (await waiting[1]).cache == "miss"
     assert (await busy[1]).cache == "miss"
 
 
 async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, server: RedisServer) -> None:
-    async with pair_on(tmp_path, server, 500_000, slo_us=2_000_000) as pair:
+    slo_us = 4_000_000  # of which it waits for half: a machine may stand still for as long
+    async with pair_on(tmp_path, server, 1_800_000, slo_us) as pair:
         asked = pair.first.ask(pair.here.add(1))
         await asked[1]
         await pair.first.written()
@@ -198,30 +204,30 @@ async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, s
         assert pair.here.tally.looked.count("taken") > 3
         assert "timeout" not in pair.here.tally.looked
         assert pair.here.tally.late == 0
-        assert pair.here.tally.latency_us[-1] < 2_000_000
+        assert pair.here.tally.latency_us[-1] < slo_us
 
 
-async def test_a_waiter_in_a_hurry_ends_the_wait_for_another_gateway(
-    tmp_path: Path, server: RedisServer
-) -> None:
-    async with pair_on(tmp_path, server, HASTY_US) as pair:
-        lease = pair.first.tier.name("simple", question_key(pair.here.add(1), False)) + b":lease"
-        server.client().set(lease, "of a gateway that died", px=60_000)
-        patient = pair.first.ask(pair.here.add(1))
-        await until(lambda: "taken" in pair.here.tally.looked)
-        hasty = pair.here.add(1)
-        hasty.timeout_us = 2_000_000
-        assert results(await pair.first.answer(hasty), await patient[1]) == {"join": 1, "miss": 1}
-        assert "timeout" not in pair.here.tally.looked
+async def test_a_waiter_in_a_hurry_ends_the_wait_for_another_gateway(pair: Pair) -> None:
+    lease = pair.first.tier.name("simple", question_key(pair.here.add(1), False)) + b":lease"
+    pair.server.client().set(lease, "of a gateway that died", px=60_000)
+    patient = pair.first.ask(pair.here.add(1))
+    await until(lambda: "taken" in pair.here.tally.looked)
+    hasty = pair.here.add(1)
+    hasty.objective = replace(hasty.objective, slo_us=1_000_000)  # late it is answered, too
+    assert results(await pair.first.answer(hasty), await patient[1]) == {"join": 1, "miss": 1}
+    assert "timeout" not in pair.here.tally.looked
+    assert max(pair.here.tally.latency_us) < SLO_US // 2, "for so long it would have waited alone"
 
 
 async def test_a_call_whose_deadline_passes_while_it_waits_for_another_gateway_is_told_so(pair: Pair) -> None:
-    there = pair.first.ask(pair.here.delay(500))
-    await until(lambda: len(pair.leases()) == 1)
-    patient = pair.second.ask(pair.here.delay(500))
-    hasty = pair.here.delay(500)
-    hasty.timeout_us = 50_000
-    assert (await pair.second.answer(hasty)).outcome is DEADLINE_QUEUED
+    with pair.here.stopped():
+        there = pair.first.ask(pair.here.delay(0))
+        await until(lambda: len(pair.leases()) == 1)
+        patient = pair.second.ask(pair.here.delay(0))
+        hasty = pair.here.delay(0)
+        hasty.timeout_us = 50_000
+        assert (await pair.second.answer(hasty)).outcome is DEADLINE_QUEUED
+        await until(lambda: pair.here.tally.asked.count("miss") == 2)
     assert results(await there[1], await patient[1]) == {"miss": 2}, "it was no use to wait any longer"
 
 
@@ -260,12 +266,13 @@ async def test_an_invalidation_drops_what_the_other_gateway_keeps(pair: Pair) ->
 
 
 async def test_what_was_under_way_at_an_invalidation_is_answered_and_never_seen_again(pair: Pair) -> None:
-    asked = [gateway.ask(pair.here.delay(80)) for gateway in (pair.first, pair.second)]
-    await until(lambda: "taken" in pair.here.tally.looked)
-    pair.second.cached.invalidate("identity")
-    await until(lambda: pair.first.tier.counts.invalidations == 1)
-    assert not asked[0][1].done()
-    assert not asked[1][1].done()
+    with pair.here.stopped():
+        asked = [gateway.ask(pair.here.delay(80)) for gateway in (pair.first, pair.second)]
+        await until(lambda: "taken" in pair.here.tally.looked)
+        pair.second.cached.invalidate("identity")
+        await until(lambda: pair.first.tier.counts.invalidations == 1)
+        assert not asked[0][1].done()
+        assert not asked[1][1].done()
     for _, future in asked:
         assert (await future).outcome is COMPLETED
     assert len(pair.here.tally.batches) == 2, "who waited for the other computed it itself"
@@ -314,6 +321,7 @@ async def test_a_redis_that_goes_under_load_costs_no_request_its_answer_and_heal
         await until(lambda: pair.first.tier.usable and pair.second.tier.usable)
         for gateway in (pair.first, pair.second):
             gateway.cached.store.invalidate()
+            gateway.tier._patience_us = BUDGET_US  # what follows is not about a slow Redis
         written = pair.first.tier.counts.written
         await pair.first.answer(pair.here.add(1, seed=999))
         await pair.first.written(written + 1)
@@ -322,8 +330,7 @@ async def test_a_redis_that_goes_under_load_costs_no_request_its_answer_and_heal
             # of a machine that stands still for a while, a small budget makes one that is away
             assert gateway.tier.counts.trips == 1 or fault == "pause"
             assert gateway.tier.counts.trips > 0
-            assert not gateway.tier._open
-            assert not gateway.tier._writes
+            await until(lambda: not gateway.tier._open and not gateway.tier._writes)  # noqa: B023
 
 
 async def test_a_redis_that_comes_and_goes_all_the_time_is_no_matter(
@@ -343,19 +350,17 @@ async def test_a_redis_that_comes_and_goes_all_the_time_is_no_matter(
         await until(lambda: pair.first.tier.usable)
 
 
-async def test_an_invalidation_while_redis_is_away_drops_here_at_once_and_there_later(
-    tmp_path: Path, server: RedisServer
-) -> None:
-    async with pair_on(tmp_path, server, HASTY_US) as pair:
-        await pair.first.answer(pair.here.add(1))
-        await pair.first.written()
-        assert (await pair.second.answer(pair.here.add(1))).cache == "hit"
-        server.pause()
+async def test_an_invalidation_while_redis_is_away_drops_here_at_once_and_there_later(pair: Pair) -> None:
+    await pair.first.answer(pair.here.add(1))
+    await pair.first.written()
+    assert (await pair.second.answer(pair.here.add(1))).cache == "hit"
+    pair.server.pause()
+    with away_after(0.3):
         await until(lambda: not pair.first.tier.usable)
-        assert pair.first.cached.invalidate("simple") == 1
-        assert (await pair.first.answer(pair.here.add(1))).cache == "miss"
-        assert (await pair.second.answer(pair.here.add(1))).cache == "hit", "it cannot know"
-        server.resume()
-        await until(lambda: len(pair.second.cached.store) == 0)
-        await until(lambda: pair.second.tier.usable)
-        assert (await pair.second.answer(pair.here.add(1))).cache == "miss"
+    assert pair.first.cached.invalidate("simple") == 1
+    assert (await pair.first.answer(pair.here.add(1))).cache == "miss"
+    assert (await pair.second.answer(pair.here.add(1))).cache == "hit", "it cannot know"
+    pair.server.resume()
+    await until(lambda: len(pair.second.cached.store) == 0)
+    await until(lambda: pair.second.tier.usable)
+    assert (await pair.second.answer(pair.here.add(1))).cache == "miss"

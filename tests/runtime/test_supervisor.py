@@ -21,7 +21,7 @@ from serving.tensor import ANY, DATATYPES, ITEM_BYTES
 from serving.worker.batches import BatchInput
 from serving.worker.orders import MeasureOrder
 from serving.worker.wire import INLINE_BYTES_MAX
-from tests.runtime.recorder import Recorder, model_spec, write_model
+from tests.runtime.recorder import PATIENCE_S, Recorder, model_spec, write_model
 
 pytestmark = pytest.mark.slow
 
@@ -66,11 +66,13 @@ async def test_a_batch_is_answered_with_the_models_own_time_size_and_parameters(
     folder = write_model(tmp_path / "m", f"parameters.setdefault('ms', 0); {predict}")
     await crew.load(model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}))
     os.kill(crew.link.pid, signal.SIGINT)  # Ctrl-C is the gateway's to hear
+    started = time.monotonic_ns()
     crew.link.run(7, 1, 3, fp32(1, 2, 3), (("ms", 20),))
     result = await crew.heard.hear_result()
+    took_us = (time.monotonic_ns() - started) / 1000
     assert (result.batch_id, result.rows, result.size) == (7, 3, 7)
     assert np.frombuffer(result.outputs[0].rows(1, 2), "<f4").tolist() == [6, 9]
-    assert 20_000 <= result.compute_us < 2_000_000
+    assert 20_000 <= result.compute_us <= took_us
 
 
 async def test_a_model_that_raises_fails_its_batch_alone(crew: Crew, tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ async def test_a_stopped_worker_blocks_nothing_and_can_be_killed(crew: Crew, tmp
     for batch_id in range(3):
         crew.link.run(batch_id, 1, 1, [BatchInput("UINT8", (len(block),), [block])], ())
     await asyncio.sleep(0)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < PATIENCE_S, "else it never ends"
     crew.link.kill()
     assert await crew.heard.hear_lost() == "was killed by SIGKILL"
 
@@ -190,7 +192,7 @@ async def test_a_closed_worker_finishes_its_batch_before_it_exits(crew: Crew, tm
     folder = write_model(tmp_path / "m", f"time.sleep(0.1); {ECHO}")
     await crew.load(model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}))
     crew.link.run(1, 1, 1, fp32(1), ())
-    await crew.supervisor.stop(10)
+    await crew.supervisor.stop(PATIENCE_S)
     assert (await crew.heard.hear_result()).batch_id == 1
     assert await crew.heard.hear_lost() == "exited with 0"
     await crew.supervisor.start(SliceSpec("late", ()))  # nothing starts after the end
@@ -244,24 +246,27 @@ async def main():
     link.load(1, model_spec(Path(sys.argv[1]), {"X": "FP32"}, {"Y": "FP32"}), "only")
     await heard.hear("loaded")
     link.run(1, 1, 1, [BatchInput("FP32", (1,), [bytes(4)])], (("sleep", True),))
-    await asyncio.sleep(0.2)
+    while not Path(sys.argv[2]).exists():
+        await asyncio.sleep(0.01)
     print(link.pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 asyncio.run(main())
 """
 
 
 def test_a_worker_whose_gateway_dies_ends_even_in_the_middle_of_a_batch(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "m", f"if parameters: time.sleep(60)\n        {ECHO}")
+    begun = tmp_path / "begun"
+    stay = f"open({str(begun)!r}, 'w').close(); time.sleep(600)"
+    folder = write_model(tmp_path / "m", f"if parameters: {stay}\n        {ECHO}")
     root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", GATEWAY, str(folder)]
+    command = [sys.executable, "-c", GATEWAY, str(folder), str(begun)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as gateway:
         assert gateway.stdout is not None
         pid = int(gateway.stdout.readline())
         pidfd = os.pidfd_open(pid)
         gateway.kill()
-    ended, _, _ = select.select([pidfd], [], [], 10)
+    ended, _, _ = select.select([pidfd], [], [], PATIENCE_S)
     os.close(pidfd)
     assert ended
 

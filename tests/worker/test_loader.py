@@ -19,7 +19,7 @@ from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, unpack_load_failed, unpack_loaded, unpack_unloaded
 from serving.worker.wire import FrameBuffer, FrameKind, ProtocolError
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 SPEC = (TensorSpec("X", "FP32", (-1, 1)),)
 Answer = tuple[FrameKind, int]
 

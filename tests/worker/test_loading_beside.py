@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from pathlib import Path
 from typing import TextIO
 
@@ -104,13 +103,11 @@ async def test_a_worker_that_loads_ends_as_promptly_as_any(tmp_path: Path, end: 
         await worker.load(1, echo(tmp_path / "quick"), "only")
         worker.link.load(2, slow, "only")
         gate = await begun(pipe)
-        started = time.monotonic()
         getattr(worker.link, end)()
         assert (
             await worker.heard.hear_lost() == {"close": "exited with 0", "kill": "was killed by SIGKILL"}[end]
         )
-        assert time.monotonic() - started < 2
-        gate.close()
+        gate.close()  # not before: whoever waits for a load waits for ever
 
 
 async def test_code_that_ends_its_thread_ends_the_worker(tmp_path: Path) -> None:

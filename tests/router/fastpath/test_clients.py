@@ -10,7 +10,7 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from serving.vocabulary import OVERLOAD, QUEUE_FULL
-from tests.router.fastpath.wire import LIMITS, SIMPLE_INFER, Running, body_of
+from tests.router.fastpath.wire import LIMITS, PATIENCE_S, SIMPLE_INFER, Running, body_of
 
 A = np.arange(32, dtype=np.int32).reshape(2, 16)
 B = np.ones((2, 16), dtype=np.int32)
@@ -74,7 +74,7 @@ def test_triton_http_reads_metadata_and_errors(running: Running) -> None:
 def test_pythons_own_client_reads_what_an_answer_says_of_itself(running: Running) -> None:
     """tritonclient keeps the header fields of an answer to itself."""
     running.serving.waited_us = (20_500, 0, 1_000)
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=PATIENCE_S)
     connection.request("POST", SIMPLE_INFER, body_of(1), {"X-Tenant": "gold"})
     answer = connection.getresponse()
     answer.read()

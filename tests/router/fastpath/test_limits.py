@@ -3,12 +3,21 @@
 import contextlib
 import dataclasses
 import json
-import time
 
 import pytest
 
 from tests.router.fastpath.conftest import Start
-from tests.router.fastpath.wire import LIMITS, Running, body_of, chunked, get, infer, request, total
+from tests.router.fastpath.wire import (
+    LIMITS,
+    PATIENCE_S,
+    Running,
+    body_of,
+    chunked,
+    get,
+    infer,
+    request,
+    total,
+)
 
 CHUNKED = {"content_length": None, "transfer_encoding": "chunked"}
 
@@ -104,8 +113,9 @@ def test_a_head_without_end_is_refused_while_it_arrives(running: Running, kind: 
 def test_a_head_is_counted_before_it_is_complete(running: Running) -> None:
     with running.connect() as wire:
         wire.send(b"GET /v2 HTTP/1.1\r\nx-long: ")
-        for _ in range(9):  # 9 reads at least of 64 KiB, of which 1 is not counted
-            wire.send(b"a" * 65536)
+        with contextlib.suppress(ConnectionError):  # it reads on for a while only
+            for _ in range(9):  # 3 reads at least, of which 1 is not counted
+                wire.send(b"a" * 65536)
         assert wire.read().status == 431
 
 
@@ -184,7 +194,7 @@ def test_a_reader_that_does_not_read_is_not_read_from(running: Running) -> None:
                 sent += wire.socket.send(one[sent % len(one) :])
         assert sent < 30 << 20
         taken = len(running.serving.calls)
-        wire.socket.settimeout(5)
+        wire.socket.settimeout(PATIENCE_S)
         answers = [wire.read().status for _ in range(taken)]
         assert answers == [200] * taken
 
@@ -199,7 +209,6 @@ def test_a_reader_that_never_reads_is_cut_off(start: Start) -> None:
         with contextlib.suppress(ConnectionError):
             for _ in range(30):
                 wire.send(request("/v2/models/identity/infer", body))
-        wire.socket.settimeout(5)
         with contextlib.suppress(ConnectionError):
             while wire.socket.recv(1 << 16):
                 pass
@@ -217,37 +226,37 @@ def test_a_request_that_does_not_arrive_is_408(start: Start, part: bytes) -> Non
         assert wire.at_end()
 
 
-@pytest.mark.slow
-def test_a_slow_answer_is_no_slow_client(start: Start) -> None:
-    running = start(dataclasses.replace(LIMITS, slow_client_s=0.1, idle_connection_s=0.1))
-    running.serving.later_s = 0.4
-    assert total(running.ask(infer(1))) == 2
-
-
-@pytest.mark.slow
-def test_an_idle_connection_is_closed(start: Start) -> None:
-    running = start(dataclasses.replace(LIMITS, idle_connection_s=0.2))
-    with running.connect() as fresh, running.connect() as used:
-        used.send(infer(1))
-        assert total(used.read()) == 2
-        began_s = time.monotonic()
-        assert used.at_end()
-        assert fresh.at_end()
-        assert time.monotonic() - began_s < 2
-
-
-@pytest.mark.slow
-def test_a_busy_connection_is_not_idle(start: Start) -> None:
-    running = start(dataclasses.replace(LIMITS, idle_connection_s=0.2))
+def test_a_slow_answer_is_no_slow_client(running: Running) -> None:
+    running.serving.held = True
     with running.connect() as wire:
-        began_s = time.monotonic()
-        while time.monotonic() - began_s < 0.6:
-            wire.send(infer(1))
-            assert total(wire.read()) == 2
+        wire.send(infer(1))
+        running.serving.wait_calls(1)
+        running.pass_time(10 * max(LIMITS.slow_client_s, LIMITS.idle_connection_s))
+        running.serving.release()
+        assert total(wire.read()) == 2
+
+
+def test_an_idle_connection_is_closed(running: Running) -> None:
+    with running.connect() as fresh, running.connect() as used:
+        for number in (1, 2):
+            used.send(infer(number))
+            assert total(used.read()) == number + 1
+            running.pass_time(LIMITS.idle_connection_s * 0.6)
+        assert fresh.at_end()
+        running.pass_time(LIMITS.idle_connection_s * 0.6)
+        assert used.at_end()
+
+
+def test_a_busy_connection_is_not_idle(running: Running) -> None:
+    with running.connect() as wire:
+        for number in range(5):
+            wire.send(infer(number))
+            assert total(wire.read()) == number + 1
+            running.pass_time(LIMITS.idle_connection_s * 0.6)
 
 
 def test_connections_over_the_limit_are_told_so(start: Start) -> None:
-    running = start(dataclasses.replace(LIMITS, connection_count=2, slow_client_s=0.2))
+    running = start(dataclasses.replace(LIMITS, connection_count=2))
     with running.connect() as first, running.connect() as second:
         for wire in (first, second):
             wire.send(infer(1))
@@ -261,8 +270,11 @@ def test_connections_over_the_limit_are_told_so(start: Start) -> None:
         assert total(first.read()) == 3
 
 
-def test_a_flood_of_connections_over_the_limit_is_dropped(start: Start) -> None:
-    running = start(dataclasses.replace(LIMITS, connection_count=1, slow_client_s=0.2))
+def test_a_flood_of_connections_over_the_limit_is_dropped(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.fastpath.sweep.LINGER_S", 1000.0)  # none makes room while the flood comes
+    running = start(dataclasses.replace(LIMITS, connection_count=1, slow_client_s=1000.0))
     wires = [running.connect() for _ in range(100)]
     ends = 0
     for wire in wires[1:]:
@@ -272,6 +284,5 @@ def test_a_flood_of_connections_over_the_limit_is_dropped(start: Start) -> None:
     assert 30 < ends <= 64
     for wire in wires:
         wire.close()
-    deadline_s = time.monotonic() + 5
-    while running.ask(infer(1)).status != 200:  # the surplus lingers for a while
-        assert time.monotonic() < deadline_s
+    running.wait_left()
+    assert total(running.ask(infer(1))) == 2

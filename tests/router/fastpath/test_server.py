@@ -23,7 +23,7 @@ from router.tensors.decoded import Decoded
 from serving.vocabulary import TOO_LARGE
 from tests.router.fakes import FakeServing
 from tests.router.fastpath.conftest import Start
-from tests.router.fastpath.wire import LIMITS, Running, get, infer, request, total
+from tests.router.fastpath.wire import LIMITS, PATIENCE_S, Running, get, infer, request, total
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def held() -> Iterator[Running]:
     running.stop()
 
 
-def drain_in_background(running: Running, timeout_s: float) -> "concurrent.futures.Future[bool]":
-    drained = asyncio.run_coroutine_threadsafe(running.server.drain(timeout_s), running.loop)
+def drain_in_background(running: Running) -> "concurrent.futures.Future[bool]":
+    drained = asyncio.run_coroutine_threadsafe(running.server.drain(PATIENCE_S / 2), running.loop)
     running.settle()
     return drained
 
@@ -69,7 +69,7 @@ def test_a_drain_closes_idle_connections_at_once_and_refuses_new_ones(start: Sta
     with running.connect() as idle:
         idle.send(infer(1))
         assert total(idle.read()) == 2
-        assert running.run(running.server.drain(5))
+        assert running.run(running.server.drain(PATIENCE_S / 2))
         assert idle.at_end()
     with pytest.raises(ConnectionRefusedError):
         running.connect()
@@ -81,14 +81,14 @@ def test_a_drain_answers_what_was_asked(held: Running, requests: bytes) -> None:
     with held.connect() as wire:
         wire.send(requests)
         held.serving.wait_calls(1)
-        drained = drain_in_background(held, 5)
+        drained = drain_in_background(held)
         assert not drained.done()
         held.serving.release()
         answers = [wire.read() for _ in range(requests.count(b"HTTP/1.1"))]
         assert [a.status for a in answers] == [200] * len(answers)
         assert answers[-1].fields["connection"] == "close"
         assert wire.at_end()
-    assert drained.result(5)
+    assert drained.result(PATIENCE_S)
 
 
 def test_a_body_over_the_limit_is_counted_for_its_tenant(held: Running) -> None:
@@ -103,11 +103,11 @@ def test_a_drain_waits_for_a_request_that_is_being_received(held: Running) -> No
     with held.connect() as wire:
         wire.send(data.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n")[:-10])
         assert wire.read_head()[0] == 100
-        drained = drain_in_background(held, 5)
+        drained = drain_in_background(held)
         wire.send(data[-10:])
         assert total(wire.read()) == 2
         assert wire.at_end()
-    assert drained.result(5)
+    assert drained.result(PATIENCE_S)
 
 
 def test_a_drain_ends_in_time_and_says_that_it_cut_off(held: Running) -> None:
@@ -116,7 +116,7 @@ def test_a_drain_ends_in_time_and_says_that_it_cut_off(held: Running) -> None:
         held.serving.wait_calls(1)
         began_s = time.monotonic()
         assert not held.run(held.server.drain(0.1))
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < PATIENCE_S / 2
         with pytest.raises((ConnectionError, AssertionError)):
             wire.read()
     assert held.serving.cancelled == [1]
@@ -156,7 +156,7 @@ async def test_the_server_runs_on_asyncios_own_loop() -> None:
     answers = (await reader.read()).split(b"HTTP/1.1 ")[1:]
     assert [answer[:3] for answer in answers] == [b"200", b"200", b"400"]
     writer.close()
-    assert await server.drain(5)
+    assert await server.drain(PATIENCE_S / 2)
 
 
 def test_the_application_alone_answers_under_plain_uvicorn() -> None:

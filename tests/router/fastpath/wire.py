@@ -20,7 +20,19 @@ T = TypeVar("T")
 
 SIMPLE_INFER = "/v2/models/simple/infer"
 
+PATIENCE_S = 60.0
+"""How long a step may take on a machine that stands still at times."""
+
 LIMITS = Limits(body_bytes=1 << 20, header_bytes=16 << 10, header_count=64, write_buffer_bytes=64 << 10)
+
+
+class Loop(uvloop.Loop):
+    """Its clock can be put forward."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
 
 
 class Running:
@@ -30,7 +42,7 @@ class Running:
         self.serving = FakeServing()
         self._limits = limits
         self._direct = direct
-        self.loop = uvloop.new_event_loop()
+        self.loop = Loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self.server, self.port = self._start()
@@ -47,12 +59,27 @@ class Running:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine on the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     def settle(self) -> None:
         """Until the loop has done what it was given before."""
         for _ in range(3):
             self.run(asyncio.sleep(0))
+
+    def wait_left(self) -> None:
+        """Until the server has noticed that all its clients have left."""
+        self.run(self.server._edge.closed.wait())
+
+    def pass_time(self, seconds: float) -> None:
+        """So long passes for the limits on connections: a machine that stands still is no idle client."""
+        self.run(self._look())
+        self.loop.ahead_s += seconds
+        self.run(self._look())
+
+    async def _look(self) -> None:
+        sweep = self.server._edge.sweep
+        sweep.stop()
+        sweep.start()  # looks at once
 
     def stop(self) -> None:
         self.run(self.server.drain(0.5))
@@ -88,13 +115,13 @@ class Answer:
 
 
 class Wire:
-    """One connection, blocking, 5 s at most per step."""
+    """One connection, blocking, `PATIENCE_S` at most per step."""
 
     def __init__(self, port: int, receive_buffer_bytes: int = 0) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(5)
+        self.socket.settimeout(PATIENCE_S)
         try:
             self.socket.connect(("127.0.0.1", port))
         except OSError:

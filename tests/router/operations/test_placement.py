@@ -28,6 +28,7 @@ models:
   - {path: models/digits, slices: [cpu-a], default_variant: linear}
   - {path: models/minilm, slices: [cpu-b]}
 """
+PATIENCE_S = 60.0
 STEADY = Progress(Movement.STEADY, 1, 1)
 LOAD = {"requests_per_s": 50.0, "rows": 2.0, "capacity_rows_per_s": 400.0}
 BODY = {
@@ -45,12 +46,14 @@ class Workers:
     wanted: list[tuple[Wanted, Sequence[Wanted]]] = field(default_factory=list)
     scaled: list[ScalingSpec] = field(default_factory=list)
     event: asyncio.Event = field(default_factory=asyncio.Event)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
 
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None:
         pass
 
     def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None:
         self.wanted.append((wanted, by))
+        self.told.set()
         self.given_up = ()
         self.progress = Progress(Movement.MOVING, 1, 2, waiting=("slice wide is starting",))
 
@@ -91,19 +94,19 @@ class House:
 
     async def until_wanted(self, times: int = 1) -> None:
         """Until the move has reached the workers."""
-        for _ in range(5000):
-            if len(self.workers.wanted) >= times:
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("the workers were told nothing")
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.workers.wanted) < times:
+                self.workers.told.clear()
+                await self.workers.told.wait()
 
     async def ended(self) -> dict[str, Any]:
         """What is said once the move is over."""
-        for _ in range(5000):
-            if not (found := await self.get())["moving"]:
-                return found
-            await asyncio.sleep(0.001)
-        raise AssertionError("the move does not end")
+        assert self.placement._move is not None
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait([self.placement._move])
+        found = await self.get()
+        assert found["moving"] == ""
+        return found
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     disk.set()
 
     def stored(_settings: Settings) -> dict[tuple[str, str, str], Profile]:
-        disk.wait(5)
+        disk.wait(PATIENCE_S)
         return {}
 
     current = Current(settings, workers, stored)
@@ -126,6 +129,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield House(settings, workers, current, placement, client, drift, disk)
+    disk.set()
 
 
 async def test_before_anything_is_applied_it_is_what_the_file_says(house: House) -> None:
@@ -232,11 +236,9 @@ async def test_a_gateway_that_is_killed_on_the_way_back_starts_with_what_was_the
     await house.client.post("/v2/placement/turn-back")
     house.workers.event.set()  # something happens; the way back is not at its end
     house.workers.event.clear()
-    for _ in range(5000):
-        if read(house.settings.path) is None:
-            break
-        await asyncio.sleep(0.001)
-    assert read(house.settings.path) is None
+    async with asyncio.timeout(PATIENCE_S):
+        while read(house.settings.path) is not None:  # noqa: ASYNC110  # a file tells nobody
+            await asyncio.sleep(0.001)
     assert (await house.get())["progress"]["state"] == "turning back"
     house.workers.arrive()
     await house.ended()

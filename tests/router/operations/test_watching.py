@@ -198,10 +198,24 @@ async def test_control_is_given_and_taken_live(world: World) -> None:
 
 
 async def wait_for(world: World, sentence: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not any(sentence in line for line in world.said):
             world.spoke.clear()
             await world.spoke.wait()
+
+
+async def looked(world: World) -> None:
+    """Once the file is watched and was looked at: what is written now is an edit."""
+    async with asyncio.timeout(60):
+        while not world.watch._looked:  # noqa: ASYNC110  # it tells nobody
+            await asyncio.sleep(0.01)
+
+
+def replace_file(world: World, text: str) -> None:
+    """At one blow: a file that is written in place is seen empty by who looks at the wrong moment."""
+    scratch = world.home / "models" / "scratch.yaml"
+    scratch.write_text(text)
+    scratch.rename(world.path)
 
 
 @pytest.mark.slow
@@ -216,7 +230,7 @@ async def test_however_an_editor_writes_the_edit_is_seen(tmp_path: Path, way: st
         world.path.unlink()
         world.path.symlink_to("data/penstock.yaml")
     watching = asyncio.create_task(world.watch.run())
-    await asyncio.sleep(0.5)
+    await looked(world)
     text = world.path.read_text().replace("slo_ms: 40", "slo_ms: 50")
     match way:
         case "in place":
@@ -269,15 +283,43 @@ async def test_a_bug_on_the_way_is_said_and_the_next_edit_counts(world: World) -
 @pytest.mark.slow
 async def test_an_edit_during_a_change_turns_that_back_and_counts(world: World) -> None:
     watching = asyncio.create_task(world.watch.run())
-    await asyncio.sleep(0.5)
+    await looked(world)
     world.current.hold.clear()
-    world.path.write_text(GATEWAY.replace("slo_ms: 40", "slo_ms: 50"))
+    replace_file(world, GATEWAY.replace("slo_ms: 40", "slo_ms: 50"))
     await world.current.begun.wait()
-    world.path.write_text(GATEWAY.replace("slo_ms: 40", "slo_ms: 60"))
+    replace_file(world, GATEWAY.replace("slo_ms: 40", "slo_ms: 60"))
     await wait_for(world, "it was given up")
     world.current.refusal = ()
     await wait_for(world, "is in force")
     assert world.served["digits"].slo_us == 60_000
     assert world.current.turned_back == 1
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+@pytest.mark.slow
+async def test_an_edit_before_a_change_has_begun_turns_that_back_once_it_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up, tried = world.repository.give_up, asyncio.Event()
+
+    def try_to() -> None:
+        give_up()
+        tried.set()
+
+    monkeypatch.setattr(world.repository, "give_up", try_to)
+    watching = asyncio.create_task(world.watch.run())
+    await looked(world)
+    world.current.hold.clear()
+    async with world.repository._turn:  # somebody loads a model, say
+        replace_file(world, GATEWAY.replace("slo_ms: 40", "slo_ms: 50"))
+        await wait_for(world, "slo_ms 40 -> 50")
+        replace_file(world, GATEWAY.replace("slo_ms: 40", "slo_ms: 60"))
+        await tried.wait()
+        assert world.current.changes == []
+    await wait_for(world, "it was given up")
+    world.current.refusal = ()
+    await wait_for(world, "is in force")
+    assert world.served["digits"].slo_us == 60_000
     watching.cancel()
     await asyncio.wait([watching])

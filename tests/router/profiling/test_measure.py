@@ -54,6 +54,8 @@ def spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "model.yaml").write_text(MODEL_YAML)
     (folder / "model.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
+    # A batch is known after so many runs: bounded by time instead, one stop of the machine is all it sees.
+    monkeypatch.setattr("serving.profile.exploration.RUNS_MAX", 50)
     return folder
 
 
@@ -63,7 +65,7 @@ def profile(*words: str) -> Result:
 
 def measured(*words: str) -> Result:
     """A short sweep, on whatever machine."""
-    found = profile("spin", "--shares", "1", "--point-seconds", "0.05", "--allow-noise", *words)
+    found = profile("spin", "--shares", "1", "--point-seconds", "5", "--allow-noise", *words)
     assert found.exit_code == 0, found.output
     return found
 
@@ -105,7 +107,8 @@ def test_what_is_measured_is_measured_again_only_when_asked_or_when_the_model_ha
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(spin: Path) -> None:
-    words = ["profile", "spin", "--variant", "quick", "--shares", "1", "--allow-noise"]
+    (spin / "model.yaml").write_text(MODEL_YAML.replace("us: 40", "us: 100000"))  # it takes its 30 s
+    words = ["profile", "spin", "--variant", "quick", "--shares", "1", "--batches", "1", "--allow-noise"]
     part = spin.parents[1] / "profiles" / "local" / KIND / "spin.quick.cores-1.1.part"
     # A shell's background jobs, and what they start, ignore the signal.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -117,7 +120,7 @@ def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(spin: Path)
         while not part.exists() and time.monotonic() < until:
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
     assert running.returncode == 130, said
     assert "what was measured is kept" in said
     assert part.exists()
@@ -158,6 +161,7 @@ def test_a_model_that_fails_on_its_sample_is_named(spin: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # six workers start, one after the other
 def test_a_few_batches_predict_the_rest_marked_until_it_is_measured(spin: Path) -> None:
     measured("--variant", "slow")
     measured("--variant", "quick", "--few", "3")

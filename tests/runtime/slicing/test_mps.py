@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 REAL = os.environ.get("PENSTOCK_MPS_CONTROL") or shutil.which(CONTROL)
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -250,8 +250,8 @@ def test_a_partition_that_is_not_listed_as_it_was_made_is_found_out(
 def test_a_daemon_that_does_not_come_up_is_told_with_its_words_and_leaves_nothing(
     script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "sleep" in script:  # one that ends is waited for
-        monkeypatch.setattr(mps_daemon, "_START_US", 200_000)
+    start_us = 200_000 if "sleep" in script else 60_000_000  # one that ends is waited for
+    monkeypatch.setattr(mps_daemon, "_START_US", start_us)
     monkeypatch.setattr(mps_daemon, "_ANSWER_S", 0.1)
     monkeypatch.setattr(mps_daemon, "_STOP_S", 0.2)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
