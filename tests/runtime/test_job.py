@@ -257,6 +257,15 @@ async def test_whoever_cancels_kills_the_child_and_waits_for_it(tmp_path: Path) 
     assert not is_there(pid)
 
 
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """Also where whoever started the tests has it ignored, as shells have what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_ends_the_child_of_one_that_blocks(tmp_path: Path) -> None:
     file = tmp_path / "pid"
 

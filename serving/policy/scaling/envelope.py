@@ -29,6 +29,12 @@ class Estimate:
     window_s: float = 0.0
     ahead: float = 0.0
 
+    def cautious(self, dispersion: float, sigmas: float) -> float:
+        """What `ahead` may be by so many standard deviations, of a count over `window_s`; no more than is
+        possible at all. Soon after a jump that is much more than was seen, later next to nothing more."""
+        spread = sqrt(dispersion * self.rate / self.window_s) if self.window_s else 0.0
+        return max(min(self.ahead + sigmas * spread, self.high), self.ahead)
+
 
 class Envelope:
     """Rows by look, for as long as the longest window. A look costs so many steps as there are windows,

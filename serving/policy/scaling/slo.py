@@ -9,11 +9,12 @@ that chance allows would have fitted; to none when nobody is likely to ask soon 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
+from statistics import NormalDist
 
 from serving.policy.scaling.burstiness import Burstiness
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.envelope import Envelope, Estimate
-from serving.policy.scaling.hold import Hold, hold_us
+from serving.policy.scaling.hold import STARTS, Hold, hold_us
 from serving.policy.scaling.keepalive import KeepAlive
 from serving.policy.scaling.load import FULL, TOLERANCE, Load
 from serving.policy.scaling.seam import Band, View, Wish
@@ -24,17 +25,22 @@ STEADY_S = 16.0
 IDLE = 0.25
 """Of their time: replicas that are busy for less are not what is missing where rows are missed all the same
 (the gateway's own core is, or another's that the slices share)."""
+SIGMAS = NormalDist().inv_cdf(STARTS / (STARTS + 1))
+"""1.34. A replica that is missing is as bad as STARTS idle ones (`hold.py`), so where more are needed, enough
+is that quantile of what the rate may be: the newsvendor's (Arrow, Harris and Marschak 1951). Soon after a
+jump that is more than what was counted."""
 STEPS = 4
 """Down, in the time that a count is held: one replica after the other would be one change after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Replicas. `now`: for what will come by the time that one more would be there; `calm`: for what comes,
-    even if that is the most that chance allows; `surely`: even if it is the least; `backlog`: for what waits
-    already."""
+    """Replicas. `now`: for what will come by the time that one more would be there; `likely`: so many that
+    more would hardly pay; `calm`: for what comes, even if that is the most that chance allows; `surely`: even
+    if it is the least; `backlog`: for what waits already."""
 
     now: int
+    likely: int
     calm: int
     surely: int
     backlog: int = 0
@@ -101,7 +107,7 @@ class SloReplicas:
             return self._by_load(view, known=capacity is not None)
         carried = Carried(capacity, self._bursts.cv, self._trust.factor)
         self._judge(view, estimate, capacity)
-        need = _need(view, estimate, carried)
+        need = _need(view, estimate, carried, estimate.cautious(self._bursts.cv**2, SIGMAS))
         count = self._settle(view, need)
         return Wish(
             count,
@@ -120,7 +126,7 @@ class SloReplicas:
         share = self._load.share
         needed = min(ceil(share / FULL), view.most)
         calm = min(ceil(share / (FULL * (1 - TOLERANCE))), view.most)
-        count = self._settle(view, Need(needed, calm, needed))
+        count = self._settle(view, Need(needed, needed, calm, needed))
         reason = "no number of replicas is known to keep" if known else "it is not known yet how many keep"
         of = f" by {view.variant}" if view.variant else ""
         return Wish(
@@ -172,7 +178,7 @@ class SloReplicas:
         if before < 0:  # whoever had them before knew why
             before = view.ready + view.coming
             held = max(held, self._hold.most(before, view.now_us, hold_us(view.start_us)))
-        count = wanted if wanted > before else min(before, held)
+        count = max(wanted, need.likely) if wanted > before else min(before, held)
         if count < before:
             if view.now_us - self._lowered_us < hold_us(view.start_us) // STEPS:
                 count = before
@@ -228,9 +234,10 @@ class SloReplicas:
         }
 
 
-def _need(view: View, estimate: Estimate, carried: Carried) -> Need:
+def _need(view: View, estimate: Estimate, carried: Carried, cautious: float) -> Need:
     return Need(
         carried.needed(estimate.ahead, view.most),
+        carried.needed(cautious, view.most),
         carried.needed(estimate.high, view.most),
         carried.needed(estimate.low, view.most),
         _backlog(view, estimate, carried),

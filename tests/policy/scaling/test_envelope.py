@@ -119,3 +119,23 @@ def test_steady_arrivals_have_no_trend(seed: int) -> None:
 def test_looks_that_come_late_change_no_rate() -> None:
     even, late = told([50] * 64), told([100] * 32, 2 * SECOND_US)
     assert even.estimate(1.0, 0.0).rate == late.estimate(1.0, 0.0).rate == 50
+
+
+@given(st.lists(st.integers(0, 500), min_size=2, max_size=300), st.floats(0.5, 100), st.floats(0, 3))
+def test_caution_asks_for_no_less_than_is_foreseen_and_no_more_than_is_possible(
+    rows: list[int], dispersion: float, sigmas: float
+) -> None:
+    found = told(rows).estimate(dispersion, 10.0)
+    cautious = found.cautious(dispersion, sigmas)
+    assert found.ahead <= cautious <= max(found.ahead, found.high)
+    assert found.cautious(dispersion, 0.0) == found.ahead
+    assert cautious <= found.ahead + sigmas * (dispersion * found.rate / found.window_s) ** 0.5 + 1e-9
+
+
+def test_caution_is_for_what_is_new() -> None:
+    def margin(rows: list[int]) -> float:
+        found = told(rows).estimate(1.0, 10.0)
+        return found.cautious(1.0, 1.3) - found.ahead
+
+    assert 0 < margin([100] * 256) < 1
+    assert margin([10] * 255 + [100]) > 10

@@ -66,6 +66,21 @@ def test_it_goes_up_within_two_seconds_of_a_step(factor: float) -> None:
     assert loop.counts[-1] >= table().needed(0.8 * 60 * factor)
 
 
+@pytest.mark.parametrize("rate", [300.0, 600.0])
+def test_after_one_second_of_a_jump_there_are_mostly_enough_and_no_more_than_chance_makes_likely(
+    rate: float,
+) -> None:
+    """By what was counted alone, 6 or 7 times of 10."""
+    counts = []
+    for seed in range(40):
+        loop = settled(40.0, 60)
+        loop.poisson(lambda _: rate, 1, seed + 1)
+        counts.append(loop.counts[-1])
+    needed = table().needed(rate)
+    assert sum(count >= needed for count in counts) > 0.85 * len(counts)
+    assert sum(counts) / len(counts) < 1.1 * needed + 1
+
+
 @pytest.mark.parametrize("start_s", [5, 30, 120])
 def test_whatever_a_start_takes_what_is_missed_after_a_step_is_what_it_takes(start_s: int) -> None:
     loop = settled(60.0, start_s=start_s)
