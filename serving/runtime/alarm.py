@@ -5,8 +5,8 @@ alarm re-reads the clock when it fires and waits another whole millisecond rathe
 about a millisecond late.
 
 Where the whole process stood still, it is later. What came meanwhile is read after timers, where that was
-while something else was being read, and an answer that came in time would be given up for late: an alarm so
-late lets all that came be read first.
+while something else was being read, and a worker or Redis that answered in time would be called late: an
+alarm that is so late lets all that came be read first.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Alarm:
 
     def set(self, at_us: int, now: int) -> None:
         """Ask for `at_us`, instead of what was asked for before; one not after `now` is due this tick."""
-        self._target_us = max(at_us, now)
+        self._target_us = at_us
         if at_us <= now:
             if not self._soon:
                 self._soon = True
@@ -59,20 +59,19 @@ class Alarm:
 
     def _run_soon(self) -> None:
         self._soon = False
-        self._check()
+        self._check(now_us())
 
     def _run_timer(self) -> None:
+        now = now_us()
         self._timer = None
         self._armed_us = NEVER_US
-        self._check()
-
-    def _check(self) -> None:
-        now = now_us()
-        if now - self._target_us > STALL_US and not self._stalled:
-            self._stalled = True
+        self._stalled = not self._stalled and now - self._target_us > STALL_US
+        if self._stalled:
             self._arm(now + GRAIN_US, now)
-            return
-        self._stalled = False
+        else:
+            self._check(now)
+
+    def _check(self, now: int) -> None:
         if self._target_us <= now:
             self._target_us = NEVER_US
             self._fire(now)

@@ -19,7 +19,7 @@ from serving.worker.shared import SharedArea
 
 STOP_GRACE_S: Final = 5.0
 """What `stop` gives workers to finish their batch and exit before it kills them."""
-KILLED_WAIT_S: Final = 30.0
+KILLED_WAIT_S: Final = 4.0
 """For how long it then waits for them: nothing withstands SIGKILL but a driver that holds a process up."""
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])

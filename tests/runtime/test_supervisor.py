@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from serving.runtime import supervisor
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
@@ -43,7 +44,8 @@ class Crew:
 
 
 @pytest.fixture
-async def crew() -> AsyncIterator[Crew]:
+async def crew(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crew]:
+    monkeypatch.setattr(supervisor, "KILLED_WAIT_S", PATIENCE_S)
     crew = Crew()
     await crew.supervisor.start(SliceSpec("s", (0,)))
     await crew.heard.hear("ready")
