@@ -19,20 +19,21 @@ ALARM_S = 3600.0  # chance alone fools a window about once in so long
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Rows a second: `rate`, surely at least `low` and at most `high`; steady for the last `window_s`, as far
-    as chance allows to say. `ahead`: what a trend of late makes of it by the time asked for; `rate` where
-    there is none."""
+    """Rows a second: `rate`, as counted over the last `counted_s`, surely at least `low` and at most `high`;
+    steady for the last `window_s`, as far as chance allows to say. `ahead`: what a trend of late makes of it
+    by the time asked for; `rate` where there is none."""
 
     rate: float = 0.0
     low: float = 0.0
     high: float = 0.0
     window_s: float = 0.0
     ahead: float = 0.0
+    counted_s: float = 0.0
 
     def cautious(self, dispersion: float, sigmas: float) -> float:
-        """What `ahead` may be by so many standard deviations, of a count over `window_s`; no more than is
-        possible at all. Soon after a jump that is much more than was seen, later next to nothing more."""
-        spread = sqrt(dispersion * self.rate / self.window_s) if self.window_s else 0.0
+        """What `ahead` may be by so many of the count's standard deviations; no more than is possible at all.
+        Soon after a jump that is much more than was seen, later next to nothing more."""
+        spread = sqrt(dispersion * self.rate / self.counted_s) if self.counted_s else 0.0
         return max(min(self.ahead + sigmas * spread, self.high), self.ahead)
 
 
@@ -59,21 +60,24 @@ class Envelope:
         are Poisson, the square of the gaps' coefficient of variation where they are renewals (Cox 1962)."""
         if len(self._marks) < 2:
             return Estimate()
-        low, high, rate, shorter, steady_s = 0.0, inf, 0.0, 0.0, 0.0
+        low, high, rate, steady_s, counted_s = 0.0, inf, 0.0, 0.0, 0.0
+        shorter = (0.0, 0.0)  # the rate of the window before, and its seconds
         for looks in WINDOWS_S:
             span_s = (self._marks[-1][0] - self._mark(looks)[0]) / 1e6
             here = self.rows(looks) / span_s
             if not low <= here <= high:
                 if here < low:
                     # it has risen, and too few are worse than too many: a window less of what was before
-                    rate = min(max(rate, shorter), high)
+                    rate, counted_s = max((rate, counted_s), shorter)
+                    rate = min(rate, high)
                 break
             least, most = _bounds(here, dispersion, span_s)
             low, high, steady_s = max(low, least), min(high, most), span_s
-            shorter, rate = rate, here
+            shorter, rate, counted_s = (rate, counted_s), here, span_s
             if looks >= len(self._marks) - 1:
                 break
-        return Estimate(rate, low, high, steady_s, rate + self._growth(dispersion, steady_s, ahead_s))
+        ahead = rate + self._growth(dispersion, steady_s, ahead_s)
+        return Estimate(rate, low, high, steady_s, ahead, counted_s)
 
     def _growth(self, dispersion: float, steady_s: float, ahead_s: float) -> float:
         """By how much the rate of the last `steady_s` will have risen by then: the most of the windows whose

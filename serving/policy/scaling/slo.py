@@ -178,7 +178,9 @@ class SloReplicas:
         if before < 0:  # whoever had them before knew why
             before = view.ready + view.coming
             held = max(held, self._hold.most(before, view.now_us, hold_us(view.start_us)))
-        count = max(wanted, need.likely) if wanted > before else min(before, held)
+        count = wanted if wanted > before else min(before, held)
+        if wanted > view.ready:  # some are to come, and they may be more
+            count = max(count, need.likely)
         if count < before:
             if view.now_us - self._lowered_us < hold_us(view.start_us) // STEPS:
                 count = before

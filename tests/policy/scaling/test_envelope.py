@@ -127,9 +127,10 @@ def test_caution_asks_for_no_less_than_is_foreseen_and_no_more_than_is_possible(
 ) -> None:
     found = told(rows).estimate(dispersion, 10.0)
     cautious = found.cautious(dispersion, sigmas)
+    assert 0 < found.counted_s <= found.window_s
     assert found.ahead <= cautious <= max(found.ahead, found.high)
     assert found.cautious(dispersion, 0.0) == found.ahead
-    assert cautious <= found.ahead + sigmas * (dispersion * found.rate / found.window_s) ** 0.5 + 1e-9
+    assert cautious <= found.ahead + sigmas * (dispersion * found.rate / found.counted_s) ** 0.5 + 1e-9
 
 
 def test_caution_is_for_what_is_new() -> None:

@@ -81,6 +81,22 @@ def test_after_one_second_of_a_jump_there_are_mostly_enough_and_no_more_than_cha
     assert sum(counts) / len(counts) < 1.1 * needed + 1
 
 
+def test_while_replicas_are_to_come_each_second_may_ask_for_more_than_was_counted() -> None:
+    """Of ten looks at a rate that is hardly known the most counts, and none once all are there."""
+    first, tenth, settled_at = [], [], []
+    for seed in range(20):
+        loop = settled(40.0, 60)
+        loop.poisson(lambda _: 600.0, 1, seed + 1)
+        first.append(loop.counts[-1])
+        loop.poisson(lambda _: 600.0, 9, seed + 100)
+        tenth.append(loop.counts[-1])
+        loop.poisson(lambda _: 600.0, 400, seed + 200)
+        settled_at.append(loop.counts[-1])
+    assert all(later >= sooner for sooner, later in zip(first, tenth, strict=True))
+    assert min(tenth) >= table().needed(600.0)
+    assert sum(settled_at) < sum(tenth)
+
+
 @pytest.mark.parametrize("start_s", [5, 30, 120])
 def test_whatever_a_start_takes_what_is_missed_after_a_step_is_what_it_takes(start_s: int) -> None:
     loop = settled(60.0, start_s=start_s)
