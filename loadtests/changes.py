@@ -190,15 +190,29 @@ def _turned_back(there: Living, move: Move) -> None:
     _follow(there, move, order)
 
 
-def _set_out(there: Living, move: Move) -> None:
-    """Be on the way to WIDE; where it was reached before anybody could look, once more from the start."""
+def _set_out(there: Living, move: Move, *slices: str) -> tuple[str, dict[str, int]]:
+    """Be on the way to WIDE, with workers for these slices: the move's id, and workers as `Living.workers`.
+    Where it was reached before anybody could look, once more from the start."""
     for _ in range(TRIES):
-        _place(there, move, WIDE)
-        time.sleep(KILL_AFTER_S)
-        if there.placement()["progress"]["state"] != "steady":
-            return
+        order = _place(there, move, WIDE)
+        workers = _under_way(there, order, slices)
+        if workers is not None:
+            return order, workers
+        _follow(there, move, order)
         _follow(there, move, _place(there, move, ALONE))
-    raise RuntimeError("the move was over before the gateway could be killed in it")
+    raise RuntimeError("the move was over before anything could be killed in it")
+
+
+def _under_way(there: Living, order: str, slices: Sequence[str]) -> dict[str, int] | None:
+    """Workers a while after those of these slices were there; None where the move did without one by then."""
+
+    def seen() -> bool:
+        return there.workers().keys() >= {*slices} or there.outcome(order) is not None
+
+    there.until(seen, f"start workers for {' and '.join(slices)}")
+    time.sleep(KILL_AFTER_S)
+    workers = there.workers()
+    return workers if workers.keys() >= {*slices} and there.outcome(order) is None else None
 
 
 def _gateway_killed(there: Living, move: Move) -> None:
@@ -213,14 +227,9 @@ def _gateway_killed(there: Living, move: Move) -> None:
 
 def _worker_killed(of_slice: str) -> Callable[[Living, Move], None]:
     def carry_out(there: Living, move: Move) -> None:
-        order = _place(there, move, WIDE)
-        there.until(lambda: {"wide", of_slice} <= there.workers().keys(), "start the new slice's worker")
-        time.sleep(KILL_AFTER_S)
-        victim = there.workers()[of_slice]
-        if there.outcome(order) is not None:
-            raise RuntimeError("the move was over before a worker could be killed in it")
+        order, workers = _set_out(there, move, "wide", of_slice)
         move.faults_s.append(time.monotonic())
-        kill(victim)
+        kill(workers[of_slice])
         time.sleep(POLL_S)
         _follow(there, move, order)
 

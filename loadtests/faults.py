@@ -127,7 +127,12 @@ def main() -> int:
 
 
 def play(scenario: Scenario, asked: argparse.Namespace) -> Finding:
-    """The scenario on a gateway of its own."""
+    """The scenario on a gateway of its own, judged."""
+    return judge(scenario, *run(scenario, asked))
+
+
+def run(scenario: Scenario, asked: argparse.Namespace) -> tuple[Client, Fault | None, bool]:
+    """The scenario on a gateway of its own; in the end whether all its workers are there."""
     names = [f"slice-{number}" for number in range(scenario.slices)]
     entry = {"path": str(MODEL), "slo_ms": SLO_S * 1e3, "slices": names, "batching": {"policy": asked.policy}}
     with tempfile.TemporaryDirectory(prefix="penstock-profiles-") as profiles:
@@ -135,8 +140,7 @@ def play(scenario: Scenario, asked: argparse.Namespace) -> Finding:
         with started([entry], (), Path(profiles), slices=slices, limits={"stall_s": STALL_S}) as gateway:
             with undisturbed(None, may_go_first()):
                 client, fault = asyncio.run(_experiment(scenario, asked, gateway))
-            whole = len(gateway.workers()) == scenario.slices
-    return judge(scenario, client, fault, whole)
+            return client, fault, len(gateway.workers()) == scenario.slices
 
 
 async def _experiment(
@@ -165,8 +169,11 @@ def _arrivals(asked: argparse.Namespace, over: Callable[[], bool]) -> Iterator[f
 
 def _recovered(client: Client, fault: Fault, asked: argparse.Namespace) -> bool:
     """Whether as much as comes in CALM_S has followed a request that was answered by the new worker."""
-    followed = client.sent[: -round(CALM_S * asked.rate)]
-    return bool(followed) and followed[-1].due_s > fault.restarted_s and followed[-1].what == RIGHT
+    following: int = round(CALM_S * asked.rate)
+    if len(client.sent) <= following:
+        return False
+    answered = client.sent[-following - 1]
+    return answered.due_s > fault.restarted_s and answered.what == RIGHT
 
 
 async def _strike(gateway: Gateway, scenario: Scenario) -> Fault:

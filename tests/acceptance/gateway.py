@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -85,3 +86,11 @@ class GatewayProcess:
         """End it and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(TALK_S)
+
+
+def await_true(holds: Callable[[], object], *gateways: GatewayProcess) -> None:
+    """Until it is so; where it is not in time, what these gateways have printed is shown."""
+    end = time.monotonic() + TALK_S
+    while not holds():
+        assert time.monotonic() < end, "\n".join(each.output for each in gateways)
+        time.sleep(0.02)

@@ -23,7 +23,7 @@ from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.specs import Share, SliceSpec
-from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 
 pytestmark = [
     pytest.mark.slow,
@@ -33,8 +33,8 @@ pytestmark = [
 CONFIG = f"""
 slices: [{{name: cpu-a, cores: 1}}]
 models:
-  - {{path: {ROOT}/models/simple, slo_ms: 20000, slices: [cpu-a]}}
-  - {{path: held, slo_ms: 20000, slices: [cpu-a]}}
+  - {{path: {ROOT}/models/simple, slo_ms: {PATIENT_MS}, slices: [cpu-a]}}
+  - {{path: held, slo_ms: {PATIENT_MS}, slices: [cpu-a]}}
 profiles: {{folder: profiles, remeasure: false}}
 cache: false
 """
@@ -125,11 +125,8 @@ def placement(gateway: GatewayProcess) -> dict[str, Any]:
 
 def until(gateway: GatewayProcess, so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The placement, once it is so."""
-    end = time.monotonic() + TALK_S
-    while not so(found := placement(gateway)):
-        assert time.monotonic() < end, f"{found}\n{gateway.output}"
-        time.sleep(0.05)
-    return found
+    await_true(lambda: so(placement(gateway)), gateway)
+    return placement(gateway)
 
 
 def slices(found: dict[str, Any]) -> dict[str, list[str]]:
@@ -244,7 +241,7 @@ def test_ctrl_c_turns_back_and_all_is_as_before(filed: GatewayProcess, home: Pat
             process = follower(filed)
             until(filed, lambda found: "held default is loading on cpu-1" in found["progress"]["waiting"])
             process.send_signal(signal.SIGINT)
-            until(filed, lambda found: turns_back(found))
+            until(filed, turns_back)
         _, said = process.communicate(timeout=TALK_S)
         assert process.returncode == 130, said
         assert "what was in place is in place again" in said

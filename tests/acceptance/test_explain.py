@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway import ROOT, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess
 
 pytestmark = pytest.mark.slow
 
@@ -17,12 +17,12 @@ slices: [{{name: a}}]
 tiers: [{{name: frugal, percentile: 95}}]
 models:
   - path: {ROOT / "models/digits"}
-    slo_ms: 20000
+    slo_ms: {PATIENT_MS}
     percentile: 99.5
     accuracy_min: 0.97
     tiers: {{frugal: {{accuracy_min: 0.9, optimize: cheapest}}}}
     cache: false
-  - {{path: {ROOT / "models/simple"}, slo_ms: 20000}}
+  - {{path: {ROOT / "models/simple"}, slo_ms: {PATIENT_MS}}}
 """
 DIGIT = {"name": "PIXELS", "datatype": "FP32", "shape": [1, 64], "data": [0.5] * 64}
 ASKED = {"": 6, "frugal": 4}
@@ -53,7 +53,9 @@ def test_it_says_who_may_answer_and_by_what_figures_that_changes(gateway: Gatewa
     shown = penstock(gateway, "explain", "digits")
     assert (shown.returncode, shown.stderr) == (0, "")
     lines = shown.stdout.splitlines()
-    assert lines[0].startswith("digits: 99.5 % of requests within 20,000 ms, the most accurate answer")
+    assert lines[0].startswith(
+        f"digits: 99.5 % of requests within {PATIENT_MS:,} ms, the most accurate answer"
+    )
     assert "  pooled (0.9146) is below the floor of 0.97" in lines
     assert any("a row" in line and line.startswith("  ") for line in lines[lines.index("now") + 1 :])
     replicas = lines.index("replicas")
@@ -61,7 +63,9 @@ def test_it_says_who_may_answer_and_by_what_figures_that_changes(gateway: Gatewa
     assert lines[replicas + 1].startswith("  one on ")
     assert lines[-1] == "other promises, by --tier: frugal"
     frugal = penstock(gateway, "explain", "digits", "--tier", "frugal").stdout
-    assert frugal.startswith("digits, tier frugal: 95 % of requests within 20,000 ms, the cheapest answer")
+    assert frugal.startswith(
+        f"digits, tier frugal: 95 % of requests within {PATIENT_MS:,} ms, the cheapest answer"
+    )
 
 
 def test_a_model_of_which_nothing_is_stated_says_what_would_let_it_choose(gateway: GatewayProcess) -> None:

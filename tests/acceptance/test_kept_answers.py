@@ -13,7 +13,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
-from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess
 from tests.acceptance.holding import LIMITS, held, identity_to_hold
 
 pytestmark = pytest.mark.slow
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 CONFIG = f"""
 slices: [{{name: a}}]
 models:
-  - {{path: {ROOT}/models/simple, slo_ms: 20000}}
-  - {{path: identity, slo_ms: 20000}}
+  - {{path: {ROOT}/models/simple, slo_ms: {PATIENT_MS}}}
+  - {{path: identity, slo_ms: {PATIENT_MS}}}
 {LIMITS}
 """
 

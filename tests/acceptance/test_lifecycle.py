@@ -21,7 +21,7 @@ import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
 from serving.specs import Limits
-from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, SAMPLE, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import LIMITS, held, identity_to_hold
 
 pytestmark = pytest.mark.slow
@@ -31,8 +31,8 @@ slices: [{{name: a}}]
 models:
   # Their own SLOs are of milliseconds: a machine that stands still for longer makes 504 the right answer
   # to what was queued, which is not the loss meant.
-  - {{path: {ROOT}/models/simple, slo_ms: 20000}}
-  - {{path: identity, slo_ms: 20000}}
+  - {{path: {ROOT}/models/simple, slo_ms: {PATIENT_MS}}}
+  - {{path: identity, slo_ms: {PATIENT_MS}}}
 cache: false
 {LIMITS}
 """
@@ -72,6 +72,32 @@ def simple() -> bytes:
 def penstock(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "router.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=TALK_S, check=False)
+
+
+SLOS_MS = {"digits": 25, "simple": 25, "mlp": 50, "identity": 100, "minilm": 250}
+"""Of the sample settings, which say those of `digits` and `minilm`; the others are of their model.yaml."""
+
+
+def test_the_sample_settings_are_served_as_they_are(tmp_path: Path) -> None:
+    gateway = GatewayProcess.start(SAMPLE, tmp_path / "log")
+    try:
+        models = json.loads(gateway.get("/v2/status")[1])["models"]
+        assert {each["name"]: each["slo_us"] / 1000 for each in models} == SLOS_MS
+        await_true(lambda: is_answered(gateway), gateway)
+    finally:
+        assert gateway.stop() == 0, gateway.output
+
+
+def is_answered(gateway: GatewayProcess) -> bool:
+    """Or refused with a reason, as is right where the machine is too slow for the SLO of `simple`."""
+    status, body = gateway.post("/v2/models/simple/infer", simple())
+    told = json.loads(body)
+    if status == 200:
+        assert told["outputs"][0]["data"] == list(range(0, 32, 2))
+        return True
+    assert status in (429, 503, 504), body
+    assert told["reason"]
+    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

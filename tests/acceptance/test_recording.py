@@ -13,7 +13,7 @@ import tritonclient.grpc as grpc_client
 from router.settings import load_settings
 from serving.recording import read
 from serving.simulation.replay import recorded_files, replay
-from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
 from tests.acceptance.test_lifecycle import identity, simple
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 CONFIG = f"""
 slices: [{{name: a}}]
 models:
-  - {{path: {ROOT}/models/simple, slo_ms: 20000}}
+  - {{path: {ROOT}/models/simple, slo_ms: {PATIENT_MS}}}
   - {{path: {ROOT}/models/identity, slo_ms: 25000}}
 tenants: [{{name: shop}}]
 recording: {{folder: kept, file_mb: 1, files: 4}}
@@ -68,10 +68,7 @@ APART_US = 3_000_000
 
 
 def await_recorded(gateway: GatewayProcess, count: int) -> None:
-    end = time.monotonic() + TALK_S
-    while f"penstock_recorded_requests_total {count}\n" not in gateway.read_metrics():
-        assert time.monotonic() < end, gateway.output
-        time.sleep(0.05)
+    await_true(lambda: f"penstock_recorded_requests_total {count}\n" in gateway.read_metrics(), gateway)
 
 
 def test_what_was_sent_is_in_the_recording_of_a_gateway_that_was_killed(config: Path, tmp_path: Path) -> None:
@@ -93,7 +90,7 @@ def test_what_was_sent_is_in_the_recording_of_a_gateway_that_was_killed(config: 
     assert instants_us == sorted(instants_us)
     assert before_us - APART_US <= instants_us[0] <= instants_us[-1] <= after_us + APART_US
     assert {flow.model: flow.slo_us for flow in recording.flows} == {
-        "simple": 20_000_000,
+        "simple": PATIENT_MS * 1000,
         "identity": 25_000_000,
     }
 

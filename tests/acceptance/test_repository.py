@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +18,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import LIMITS, WAIT, held, insert_wait
 
 pytestmark = pytest.mark.slow
@@ -31,8 +31,8 @@ SOME = 20
 CONFIG = f"""
 slices: [{{name: a}}]
 models:
-  - {{path: repo/simple, slo_ms: 20000, cache: false}}
-  - {{path: repo/steady, slo_ms: 20000, cache: false}}
+  - {{path: repo/simple, slo_ms: {PATIENT_MS}, cache: false}}
+  - {{path: repo/steady, slo_ms: {PATIENT_MS}, cache: false}}
 repository: {{folders: [repo]}}
 {LIMITS}
 """
@@ -191,13 +191,6 @@ def slo_ms(gateway: GatewayProcess, model: str) -> float:
     return float(json.loads(body)["parameters"]["slo_ms"]) if status == 200 else 0.0
 
 
-def await_true(holds: Callable[[], bool], gateway: GatewayProcess, timeout_s: float = TALK_S) -> None:
-    end = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < end, gateway.output
-        time.sleep(0.02)
-
-
 def refused_change(gateway: GatewayProcess) -> list[str]:
     found: list[str] = json.loads(gateway.get("/v2/status")[1])["move"]["refused"]
     return found
@@ -316,7 +309,7 @@ def test_edits_of_the_file_are_in_force_without_a_restart(home: Home, gateway: G
 
     before = len(re.findall("is in force", gateway.output))
     with stream(gateway, "steady") as answers:
-        home.edit("repo/simple, slo_ms: 20000", "repo/simple, slo_ms: 15000")
+        home.edit(f"repo/simple, slo_ms: {PATIENT_MS}", "repo/simple, slo_ms: 15000")
         await_true(lambda: slo_ms(gateway, "simple") == 15000, gateway)
         home.edit("repository:", "  - {path: repo/spare}\nrepository:")
         await_true(lambda: answer_of(gateway, "spare")[0] == 200, gateway)
@@ -332,7 +325,11 @@ def test_edits_of_the_file_are_in_force_without_a_restart(home: Home, gateway: G
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("slo_ms: 20000", "slo_ms: soon", "penstock.yaml:4:33: models[0].slo_ms: not a number; got 'soon'"),
+        (
+            f"slo_ms: {PATIENT_MS}",
+            "slo_ms: soon",
+            "penstock.yaml:4:33: models[0].slo_ms: not a number; got 'soon'",
+        ),
         ("slices: [", "slices: [[", "penstock.yaml:"),
         (
             "\nslices",
@@ -363,10 +360,10 @@ def test_the_last_word_counts_and_a_restart_forgets_what_clients_said(
     with grpc_client.InferenceServerClient(gateway.grpc) as client:
         client.unload_model("simple")
         client.load_model("spare")
-        home.edit("repo/steady, slo_ms: 20000", "repo/steady, slo_ms: 10000")
+        home.edit(f"repo/steady, slo_ms: {PATIENT_MS}", "repo/steady, slo_ms: 10000")
         await_true(lambda: slo_ms(gateway, "steady") == 10000, gateway)
         assert ready(client) == {"spare", "steady"}
-        home.edit("repo/simple, slo_ms: 20000", "repo/simple, slo_ms: 10000")
+        home.edit(f"repo/simple, slo_ms: {PATIENT_MS}", "repo/simple, slo_ms: 10000")
         await_true(lambda: states(client)["simple"] == "READY", gateway)
     again = GatewayProcess.start(home.config, tmp_path / "again")
     try:

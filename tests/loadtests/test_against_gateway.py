@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from loadtests.gateway import ROOT, Gateway, model_entry, started
+from tests.loadtests.patience import PATIENT_MS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Gateway]:
-    patient = {"slo_ms": 20_000}  # nothing is refused because others use the machine
-    with started([model_entry(name, **patient) for name in ("simple", "identity")]) as running:
+    with started([model_entry(name, slo_ms=PATIENT_MS) for name in ("simple", "identity")]) as running:
         yield running
 
 
@@ -35,7 +35,7 @@ def test_an_open_loop_run_is_answered_and_reported(gateway: Gateway, tmp_path: P
     assert done.returncode == report["void"], done.stderr  # a busy machine may make the client late
     assert ("THIS RUN IS VOID" in done.stdout) == report["void"]
     simple, identity = report["loads"]
-    assert (simple["name"], simple["slo_ms"], identity["slo_ms"]) == ("simple", 15_000, 20_000)
+    assert (simple["name"], simple["slo_ms"], identity["slo_ms"]) == ("simple", 15_000, PATIENT_MS)
     assert simple["offered"] == simple["ok"] == simple["good"] > 200
     assert identity["offered"] == identity["ok"]
     assert report["total"]["offered"] == simple["offered"] + identity["offered"]

@@ -41,6 +41,7 @@ from loadtests.report import IN_TIME, LATE
 from loadtests.variants_scores import Figures, Told
 from router.explain.main import explain
 from serving.simulation.patterns import Step
+from tests.loadtests.patience import patient
 
 SHAPE = Shape(0.25, 1.4, 2.5)
 DAY_S, FULL = 180.0, 40.0
@@ -253,14 +254,12 @@ def asking(gateway: Gateway, requests: Sequence[bytes], rate: float) -> Iterator
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_real_gateway_goes_from_one_replica_to_two_and_back_and_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By INFaaS's rule, which lets go after ten seconds in which one replica less would do; by default it is
     a minute."""
-    patient = replace(Waiting.terms, slo_ms=20_000)  # nothing is refused because others use the machine
-    monkeypatch.setattr(Waiting, "terms", patient)
+    monkeypatch.setattr(Waiting, "terms", patient(Waiting.terms))
     cast = replace(waiting(tmp_path, 0), most=2)
     requests = cast.subject.requests()
 

@@ -12,6 +12,7 @@ from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.specs import Share, SliceSpec
+from tests.loadtests.patience import PATIENT_MS
 
 KIND = device_kind(SliceSpec("", ()))
 
@@ -29,12 +30,11 @@ def keep_profiles(folder: Path, model: str, variant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_each_way_is_offered_the_same_on_shares_at_the_knees(tmp_path: Path) -> None:
     keep_profiles(tmp_path, "digits", "linear")
     keep_profiles(tmp_path, "simple", "default")
     file = tmp_path / "found.json"
-    models = ("digits:linear", "simple", "--slo-ms", "20000,20000")
+    models = ("digits:linear", "simple", "--slo-ms", f"{PATIENT_MS},{PATIENT_MS}")
     how = ("--seconds", "1", "--loads", "0.5", "--profiles", str(tmp_path), "--json", str(file))
     done = compare(*models, "--device", "cpu", *how)
     assert (done.returncode, done.stderr) == (0, "")

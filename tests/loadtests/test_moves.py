@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -127,8 +128,55 @@ def test_what_is_not_in_force_afterwards_is_said() -> None:
     ]
 
 
+class Quick(Living):
+    """The first `at_once` moves to WIDE are over before anybody looks; no process is behind it."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self.placed: list[str] = []
+        self.killed: list[int] = []
+
+    def place(self, body: Mapping[str, object]) -> str:
+        self.placed.append("wide" if body["slices"] is changes.WIDE.slices else "alone")
+        return str(len(self.placed))
+
+    def outcome(self, move: str) -> dict[str, object] | None:
+        assert move == str(len(self.placed))
+        under_way = self.placed[-1] == "wide" and self.placed.count("wide") > self.at_once and not self.killed
+        return None if under_way else {"id": move, "result": "done", "reasons": []}
+
+    def workers(self) -> dict[str, int]:
+        under_way = self.outcome(str(len(self.placed))) is None
+        return {"a": 1, "b": 2, "wide": 3} if under_way else {"wide": 3}
+
+    def until(self, true: Callable[[], bool], what: str, seconds: float = 0.0) -> None:
+        assert true(), what
+
+
+@pytest.mark.parametrize(("name", "victim"), [("old worker killed", 1), ("new worker killed", 3)])
+@pytest.mark.parametrize("at_once", [0, 2])
+def test_a_move_that_is_over_too_soon_is_ordered_once_more_before_a_worker_is_killed_in_it(
+    name: str, victim: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, move = Quick(at_once), Move()
+    monkeypatch.setattr(changes, "KILL_AFTER_S", 0.0)
+    monkeypatch.setattr(changes, "kill", there.killed.append)
+    OF[name].carry_out(there, move)
+    assert there.placed == ["wide", "alone"] * at_once + ["wide"]
+    assert there.killed == [victim]
+    assert move.ended == DONE
+    assert len(move.faults_s) == 1
+
+
+def test_a_move_that_is_over_too_soon_each_time_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "KILL_AFTER_S", 0.0)
+    there = Quick(changes.TRIES)
+    with pytest.raises(RuntimeError, match="the move was over before anything could be killed in it"):
+        OF["old worker killed"].carry_out(there, Move())
+    assert there.killed == []
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["migration", "gateway killed"])
 def test_a_real_gateway_loses_nothing_when_it_is_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moves, "CALM_S", 1.0)

@@ -10,12 +10,12 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from loadtests import openloop
+from loadtests import dispatch, openloop
 from loadtests.dispatch import Dispatcher, Load
 from loadtests.dispatch import Server as Address
 from loadtests.gateway import free_ports
 from loadtests.pace import FineAlarm
-from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, REFUSED, UNREADABLE, Record
+from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, NO_TIME, REFUSED, UNREADABLE, Record
 from loadtests.report import Promise, outcome_name, summarise
 from serving.simulation.patterns import Step, draw
 from tests.loadtests.server import PATIENCE_S, SLOW_S, request, serving, until
@@ -96,6 +96,25 @@ async def test_arrivals_over_the_bound_of_connections_are_not_sent_and_void_the_
     assert min(given_up_ns) >= max(record.sent_ns) + 0.199e9  # uvloop's timers may fire 1 ms early
     voids = summarise(record, [Promise("a", 100)], 0.5, client).voids
     assert f"{count - 4} arrivals were never sent ({NO_CONNECTION}, of 4 connections)" in voids
+
+
+async def test_what_a_client_that_is_too_late_has_not_sent_is_given_up_and_voids_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "BEHIND_S", -60.0)  # as if it were that much later than it is
+    now, far = Load(np.zeros(3), [request("ok")]), Load(60 + np.arange(5) / 100, [request("slow")])
+    async with serving() as server:
+        record, client = await Dispatcher([now, far], Address("127.0.0.1", server.port)).run()
+    assert record.left == 0
+    assert outcomes(record, 1) == {NO_TIME: 5}
+    assert record.sent_ns[3:] == [0] * 5
+    assert server.asked["slow"] == 0
+    first = outcomes(record, 0)  # a stall lets them have the same fate
+    assert first.total() == 3
+    assert first.keys() <= {"200 in time", NO_ANSWER, NO_TIME}
+    voids = summarise(record, [Promise("now", 100), Promise("far", 100)], 60.05, client).voids
+    bound = client.connections_max
+    assert f"{5 + first[NO_TIME]} arrivals were never sent ({NO_TIME}, of {bound} connections)" in voids
 
 
 async def test_a_port_where_nobody_listens_is_told_at_once_or_refuses_each_arrival() -> None:

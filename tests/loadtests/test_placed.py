@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from loadtests.report import Series, Summary
 from router.settings import load_settings
 from serving.profile.device import device_kind
 from serving.specs import SliceSpec
+from tests.loadtests.patience import patient
 
 RATES = {"digits": 100.0, "minilm": 10.0}
 NO_SERIES = Series([], [], [], [], [], {})
@@ -94,10 +94,8 @@ def test_rates_without_a_plan_that_holds_are_said_with_what_would_help() -> None
 
 @two_cores
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_placement_is_played_on_a_real_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    patient = [replace(party, slo_ms=20_000) for party in placed.PARTIES]  # others may use the machine
-    monkeypatch.setattr(placed, "PARTIES", patient)
+    monkeypatch.setattr(placed, "PARTIES", [patient(party) for party in placed.PARTIES])
     monkeypatch.setattr(placed, "WARM_UP_S", 1.0)
     apart = Placed(PLAN, naive_placements(2)[0].slices, {"digits": ["core-0"], "minilm": ["core-1"]})
     asked = argparse.Namespace(rounds=1, seconds=1.0, seed=0, core=0)
@@ -108,5 +106,5 @@ def test_a_placement_is_played_on_a_real_gateway(monkeypatch: pytest.MonkeyPatch
     assert digits.answered == digits.offered > 50
     assert minilm.ok > 0
     assert found.cpu["workers"] > 0
-    # in cores; the kernel may tell of a stall after it, in a run that is no longer
+    # in cores; the kernel may tell of a stall after it, in a run that is no longer (exact: test_cores)
     assert sum(found.cpu.values()) < 4 * len(os.sched_getaffinity(0))

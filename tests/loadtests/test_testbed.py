@@ -98,7 +98,6 @@ def bed() -> Iterator[Testbed]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_point_lies_between_two_capacities_and_accounts_for_every_arrival(bed: Testbed) -> None:
     point = run_point(bed, 0.2, Course(1.0))
     assert min(point.capacities) > 0
@@ -108,7 +107,6 @@ def test_a_point_lies_between_two_capacities_and_accounts_for_every_arrival(bed:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_twin_of_a_run_has_the_arrivals_that_were_sent(
     bed: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

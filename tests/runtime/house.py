@@ -28,6 +28,7 @@ POISONABLE = Path(__file__).parents[1] / "models" / "poisonable"
 SLICE = SliceSpec("s", ())
 LIMITS = Limits(stall_us=60_000_000)
 """A machine that stands still for a while neither ends a sweep early nor has a worker replaced."""
+WAIT_S = 60.0
 
 
 class Tally:
@@ -164,6 +165,13 @@ async def house(
             yield here
         finally:
             fleet.stop()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Something that another process brings about."""
+    async with asyncio.timeout(WAIT_S):
+        while not true():  # noqa: ASYNC110  there is no event of it
+            await asyncio.sleep(0.002)
 
 
 def sums(reply: Reply) -> np.ndarray:

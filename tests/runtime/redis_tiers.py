@@ -1,7 +1,7 @@
 """A connected Redis tier for tests, and how it is asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
@@ -13,13 +13,13 @@ from serving.runtime.clock import now_us
 from serving.runtime.redis_tier import Found, Look, RedisTier
 from serving.specs import RedisSpec
 from serving.tensor import Tensor
+from tests.runtime.house import until
 
 EPOCH_US = 1_800_000_000_000_000
 TTL_US = 60_000_000
 LEASE_US = 30_000_000
 PATIENT_US = 10_000_000
 """A budget that no shared machine spends by itself."""
-WAIT_S = 60.0
 
 KEY = bytes(range(32))
 OTHER = bytes(32)
@@ -32,20 +32,6 @@ def away_after(latest_s: float) -> Iterator[None]:
         for module in (redis_tier, redis_wire):
             patch.setattr(module, "LATEST_S", latest_s)
         yield
-
-
-@pytest.fixture(autouse=True)
-def patient_tier() -> Iterator[None]:
-    """Where it is imported: a machine that stands still for a while is no server that has gone."""
-    with away_after(5.0):
-        yield
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Something that another process brings about."""
-    async with asyncio.timeout(WAIT_S):
-        while not true():  # noqa: ASYNC110  there is no event of it
-            await asyncio.sleep(0.002)
 
 
 @asynccontextmanager

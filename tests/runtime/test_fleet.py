@@ -24,8 +24,7 @@ from serving.vocabulary import (
     NO_REPLICA,
     WORKER_LOST,
 )
-from tests.runtime.house import LIMITS, SLICE, house, sums
-from tests.runtime.redis_tiers import until
+from tests.runtime.house import LIMITS, SLICE, house, sums, until
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,7 @@ import pytest
 from loadtests.redis_server import RedisServer, redis_server
 from serving.runtime.redis_tier import RedisTier
 from serving.specs import RedisSpec
+from tests.runtime.house import until
 from tests.runtime.redis_tiers import (
     EPOCH_US,
     KEY,
@@ -23,15 +24,12 @@ from tests.runtime.redis_tiers import (
     ask,
     away_after,
     number_of,
-    patient_tier,
     running,
     share,
     tier_on,
-    until,
 )
 
-__all__ = ["patient_tier"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
 
 HASTY_US = 20_000
 LOCALHOST = Path(__file__).with_name("localhost.pem")  # its own authority, and its key; until 2126

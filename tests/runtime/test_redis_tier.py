@@ -12,6 +12,7 @@ from serving.cache.entries import Entry
 from serving.runtime.clock import now_us
 from serving.runtime.redis_tier import BEAT_S, VALUE_BYTES_MAX, WAITING_MAX, Look
 from serving.tensor import Tensor
+from tests.runtime.house import until
 from tests.runtime.redis_tiers import (
     KEY,
     OTHER,
@@ -19,14 +20,11 @@ from tests.runtime.redis_tiers import (
     answer,
     ask,
     number_of,
-    patient_tier,
     share,
     tier_on,
-    until,
 )
 
-__all__ = ["patient_tier"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
 
 
 @pytest.fixture(scope="module")

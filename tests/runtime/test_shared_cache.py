@@ -18,11 +18,10 @@ from serving.runtime.caching import CachedServing
 from serving.runtime.redis_tier import RedisTier
 from serving.specs import BatchingSpec, CacheSpec, RedisSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_QUEUED
-from tests.runtime.house import House, house, sums
-from tests.runtime.redis_tiers import EPOCH_US, away_after, patient_tier, running, until
+from tests.runtime.house import House, house, sums, until
+from tests.runtime.redis_tiers import EPOCH_US, away_after, running
 
-__all__ = ["patient_tier"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
 
 PATIENT = BatchingSpec("static", size=1)
 SLO_US = 20_000_000
@@ -201,7 +200,7 @@ async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, s
         assert isinstance(name, bytes)
         server.client().rename(name, name + b":lease")
         assert (await pair.second.answer(pair.here.add(1))).cache == "miss"
-        assert pair.here.tally.looked.count("taken") > 3
+        assert pair.here.tally.looked.count("taken") > 1
         assert "timeout" not in pair.here.tally.looked
         assert pair.here.tally.late == 0
         assert pair.here.tally.latency_us[-1] < slo_us

@@ -11,7 +11,7 @@ from router.settings import load_model
 from serving.specs import ModelSpec
 from serving.worker.batches import BatchInput
 from tests.models.samples import built
-from tests.runtime.recorder import model_spec, write_model
+from tests.runtime.recorder import be_patient, model_spec, write_model
 from tests.worker.processes import Process, processes
 
 pytestmark = pytest.mark.slow
@@ -103,6 +103,7 @@ async def test_a_worker_that_loads_ends_as_promptly_as_any(tmp_path: Path, end: 
         await worker.load(1, echo(tmp_path / "quick"), "only")
         worker.link.load(2, slow, "only")
         gate = await begun(pipe)
+        be_patient(worker.link)
         getattr(worker.link, end)()
         assert (
             await worker.heard.hear_lost() == {"close": "exited with 0", "kill": "was killed by SIGKILL"}[end]
@@ -116,6 +117,7 @@ async def test_code_that_ends_its_thread_ends_the_worker(tmp_path: Path) -> None
     with (model.folder / "model.py").open("a") as code:
         code.write("\ndef load(artifact, options): raise KeyboardInterrupt\n")
     async with processes() as (worker,):
+        be_patient(worker.link)
         worker.link.load(1, model, "only")
         assert await worker.heard.hear_lost() == "exited with 1"
 
