@@ -19,13 +19,19 @@ LIVE = (
     "router/fastpath", "router/operations", "router/profiling",
 )  # fmt: skip
 
+HANGS_S = {"acceptance": 400, "loadtests": 300}
+"""Seconds after which a test that starts gateways is given up: on a machine that others use it may take
+several times as long."""
+
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Marks what is not to run beside other tests: `make test` runs all else on every core."""
-    here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).as_posix().startswith(LIVE):
+        place = item.path.relative_to(Path(__file__).parent)
+        if place.as_posix().startswith(LIVE):
             item.add_marker(pytest.mark.live)
+        if place.parts[0] in HANGS_S:
+            item.add_marker(pytest.mark.timeout(HANGS_S[place.parts[0]]))
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

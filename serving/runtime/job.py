@@ -127,19 +127,19 @@ class _Child:
             poll = select.poll()
             for fd in (self._results, pidfd, *([] if wake is None else [wake])):
                 poll.register(fd, select.POLLIN)
-            left_us = 1
-            while left_us > 0:
-                left_us = max(until_us - now_us(), 0)  # at 0 once more, for what came while this stood still
+            while True:
+                left_us = max(until_us - now_us(), 0)
                 ready = [fd for fd, _ in poll.poll(left_us / 1000)]
                 if wake in ready:
-                    break
+                    return ""
                 if self._results in ready and (said := os.read(self._results, _READ_BYTES)):
                     self._unread += said
                     if ended := self._heard():
                         return ended
                 elif ready:  # it says no more
                     return self._exited(pidfd)
-            return ""
+                if not left_us:  # what came while this stood still has been heard too
+                    return ""
         finally:
             os.close(pidfd)
 

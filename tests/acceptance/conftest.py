@@ -1,21 +1,11 @@
 """One gateway with the sample settings for all tests that only talk to it."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
 from tests.acceptance.gateway import PATIENT_MS, ROOT, SAMPLE, GatewayProcess
-
-HANGS_S = 400
-"""A test is given up after this: of a machine that others use it may take several times as long."""
-
-
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.timeout(HANGS_S))
 
 
 def patient_sample() -> str:

@@ -89,6 +89,12 @@ def with_a_child(_: None) -> Iterator[int]:
     yield pid
 
 
+def finding(file: str) -> Iterator[int]:
+    yield 7
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
 def telling(file: str) -> Iterator[int]:
     Path(file).write_text(str(os.getpid()))
     time.sleep(600)
@@ -167,6 +173,23 @@ async def test_at_the_limit_what_was_found_until_then_stands(monkeypatch: pytest
     monkeypatch.setattr(job, "now_us", waiting_us)  # nothing passes while its process starts
     assert await run(endless, 5, 0.3) == 5
     assert waiting_us() >= 300_000
+
+
+def test_what_was_found_in_time_counts_although_nobody_could_listen_before_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, asked = tmp_path / "pid", list[int]()
+
+    def stood_still_us() -> int:
+        """Since the start, until the child had said what it found."""
+        asked.append(1)
+        if len(asked) == 1:
+            return 0
+        told_pid(file)
+        return LIMIT_S * 1_000_000
+
+    monkeypatch.setattr(job, "now_us", stood_still_us)
+    assert run_blocking(finding, str(file), LIMIT_S) == 7
 
 
 async def test_no_result_within_the_limit_is_an_error() -> None:
