@@ -77,7 +77,7 @@ class Core:
         return 0
 
     async def change(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.changed.wait()
         self.changed.clear()
 

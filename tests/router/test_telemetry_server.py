@@ -142,7 +142,7 @@ def test_other_work_of_the_loop_goes_on_between_the_steps(loop_factory: object) 
 async def test_a_scraper_that_reads_nothing_holds_one_step_and_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "EXCHANGE_S_MAX", 0.2)
+    monkeypatch.setattr(server_module, "EXCHANGE_S_MAX", 1.0)
     made, ended = 0, asyncio.Event()
 
     class Endless(Telemetry):
@@ -159,13 +159,13 @@ async def test_a_scraper_that_reads_nothing_holds_one_step_and_is_given_up(
         with socket.create_connection(("127.0.0.1", port)) as deaf:
             deaf.setblocking(False)
             await asyncio.get_running_loop().sock_sendall(deaf, GET)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await ended.wait()
             received = 0
             with contextlib.suppress(ConnectionResetError):
                 while piece := await asyncio.get_running_loop().sock_recv(deaf, 1 << 20):
                     received += len(piece)
-        assert made < 50  # what the kernel's buffers took; an unbounded one would go on for 0.2 s
+        assert made < 50  # what the kernel's buffers took; an unbounded one would go on for a second
         assert received < made << 20  # the rest of the last step was dropped, not kept for it
 
 

@@ -17,6 +17,7 @@ from serving.specs import Share
 
 CPU, GPU = "cpu-x", "gpu-nvidia-h200"
 GEOMETRY = known_geometry(GPU)
+LIMIT_S = 20.0
 
 
 def option(kind: str, share: str, row_us: float) -> Option:
@@ -49,7 +50,7 @@ rates = st.lists(st.sampled_from((0.0, 5.0, 200.0, 1_500.0, 20_000.0)), max_size
 
 
 def solved(problem: Problem) -> list[Plan]:
-    return list(plans(Task(problem, limit_s=2.0)))
+    return list(plans(Task(problem, limit_s=LIMIT_S)))
 
 
 @settings(max_examples=15, deadline=None)
@@ -95,7 +96,7 @@ def test_a_dear_gpu_is_used_only_where_cheap_processors_cannot_do_it() -> None:
 def test_what_is_in_place_already_stays() -> None:
     problem = Problem(tuple(demand(f"m{number}", 700.0) for number in range(3)), (cpu(4), gpu(2)))
     first = solved(problem)[-1]
-    again = list(plans(Task(problem, first.placement, 2.0)))[-1]
+    again = list(plans(Task(problem, first.placement, LIMIT_S)))[-1]
     assert not moves(first.placement, again.placement).started
 
 
