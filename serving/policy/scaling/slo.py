@@ -200,7 +200,7 @@ class SloReplicas:
             return "nobody has asked for it for longer than usual"
         cv, trusted = self._bursts.cv, self._trust.factor
         needed = max(need.now, 1)
-        parts = [f"{estimate.rate:.0f} rows/s over {estimate.window_s:.0f} s"]
+        parts = [f"{estimate.rate:.0f} rows/s over {estimate.counted_s:.0f} s"]
         if cv > 1.2:
             parts.append(f"in bursts (CV {cv:.1f})")
         if estimate.ahead > 1.01 * estimate.rate:

@@ -1,5 +1,6 @@
 """What `slo` promises: up at once, down slowly, no flapping, and what it was wrong about does not stay so."""
 
+import re
 from math import ceil
 
 import pytest
@@ -277,6 +278,19 @@ def test_it_says_why_and_what_would_change_it() -> None:
     assert wish.why == f"100 rows/s over 30 s need 4 (3 carry {carried[0]:.0f}, 4 carry {carried[1]:.0f})"
     assert wish.up == f"above {carried[1]:.0f} rows/s"
     assert wish.down == f"surely below {carried[0]:.0f} rows/s for 100 s"
+
+
+@pytest.mark.parametrize("after_s", range(1, 9))
+def test_the_rate_that_it_tells_is_that_of_the_seconds_that_it_tells(after_s: int) -> None:
+    """Also soon after a jump, when it goes by a shorter window than that in which nothing surely changed; of
+    a short one not all is believed."""
+    came = [100] * 60 + [140] * after_s
+    loop = looped()
+    for rows in came:
+        wish = loop.second(rows)
+    rate, seconds = re.findall(r"\d+", wish.why)[:2]
+    counted = sum(came[-int(seconds) :]) / int(seconds)
+    assert 0.95 * counted <= int(rate) <= ceil(counted)
 
 
 @pytest.mark.parametrize("capacity", [None, Capacity((1,), (1.0,), ((0.0,),))])
