@@ -191,8 +191,8 @@ async def test_when_who_computes_it_gives_up_the_next_gateway_does(pair: Pair) -
 
 
 async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, server: RedisServer) -> None:
-    slo_us = 4_000_000  # of which it waits for half: a machine may stand still for as long
-    async with pair_on(tmp_path, server, 1_800_000, slo_us) as pair:
+    slo_us = 8_000_000  # of which it waits for half: a machine may stand still for a part of that
+    async with pair_on(tmp_path, server, 3_600_000, slo_us) as pair:
         asked = pair.first.ask(pair.here.add(1))
         await asked[1]
         await pair.first.written()
@@ -200,7 +200,7 @@ async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, s
         assert isinstance(name, bytes)
         server.client().rename(name, name + b":lease")
         assert (await pair.second.answer(pair.here.add(1))).cache == "miss"
-        assert pair.here.tally.looked.count("taken") > 1
+        assert pair.here.tally.looked.count("taken") > 3
         assert "timeout" not in pair.here.tally.looked
         assert pair.here.tally.late == 0
         assert pair.here.tally.latency_us[-1] < slo_us
