@@ -125,8 +125,14 @@ def placement(gateway: GatewayProcess) -> dict[str, Any]:
 
 def until(gateway: GatewayProcess, so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The placement, once it is so."""
-    await_true(lambda: so(placement(gateway)), gateway)
-    return placement(gateway)
+    found: list[dict[str, Any]] = []
+
+    def holds() -> object:
+        found.append(placement(gateway))
+        return so(found[-1])
+
+    await_true(holds, gateway)
+    return found[-1]
 
 
 def slices(found: dict[str, Any]) -> dict[str, list[str]]:
