@@ -15,7 +15,7 @@ from tests.router.place.worlds import on_one, option, question, resident, slot
 
 pytestmark = pytest.mark.slow
 
-TERMS = Terms(seconds=4.0, limit_s=10.0)
+TERMS = Terms(seconds=4.0)
 
 
 def foretold(attainment: float) -> Foretold:
