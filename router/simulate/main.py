@@ -27,6 +27,7 @@ from router.simulate.traffic import (
     read_tiers,
 )
 from serving.simulation.device import Physics
+from serving.simulation.disturbance import check_apart, read_disturbances
 from serving.simulation.faults import Hazards
 
 DRIFT_PERIOD_S = 60.0
@@ -111,9 +112,13 @@ def _conditions(traffic: Traffic, options: Options) -> Conditions:
         overhead_us=options.overhead_us,
     )
     hazards = Hazards(options.crash_every or 0.0, options.stall_every or 0.0, round(stall_s * 1e6))
-    return Conditions(
-        physics, hazards, tuple(range(options.seed, options.seed + options.seeds)), options.price
-    )
+    try:
+        disturbances = read_disturbances(options.disturb) if options.disturb else ()
+        check_apart(disturbances)
+    except ValueError as error:
+        raise UsageError(f"--disturb: {error}") from None
+    seeds = tuple(range(options.seed, options.seed + options.seeds))
+    return Conditions(physics, hazards, seeds, options.price, disturbances)
 
 
 def _run(found: Sequence[Case], traffic: Traffic, conditions: Conditions, options: Options) -> list[Result]:

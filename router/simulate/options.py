@@ -186,6 +186,16 @@ class Options:
             rich_help_panel=_WRONG,
         ),
     ] = None
+    disturb: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="What others on the machine do to all slices: slow(3,at=5,for=3), batches take 3 times as "
+            "long; stops(0.3,at=5,for=3,ms=1..50), slices stand still; neighbours(1,at=5,for=3), busy "
+            "programs share each core. Join several with +.",
+            rich_help_panel=_WRONG,
+        ),
+    ] = ""
     seed: Annotated[
         int, typer.Option(metavar="N", help="Of the first run.", min=0, rich_help_panel=_SITE)
     ] = 1

@@ -12,7 +12,8 @@ from serving.simulation.answered import Answered
 from serving.simulation.arrivals import Arrival
 from serving.simulation.capacity import Capacity, search
 from serving.simulation.choices import Choice, Course, choice, course
-from serving.simulation.device import NoisyDevice, Physics, truths_of
+from serving.simulation.device import Device, NoisyDevice, Physics, truths_of
+from serving.simulation.disturbance import Disturbance, DisturbedDevice
 from serving.simulation.faults import Fault, Hazards
 from serving.simulation.series import (
     Chronicle,
@@ -43,6 +44,12 @@ class Conditions:
     hazards: Hazards
     seeds: tuple[int, ...]
     price: float | None = None
+    disturbances: tuple[Disturbance, ...] = ()
+
+    def device(self, site: Site, seed: int) -> Device:
+        """What batches of the site take in the run of that seed."""
+        device = NoisyDevice(truths_of(site.residents), self.physics, seed)
+        return DisturbedDevice(device, self.disturbances, seed) if self.disturbances else device
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
     for count, seed in enumerate(conditions.seeds, start=1):
         what = f"{case.name}: run {count} of {len(conditions.seeds)}"
         broken = _faults(site, conditions.hazards, traffic.seconds, seed)
-        run = Chronicle(site, NoisyDevice(truths_of(site.residents), conditions.physics, seed), broken)
+        run = Chronicle(site, conditions.device(site, seed), broken)
         arrivals = traffic.arrivals(site.served, seed, 1.0)
         run.play(_told(arrivals, what, traffic.seconds, advance))
         runs.append(run.columns())
@@ -169,8 +176,9 @@ def find_capacity(
                 f"--seconds {_SEARCHED_MAX / bound:.1g} would do"
             )
         chosen = conditions.seeds[0] + seed
-        device = NoisyDevice(truths_of(site.residents), conditions.physics, chosen)
-        run = Chronicle(site, device, _faults(site, conditions.hazards, traffic.seconds, chosen))
+        run = Chronicle(
+            site, conditions.device(site, chosen), _faults(site, conditions.hazards, traffic.seconds, chosen)
+        )
         run.play(traffic.arrivals(site.served, chosen, rate / base))
         columns = [run.columns()]
         each = (figures(columns, number, 1, span).attainment for number in range(len(site.served)))

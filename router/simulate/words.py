@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
+from serving.simulation.disturbance import Disturbance
 from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, Figures
 from serving.vocabulary import Downgrade
 
@@ -81,7 +82,17 @@ def device(conditions: Conditions) -> str:
     if hazards.stall_mtbf_s:
         stall_s = hazards.stall_us / 1e6
         told.append(f"each worker stalls for {stall_s:g} s every {hazards.stall_mtbf_s:g} s on average")
+    told += [_disturbed(each) for each in conditions.disturbances]
     return "; ".join(told)
+
+
+def _disturbed(each: Disturbance) -> str:
+    when = f"from {each.at_s:g} to {each.at_s + each.for_s:g} s"
+    low, high = each.stop_ms
+    if not high:
+        return f"{when} batches take {1 / (1 - each.taken):.3g} times as long"
+    stops = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return f"{when} each slice stands still {_share(each.taken)} of the time, for {stops} ms at a time"
 
 
 def _share(share: float) -> str:

@@ -15,7 +15,8 @@ from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
-from serving.simulation.device import ExactDevice, NoisyDevice, Physics, Place, Truth
+from serving.simulation.device import Device, ExactDevice, NoisyDevice, Physics, Place, Truth
+from serving.simulation.disturbance import Disturbance, DisturbedDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
 from serving.simulation.patterns import POISSON_CV, Step, draw
@@ -103,7 +104,8 @@ class World:
     `row_mix`: the rows of requests, as pairs of rows and share; `size_mix`: the size buckets of requests
     likewise, 0 for no size (only rows of one size share a batch); `tier_mix`: the tiers that requests ask
     for, "" for none. `profiled`: what the scheduler's profile says over the truth, by rows. `streams`:
-    batches at once.
+    batches at once. `disturbances`: what others do to all slices. `measured_max`: the largest batch in the
+    scheduler's profile, 0 for `batch_max`.
     """
 
     policy: BatchingSpec
@@ -124,6 +126,8 @@ class World:
     size_mix: tuple[tuple[int, float], ...] = ((0, 1.0),)
     streams: int = 1
     tier_mix: tuple[tuple[str, float], ...] = (("", 1.0),)
+    disturbances: tuple[Disturbance, ...] = ()
+    measured_max: int = 0
 
     @property
     def each(self) -> tuple[VirtualModel, ...]:
@@ -170,7 +174,11 @@ class Run(Simulation):
     def __init__(self, world: World, seed: int = 0, faults: Sequence[Fault] = ()) -> None:
         self.world = world
         truths = world.truths()
-        device = ExactDevice(truths) if world.physics is None else NoisyDevice(truths, world.physics, seed)
+        device: Device = (
+            ExactDevice(truths) if world.physics is None else NoisyDevice(truths, world.physics, seed)
+        )
+        if world.disturbances:
+            device = DisturbedDevice(device, world.disturbances, seed)
         super().__init__(world.site(), device, faults)
 
 
@@ -234,7 +242,7 @@ def _latency(truth: Truth, world: World) -> Latency:
     points = tuple(
         Point(size, rows, latency_us, latency_us, 100)
         for size in sorted(size for size, _ in world.size_mix)
-        for rows in range(1, world.batch_max + 1)
+        for rows in range(1, (world.measured_max or world.batch_max) + 1)
         for latency_us in [truth(rows, size) * world.profiled(rows)]
     )
     return Latency(Profile("m", "v", "virtual", points, streams=world.streams))
