@@ -4,6 +4,11 @@ Residuals that all batch sizes share (`policy/latency.py`) correct a device that
 profile by one factor. A profile that was measured while the machine was busy can be wrong by another factor
 at each size, and then no shared factor is right for any. The factors are medians, so noise and single
 outliers leave the shape alone; sizes that have not run take the factor of the next smaller that has.
+
+Pessimism has a bound. Two batches of b rows can be run in place of one of 2 b, so a batch that is larger than
+all that ran is expected to take at most as long a row as they did. Where a profile says more, the bound lets
+a larger batch be tried, and what it takes is known then: a profile that is far too slow at large sizes would
+otherwise keep batches small for ever, as nothing ever ran that could correct it.
 """
 
 from bisect import bisect_right
@@ -15,7 +20,9 @@ from typing import Final
 from serving.profile.latency import Latency
 
 SAMPLES = 100  # batches that are looked at
-LOOK_EVERY = 50
+SURE = 50  # batches from which a shape is fitted
+LOOK_EVERY = 20
+MEMORY = 1000  # batches for which the factor of sizes that no longer run is remembered
 ENOUGH = 5  # batches of about one size
 TOLERANCE = 0.1  # noise of 20 % moves the median of ten batches by 8 %; a wrong shape below that costs little
 
@@ -30,19 +37,26 @@ Factors = Mapping[tuple[int, int], float]
 
 
 class Drift:
-    """The latest batches of a replica."""
+    """The latest batches of a replica, since the level of what they take changed last."""
 
-    __slots__ = ("_count", "_samples")
+    __slots__ = ("_count", "_known", "_samples")
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
+        self._known: dict[tuple[int, int], tuple[float, int]] = {}  # factor over the level, when it was so
         self._count = 0
 
     def add(self, rows: int, size: int, compute_us: int, beside: bool = False, ran: int = WARM) -> bool:
         """A batch was computed; whether it is time to `look`."""
         self._samples.append((rows, size, compute_us, beside, ran))
         self._count += 1
-        return self._count % LOOK_EVERY == 0 and len(self._samples) == SAMPLES
+        return self._count % LOOK_EVERY == 0 and len(self._samples) >= LOOK_EVERY
+
+    def forget(self, newest: int) -> None:
+        """The level has changed: only the newest batches are of today."""
+        while len(self._samples) > newest:
+            self._samples.popleft()
+        self._known.clear()
 
     def look(self, profiled: Latency, fitted: Latency) -> Latency | None:
         """A better fit than `fitted`, with the profile's points; None where it is still right.
@@ -55,10 +69,51 @@ class Drift:
         if abs(median(ratios[:half]) / median(ratios[half:]) - 1) > TOLERANCE:
             return None
         level = median(ratios)
-        if all(abs(factor / level - 1) <= TOLERANCE for factor in self._factors(fitted, ratios).values()):
+        wrong = len(ratios) >= SURE and any(
+            abs(factor / level - 1) > TOLERANCE for factor in self._factors(fitted, ratios).values()
+        )
+        bounds = self._bounds(fitted)
+        if not wrong and not any(
+            level * fitted.predict_us(rows, size) > (1 + TOLERANCE) * bound_us * rows
+            for size, (ran, bound_us) in bounds.items()
+            for rows in (2 * ran,)
+        ):
             return None
-        factors = self._factors(profiled, self._evened(self.ratios(profiled)))
-        return profiled.scaled(lambda size, rows: _factor(factors, size, rows)) if factors else None
+        factors = self._remembered(profiled)
+        if not factors:
+            return None
+
+        def corrected(size: int, rows: int) -> float:
+            factor = _factor(factors, size, rows)
+            ran, bound_us = bounds.get(size, (rows, 0.0))
+            return factor if rows <= ran else min(factor, bound_us * rows / profiled.predict_us(rows, size))
+
+        return profiled.scaled(corrected)
+
+    def _remembered(self, profiled: Latency) -> dict[tuple[int, int], float]:
+        """The factors of sizes that run, and of those that did a while ago, as if at today's level."""
+        ratios = self._evened(self.ratios(profiled))
+        factors = dict(self._factors(profiled, ratios))
+        level = median(ratios)
+        since = self._count - MEMORY
+        self._known = {key: known for key, known in self._known.items() if known[1] > since}
+        self._known.update({key: (factor / level, self._count) for key, factor in factors.items()})
+        return {**{key: level * known[0] for key, known in self._known.items()}, **factors}
+
+    def _bounds(self, latency: Latency) -> dict[int, tuple[int, float]]:
+        """By measured size: the rows of the largest batches that ran lately, and what such a row took; not of
+        sizes of which a larger batch is remembered."""
+        found: dict[int, tuple[int, float]] = {}
+        by_octave: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for rows, size, compute_us, _, _ in self._samples:
+            by_octave.setdefault((latency.measured_size(size), _octave(rows)), []).append((rows, compute_us))
+        for (size, octave), ran in sorted(by_octave.items()):
+            if len(ran) >= ENOUGH:
+                row_us = median([compute_us / rows for rows, compute_us in ran])
+                found[size] = (max([rows for rows, _ in ran]), row_us)
+                if any(bucket == size and larger > octave for bucket, larger in self._known):
+                    del found[size]
+        return found
 
     @property
     def samples(self) -> Iterable[Sample]:

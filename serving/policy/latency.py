@@ -5,11 +5,17 @@ seldom run stay fresh too (the residual model of Clockwork and of iGniter, with 
 plan uses kappa * prior + overhead: kappa is a quantile of the last 200 ratios, or of the last ten where
 that is more, so that a slow-down counts within ten batches and one outlier does not. Slices of one device
 slow each other down (gpulet, iGniter): batches beside others' and batches alone have windows of their own.
+
+An estimate follows what is true now. Ratios older than two seconds leave the window, and where the median of
+the last ten departs from the window's, the level has changed and older ratios leave at once. A stop of the
+machine lengthens a long batch by as many microseconds as a short one, not by as many times: so the plan for a
+batch is at most what it typically takes, plus a quantile of what batches of any size took beyond that.
 """
 
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import inf, sqrt
 from typing import Final
 
 WINDOW = 200
@@ -23,6 +29,11 @@ TRY_US = 1_000_000
 """Without a batch for so long, an estimate is in doubt: a batch is tried though it is predicted late. A model
 whose batches were slow for a while would otherwise never show that they no longer are."""
 FAR_QUICKER = 2  # than the estimate: such a batch leaves it in doubt until enough others have corrected it
+HORIZON_US = 2_000_000
+"""A ratio counts for so long, but the newest ENOUGH stay: so soon does the estimate forget a disturbance."""
+LEVEL = 1.25
+"""A median of RECENT ratios that departs by this factor is a change of level: with noise of 20 % that median
+has a standard deviation of 8 %."""
 RATIO_MAX = 3.0  # one stall must not blind the window for 200 batches
 OVERHEAD_QUANTILE = 0.99
 OVERHEAD_US_MAX = (
@@ -44,15 +55,16 @@ class Quantile:
     def __len__(self) -> int:
         return len(self._ordered)
 
-    def __iter__(self) -> Iterator[float]:
-        return iter(self._values)
-
     def add(self, value: float) -> None:
         """Enter a value; the oldest leaves a full window."""
         if len(self._ordered) == self._size:
-            del self._ordered[bisect_left(self._ordered, self._values.popleft())]
+            self.drop()
         self._values.append(value)
         insort(self._ordered, value)
+
+    def drop(self) -> None:
+        """The oldest value leaves."""
+        del self._ordered[bisect_left(self._ordered, self._values.popleft())]
 
     @property
     def value(self) -> float:
@@ -82,34 +94,89 @@ class Lateness:
             self.value_us = self._window.value
 
 
+Entry = tuple[float, float, int]
+"""What a batch took over its prior, that prior in microseconds, and when the batch was back."""
+
+
 class Ratios:
-    """The latest ratios of what batches took to what their prior said, the newest WINDOW of them."""
+    """The latest ratios of what batches took to what their prior said, the newest WINDOW of them.
 
-    __slots__ = ("_recent", "_window", "kappa", "typical")
+    `kappa`: for promises, what a batch takes at most, nearly always; `typical`: for capacity, the median;
+    `excess_us`: what a batch takes at most beyond `typical` times its prior, nearly always.
+    """
 
-    def __init__(self, ratios: Iterable[float] = ()) -> None:
+    __slots__ = (
+        "_count",
+        "_entries",
+        "_excess",
+        "_late",
+        "_recent",
+        "_window",
+        "excess_us",
+        "kappa",
+        "typical",
+    )
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._window = Quantile(WINDOW, QUANTILE)
         self._recent = Quantile(RECENT, RECENT_QUANTILE)
-        self.kappa = START  # for promises: what a batch takes at most, nearly always
-        self.typical = 1.0  # for capacity: what one takes as a rule
-        for ratio in ratios:
-            self.add(ratio)
+        self._excess = Quantile(WINDOW, QUANTILE)
+        self._late = Quantile(RECENT, RECENT_QUANTILE)  # the newest of these
+        self._entries: deque[Entry] = deque()  # those of the window
+        self._count = 0
+        self.kappa = START
+        self.typical = 1.0
+        self.excess_us = inf
+        for ratio, prior_us, now_us in entries:
+            self.add(ratio, prior_us, now_us)
 
-    def __iter__(self) -> Iterator[float]:
-        return iter(self._window)
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
 
     @property
     def enough(self) -> bool:
-        """Whether there are so many that they count."""
-        return len(self._window) >= ENOUGH
+        """Whether there were so many that they count."""
+        return self._count >= ENOUGH
 
-    def add(self, ratio: float) -> None:
-        """A batch took `ratio` times its prior."""
+    def add(self, ratio: float, prior_us: float, now_us: int) -> int:
+        """A batch took `ratio` times its prior of `prior_us`. Where the level has changed: how many of the
+        newest batches are of the new one, else 0."""
+        if len(self._window) == WINDOW:
+            self._entries.popleft()
         self._window.add(ratio)
         self._recent.add(ratio)
+        self._entries.append((ratio, prior_us, now_us))
+        self._count += 1
+        excess_us = max(ratio - self.typical, 0.0) * prior_us
+        self._excess.add(excess_us)
+        self._late.add(excess_us)
+        since = self._forget(now_us)
         if self.enough:
             self.kappa = max(min(self._window.value, RATIO_MAX), self._recent.value)
             self.typical = min(self._window.at(0.5), self.kappa)  # what is planned with is never less
+            self.excess_us = max(self._excess.value, self._late.value)
+        return since
+
+    def _forget(self, now_us: int) -> int:
+        """Let go of what is too old, and after a change of level of all that was before it: how many are left
+        then, else 0."""
+        while len(self._entries) > ENOUGH and now_us - self._entries[0][2] > HORIZON_US:
+            self._entries.popleft()
+            self._window.drop()
+            self._excess.drop()
+        level, before = self._recent.at(0.5), self._window.at(0.5)
+        if len(self._entries) < 2 * RECENT or max(level, before) <= LEVEL * min(level, before):
+            return 0
+        newest = [self._entries[place - RECENT] for place in range(RECENT)]
+        middle = sqrt(level * before)
+        kept = [entry for entry in newest if (entry[0] > middle) == (level > before)]
+        self._entries = deque(kept)
+        self._window = Quantile(WINDOW, QUANTILE)
+        self._excess = Quantile(WINDOW, QUANTILE)
+        for ratio, prior_us, _ in kept:
+            self._window.add(ratio)
+            self._excess.add(max(ratio - level, 0.0) * prior_us)
+        return len(kept)
 
 
 ALONE: Final = 0
@@ -147,6 +214,13 @@ class Residuals:
             return max(self._stand[ALONE].typical, self._stand[BESIDE].typical)
         return self._stand[self._often if company == EITHER else company].typical
 
+    def excess_of(self, company: int) -> float:
+        """What batches in that company take at most beyond the typical, in microseconds; inf where that is
+        not known."""
+        if company == EITHER and self._often == EITHER:
+            return max(self._stand[ALONE].excess_us, self._stand[BESIDE].excess_us)
+        return self._stand[self._often if company == EITHER else company].excess_us
+
     @property
     def kappa(self) -> float:
         """For promises, whoever runs beside it."""
@@ -157,21 +231,25 @@ class Residuals:
         """For capacity, whoever runs beside it."""
         return self.typical_of(EITHER)
 
-    def add(self, prior_us: float, compute_us: int, elapsed_us: int | None, beside: bool = False) -> None:
+    def add(
+        self, prior_us: float, compute_us: int, elapsed_us: int | None, beside: bool = False, now_us: int = 0
+    ) -> int:
         """A batch of prior latency `prior_us` computed for `compute_us` and was back after `elapsed_us`; None
         for one that was sent ahead, which cost no time on the way. `beside`: another slice of the device was
-        busy when it started."""
-        self._enter(compute_us / max(prior_us, 1.0), beside)
+        busy when it started. `now_us`: when it was back. Where the level of what they take has changed: how
+        many of the newest are of the new one, else 0."""
+        since = self._enter(compute_us / max(prior_us, 1.0), beside, max(prior_us, 1.0), now_us)
         if elapsed_us is not None:
             self._overhead.add(min(max(elapsed_us - compute_us, 0), OVERHEAD_US_MAX))
             self.overhead_us = self._overhead.value
+        return since
 
-    def restart(self, ratios: Iterable[tuple[float, bool]]) -> None:
+    def restart(self, ratios: Iterable[tuple[float, bool, float]], now_us: int = 0) -> None:
         """The prior has changed: these are the latest ratios to the new one, the oldest first, each with
-        whether its batch started beside another slice's."""
+        whether its batch started beside another slice's, and the prior in microseconds."""
         self._forget()
-        for ratio, beside in ratios:
-            self._enter(ratio, beside)
+        for ratio, beside, prior_us in ratios:
+            self._enter(ratio, beside, prior_us, now_us)
 
     def _forget(self) -> None:
         self._all = Ratios()
@@ -181,17 +259,15 @@ class Residuals:
         self._beside = 0  # how many of these did
         self._often = ALONE
 
-    def _enter(self, ratio: float, beside: bool) -> None:
+    def _enter(self, ratio: float, beside: bool, prior_us: float, now_us: int) -> int:
         if beside and not self._apart:
             self._apart = [Ratios(self._all), Ratios()]  # all until now were alone
             self._lately.extend([False for _ in self._all])
         elif not self._apart:
-            self._all.add(ratio)
-            return
-        own = self._apart[beside]
-        own.add(ratio)
+            return self._all.add(ratio, prior_us, now_us)
+        since = self._apart[beside].add(ratio, prior_us, now_us)
         if self._all in self._stand:
-            self._all.add(ratio)
+            self._all.add(ratio, prior_us, now_us)
             self._stand = [each if each.enough else self._all for each in self._apart]
         lately = self._lately
         lately.append(beside)
@@ -200,6 +276,7 @@ class Residuals:
             self._beside -= lately.popleft()
         share = self._beside / len(lately)
         self._often = ALONE if share < SELDOM else BESIDE if share > 1 - SELDOM else EITHER
+        return since
 
 
 class Doubt:

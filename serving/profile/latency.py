@@ -24,10 +24,13 @@ class Latency:
     tokens. Beyond the largest it is that of the largest, as models truncate; with one size, the same for all.
     """
 
-    __slots__ = ("_curves", "_profile", "_sizes", "_tables", "_worth")
+    __slots__ = ("_curves", "_profile", "_rows_most", "_sizes", "_tables", "_worth")
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, rows_most: int = 1) -> None:
+        """`rows_most`: batches are expected up to so many rows; what was not measured of them takes as long a
+        row as the largest batch that was, which is cautious."""
         self._profile = profile
+        self._rows_most = rows_most
         self._curves = profile.curves()
         self._sizes = sorted(self._curves)
         self._tables: dict[int, list[float]] = {}
@@ -44,11 +47,11 @@ class Latency:
         return table[rows - 1] if rows <= len(table) else max(table[-1], self._at(rows, size))
 
     def rows_within(self, budget_us: int, size: int = 0) -> int:
-        """The largest measured batch whose latency is within `budget_us`, at least 1."""
+        """The largest known batch whose latency is within `budget_us`, at least 1."""
         return max(self.rows_in(budget_us, size), 1)
 
     def rows_in(self, budget_us: float, size: int = 0) -> int:
-        """The largest batch expected to take at most `budget_us`, up to the largest measured; may be 0."""
+        """The largest batch expected to take at most `budget_us`, up to the largest known; may be 0."""
         return bisect_right(self._tables.get(size) or self._by_rows(size), budget_us)
 
     def rows_worth(self, size: int = 0) -> int:
@@ -82,7 +85,11 @@ class Latency:
             for size, curve in self._curves.items()
             for rows, latency_us in zip(curve.rows, curve.latency_us, strict=True)
         ]
-        return Latency(replace(self._profile, points=tuple(points)))
+        return Latency(replace(self._profile, points=tuple(points)), self._rows_most)
+
+    def reaching(self, rows: int) -> "Latency":
+        """The same for batches of at least so many rows: a sweep that ended early must not keep them small."""
+        return self if rows <= self._rows_most else Latency(self._profile, rows)
 
     def _by_rows(self, size: int) -> list[float]:
         """Latency of 1, 2, ... rows, as far as the next larger size was measured: decisions look it up far
@@ -91,7 +98,7 @@ class Latency:
         if known is None:
             covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
             known, latency_us = [], 0.0
-            for rows in range(1, self._curves[covering].rows[-1] + 1):
+            for rows in range(1, max(self._curves[covering].rows[-1], self._rows_most) + 1):
                 latency_us = max(latency_us, self._at(rows, size))  # the difference of two curves may fall
                 known.append(latency_us)
             self._tables[size] = known

@@ -143,6 +143,10 @@ class Door:
             for model in group:
                 entitled = sum([flow.need * flow.share for flow in model.flows.values()], 0.0)
                 model.queue.entitled = entitled if overload else 0.0
+                if not contested:
+                    filling = model.filling_share(now_us)
+                    for flow in model.flows.values():
+                        flow.share = max(flow.share, filling)
 
     def _shares(self, group: Sequence[Model], load: float) -> dict[Flow, float]:
         """What of each flow's need its slices can take up to a `load`: each model's alone, then together."""

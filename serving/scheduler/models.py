@@ -195,19 +195,19 @@ class Model:
         self.outlook = None
         if self.variant_us:
             doubtful = any(outlook.doubtful for outlook in self._seen[due[-1].name].values())
-            self.outlook = Outlook(self._mean_row_us(now_us), doubtful)
+            filling = max([each.filling for seen in self._seen.values() for each in seen.values()])
+            self.outlook = Outlook(self._mean_row_us(now_us), doubtful, filling)
 
     def _look(self, here: SliceQueue, rate: float, now_us: int) -> dict[str, Outlook]:
         """What is to be expected of each replica on a slice."""
-        row_us: dict[str, float] = {}
-        doubtful = False
+        seen: dict[str, Outlook] = {}
         for variant, replica in here.replicas.items():
             outlook = self.policy.outlook(here, replica, rate, now_us)
             if outlook is not None:
-                row_us[variant], doubtful = outlook.row_us, outlook.doubtful
+                seen[variant] = outlook
         if len(here.replicas) > 1:
-            here.selector.renew(row_us, now_us)
-        return {variant: Outlook(took_us, doubtful) for variant, took_us in row_us.items()}
+            here.selector.renew({variant: outlook.row_us for variant, outlook in seen.items()}, now_us)
+        return seen
 
     def _mean_row_us(self, now_us: int) -> float:
         """What a row of all flows takes in the mean, each answered by the quickest that it allows; of those
@@ -237,6 +237,12 @@ class Model:
             flow.need = rate * self.least_row_us(flow.wants) if rate > QUIET else 0.0
             total += flow.need
         return total
+
+    def filling_share(self, now_us: int) -> float:
+        """The share of what comes that must be admitted to fill batches (`Outlook.filling`), at most 1."""
+        filling = 0.0 if self.outlook is None else self.outlook.filling
+        rate = sum([flow.rate.peak(now_us) for flow in self.flows.values()], 0.0)
+        return min(filling / rate, 1.0) if rate > 0 else 1.0
 
     def replicas(self, request: Request) -> list[Replica]:
         """The live replicas that may answer a request."""

@@ -20,17 +20,18 @@ class Replica:
 
     __slots__ = (
         "_batch_max", "_budget_us", "accuracy", "device", "doubt", "drift", "failures", "id",
-        "latency", "price", "profiled", "ran_us", "residuals", "size_max", "variant", "watch",
+        "latency", "learned_us", "price", "profiled", "ran_us", "residuals", "size_max", "variant", "watch",
     )  # fmt: skip
 
     def __init__(self, replica_id: int, variant: str, latency: Latency, model: ServedModel) -> None:
         self.id = replica_id
         self.variant = variant
-        self.latency = self.profiled = latency
+        self.latency = self.profiled = latency.reaching(model.spec.batch_max)
         self.accuracy = model.accuracy(variant)
         self.size_max = model.spec.sizes[-1]
         self._batch_max = model.spec.batch_max
         self._budget_us = model.slo_us
+        self.learned_us = 0  # when the latest batch was back
         self.device = Device()
         self.price = 0.0
         self.residuals = Residuals()
@@ -42,7 +43,7 @@ class Replica:
 
     def rows_max(self, size: int) -> int:
         """The largest batch allowed at this size, at least 1."""
-        return min(self._batch_max, self.latency.rows_within(self._budget_us, size))
+        return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us), size))
 
     def rows_worth(self, size: int) -> int:
         """Of those the largest in which a row takes hardly longer than in any smaller one."""
@@ -50,12 +51,19 @@ class Replica:
 
     def piece_max(self, size: int) -> int:
         """The rows of a request that travel together: what could wait for one such batch and be the next."""
-        return min(self._batch_max, self.latency.rows_within(self._budget_us // 2, size))
+        return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us // 2), size))
+
+    def _budget(self, budget_us: int) -> int:
+        """What the profile is to say of a batch that typically takes so long: a profile that is too slow must
+        not keep batches small."""
+        return int(budget_us / min(self.residuals.typical_of(EITHER), 1.0))
 
     def predict_us(self, rows: int, size: int) -> float:
         """What to plan with for a batch: from dispatch to its result, late batches included."""
         residuals, expected = self.residuals, self.device.expected
-        return self.latency.predict_us(rows, size) * residuals.kappa_of(expected) + residuals.overhead_us
+        prior_us = self.latency.predict_us(rows, size)
+        most_us = prior_us * residuals.typical_of(expected) + residuals.excess_of(expected)
+        return min(prior_us * residuals.kappa_of(expected), most_us) + residuals.overhead_us
 
     def typical_us(self, rows: int, size: int) -> float:
         """What a batch takes as a rule."""
@@ -70,8 +78,10 @@ class Replica:
     def rows_in(self, budget_us: float, size: int) -> int:
         """The largest measured batch, up to `batch_max`, that takes at most `budget_us`; may be 0."""
         residuals = self.residuals
-        kappa = residuals.kappa_of(self.device.expected)
-        rows = self.latency.rows_in((budget_us - residuals.overhead_us) / kappa, size)
+        expected = self.device.expected
+        left_us = budget_us - residuals.overhead_us
+        beyond_us = (left_us - residuals.excess_of(expected)) / residuals.typical_of(expected)
+        rows = self.latency.rows_in(max(left_us / residuals.kappa_of(expected), beyond_us), size)
         return rows if rows < self._batch_max else self._batch_max
 
     def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int, rung: bool = False) -> bool:
@@ -80,17 +90,24 @@ class Replica:
         `rung`: another variant may run in its place. What batches took before a time in which it did not run
         counts less then: it is of other times, and nothing but a few tries can show that they are over.
         """
+        now_us = self.learned_us = batch.started_us + elapsed_us
         self.failures = 0
         self.ran_us += RAN_WEIGHT * (compute_us - self.ran_us) if self.ran_us else compute_us
         if rung and self.doubt.at(batch.started_us):
-            self._restart(ENOUGH)
+            self._restart(now_us, ENOUGH)
         quicker = QUICKER if rung else FAR_QUICKER
-        self.doubt.heard(compute_us, batch.typical_us, batch.started_us + elapsed_us, quicker)
+        self.doubt.heard(compute_us, batch.typical_us, now_us, quicker)
         prior_us = self.latency.predict_us(batch.rows, batch.size)
-        self.residuals.add(prior_us, compute_us, None if batch.staged else elapsed_us, batch.beside)
+        way_us = None if batch.staged else elapsed_us
+        since = self.residuals.add(prior_us, compute_us, way_us, batch.beside, now_us)
+        if since:
+            self.drift.forget(since)
+            if self.latency is not self.profiled:  # it was fitted to what is over
+                self.latency = self.profiled
+                self._restart(now_us)
         ran = JOINED if batch.joined and not batch.beside else COLD if batch.cold else WARM
         if self.drift.add(batch.rows, batch.size, compute_us, batch.beside, ran):
-            self._refit()
+            self._refit(now_us)
         return self._watch(batch.rows, batch.size, compute_us, batch.beside, ran)
 
     def inherit(self, before: "Replica") -> bool:
@@ -101,9 +118,10 @@ class Replica:
         self.failures = before.failures
         self.doubt = before.doubt
         self.drift = before.drift
-        self._restart()
+        self.learned_us = before.learned_us
+        self._restart(self.learned_us)
         if before.latency is not before.profiled:
-            self._refit()
+            self._refit(self.learned_us)
         for sample in self.drift.samples:
             self._watch(*sample)
         return not (self.watch.freshness is before.watch.freshness is Freshness.FRESH)
@@ -115,16 +133,18 @@ class Replica:
         ratio = ratio_of(compute_us, self.profiled.predict_us(rows, size), ran == COLD)
         return self.watch.add(rows, self.profiled.measured_size(size), ratio, beside)
 
-    def _refit(self) -> None:
+    def _refit(self, now_us: int) -> None:
         fitted = self.drift.look(self.profiled, self.latency)
         if fitted is not None:
             self.latency = fitted
-            self._restart()
+            self._restart(now_us)
 
-    def _restart(self, newest: int = WINDOW) -> None:
-        ratios = list(self.drift.ratios(self.latency))
-        besides = [beside for _, _, _, beside, _ in self.drift.samples]
-        self.residuals.restart(zip(ratios[-newest:], besides[-newest:], strict=True))
+    def _restart(self, now_us: int, newest: int = WINDOW) -> None:
+        known = []
+        for rows, size, compute_us, beside, _ in self.drift.samples:
+            prior_us = max(self.latency.predict_us(rows, size), 1.0)
+            known.append((compute_us / prior_us, beside, prior_us))
+        self.residuals.restart(known[-newest:], now_us)
 
     @property
     def factor(self) -> float:

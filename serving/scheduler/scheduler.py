@@ -125,6 +125,7 @@ class Scheduler:
         model = self._models[request.model]
         model.forecast.arrivals += 1
         model.intake.came(request.rows, now_us)
+        model.policy.on_arrival(request, now_us)
         outcome = self._door.refuse(model, request, self._accepted, now_us)
         if outcome is not None:
             answer = self._endings.refuse(model, request, outcome, now_us)
@@ -137,7 +138,6 @@ class Scheduler:
             self.wake_us = min(self.wake_us, max(request.expires_us, now_us))
         split(request, model)
         model.queue.backlog.requests += 1
-        model.policy.on_arrival(request, now_us)
         self._ask_for_plan(model, request.pieces[0].deadline_us, now_us)
         if not model.absent:
             return ()

@@ -293,13 +293,15 @@ WAIT: Final = Choice()
 
 class Outlook:
     """For admission: `row_us` is a slice's time for a row in the batches that are aimed at. `doubtful`: no
-    batch has come back for so long that predictions may be stale, and one should be tried."""
+    batch has come back for so long that predictions may be stale, and one should be tried. `filling`: rows a
+    microsecond that must be admitted so that each batch finds enough rows with time left to fill it."""
 
-    __slots__ = ("doubtful", "row_us")
+    __slots__ = ("doubtful", "filling", "row_us")
 
-    def __init__(self, row_us: float, doubtful: bool = False) -> None:
+    def __init__(self, row_us: float, doubtful: bool = False, filling: float = 0.0) -> None:
         self.row_us: Final = row_us
         self.doubtful: Final = doubtful
+        self.filling: Final = filling
 
 
 class BatchingPolicy:
@@ -311,7 +313,8 @@ class BatchingPolicy:
     __slots__ = ()
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """A request joined the queue."""
+        """A request came, whether or not it may join the queue: what is admitted follows from the batches, so
+        a size that followed from what is admitted would hold small batches small."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
         """A batch of this model finished."""

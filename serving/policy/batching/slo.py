@@ -23,7 +23,7 @@ from serving.policy.batching.seam import (
     QueueView,
     ReplicaView,
 )
-from serving.policy.batching.targets import REVIEW_US, saving_us, worth_target
+from serving.policy.batching.targets import REVIEW_US, filling_rate, saving_us, worth_target
 from serving.policy.batching.window import window
 from serving.policy.latency import Doubt
 from serving.policy.rates import QUIET, SizeRates
@@ -128,13 +128,14 @@ class Slo(BatchingPolicy):
         admitted = sum((load.rate for load in loads), 0.0)
         if not admitted:
             return Outlook(replica.typical_us(1, replica.size_max), self._doubt.at(now_us))
-        row_us = 0.0
+        row_us = filling = 0.0
         for load in loads:
             part = load.rate / admitted
             target = worth_target(replica, load.bucket, self._slo_us, part * rate, load.size)
             target = min(target, self._cap(view, replica, load.bucket, now_us))
             row_us += part * replica.typical_us(target, load.size) / target
-        return Outlook(row_us, self._doubt.at(now_us))
+            filling += filling_rate(replica, load.size, self._slo_us, target)
+        return Outlook(row_us, self._doubt.at(now_us), filling)
 
     def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[Load]:
         """The model's traffic by size bucket; as it was seen last, where that is no longer ago than

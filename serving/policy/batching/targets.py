@@ -5,10 +5,14 @@ largest b with l(b) (1 + 1/n) <= SLO. As l(b) / n = b / rate, that is what a bat
 takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slice's worth of load.
 """
 
+from math import inf
+
 from serving.policy.batching.seam import ArrivalView, BatchReport, ReplicaView
 from serving.policy.rates import SizeRates
 
 REVIEW_US = 50_000  # how old derived sizes may grow
+KEPT = 0.97  # of the rows a second that the largest batch carries
+SPREAD = 1.1  # arrivals come unevenly: so many more fill batches nearly always
 
 
 def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
@@ -28,6 +32,26 @@ def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, s
 def worth_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
     """As `target_rows`, as far as larger batches carry more."""
     return min(target_rows(replica, bucket, slo_us, rate, size), replica.rows_worth(bucket))
+
+
+def filling_rate(replica: ReplicaView, size: int, slo_us: float, target: int) -> float:
+    """The rows a microsecond that fill batches in overload, each before its rows have waited too long.
+
+    A batch of b rows takes only rows that came in the last SLO - l(b): the others would be late. So it finds
+    b rows where b / (SLO - l(b)) come, which in a tight SLO is far more than slices carry; the rest is given
+    up as it waits. The smallest batch counts that carries KEPT of what one of `target` rows does: the longer
+    batches gain little, and make many requests wait in vain.
+    """
+    least = KEPT * target / replica.typical_us(target, size)
+    low, high = 1, target
+    while low < high:
+        rows = (low + high) // 2
+        if rows / replica.typical_us(rows, size) >= least:
+            high = rows
+        else:
+            low = rows + 1
+    left_us = slo_us - replica.predict_us(low, size)
+    return SPREAD * low / left_us if left_us > 0 else inf
 
 
 def saving_us(replica: ReplicaView, size: int, rows: int, target: int) -> float:

@@ -19,7 +19,7 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
     there is none, the largest."""
     pieces, left = lane.pieces, lane.rows
     if replica.rows_in(pieces[-1].deadline_us - now_us, 0) < 1:
-        return _in_hope(lane, replica, cap, now_us)
+        return _in_hope(lane, replica, sustaining, cap, now_us)
     if lane.sheltered:
         return _around_sheltered(lane, replica, sustaining, cap, now_us)
     best_rows, best_skip, best_fitting = 0, len(pieces) - 1, 1
@@ -34,7 +34,7 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
             break
         left -= piece.rows
     if not best_rows and lane.size:  # small ones would have been met, had there been any
-        return _in_hope(lane, replica, cap, now_us)
+        return _in_hope(lane, replica, sustaining, cap, now_us)
     count, rows = take_prefix(pieces, best_fitting, best_skip)
     return pieces[best_skip : best_skip + count], pieces[:best_skip], rows
 
@@ -74,17 +74,35 @@ def target_window(lane: LaneView, replica: ReplicaView, target: int, now_us: flo
     return window(lane, replica, max(1, min(target, together)), replica.rows_max(lane.bucket), now_us)
 
 
-def _in_hope(lane: LaneView, replica: ReplicaView, cap: int, now_us: float) -> Window:
-    """By the estimate nothing here can be met, and the slice would idle: run what typically is in time.
+def _in_hope(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float) -> Window:
+    """By the plan nothing here can be met, and the slice would idle: run what typically is in time.
 
     Without this, a few slow batches could raise the estimate above the SLO, and where nothing runs it stays.
+    As with the plan, the head is given up where it would leave time for a few rows only.
     """
-    budget_us = lane.pieces[0].deadline_us - now_us
-    fitting = 1
-    while fitting < cap and replica.typical_us(fitting + 1, lane.size) <= budget_us:
-        fitting += 1
-    count, rows = take_prefix(lane.pieces, fitting)
-    return lane.pieces[:count], (), rows
+    pieces, left = lane.pieces, lane.rows
+    best_rows, best_skip, best_fitting = 0, 0, 1
+    for skip, piece in enumerate(pieces):
+        fitting = _typically_in(replica, lane.size, piece.deadline_us - now_us, min(cap, left))
+        if fitting > best_rows and fitting >= piece.rows:
+            best_rows, best_skip, best_fitting = fitting, skip, fitting
+        if best_rows >= min(sustaining, left, cap):
+            break
+        left -= piece.rows
+    count, rows = take_prefix(pieces, best_fitting, best_skip)
+    return pieces[best_skip : best_skip + count], pieces[:best_skip], rows
+
+
+def _typically_in(replica: ReplicaView, size: int, budget_us: float, rows_most: int) -> int:
+    """The largest batch up to `rows_most` that typically takes at most so long; may be 0."""
+    low, high = 0, rows_most
+    while low < high:
+        rows = (low + high + 1) // 2
+        if replica.typical_us(rows, size) <= budget_us:
+            low = rows
+        else:
+            high = rows - 1
+    return low
 
 
 def _around_sheltered(
