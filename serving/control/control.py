@@ -230,9 +230,15 @@ class Control:
         return self._then(now_us, commands, record)
 
     def measured(
-        self, slice_name: str, batch: tuple[int, int], latencies_us: Sequence[int], now_us: int
+        self,
+        slice_name: str,
+        batch: tuple[int, int],
+        latencies_us: Sequence[int],
+        now_us: int,
+        disturbed: bool = False,
     ) -> Sequence[Command]:
-        """The measurement under way on a slice is done; `batch`: its rows and size."""
+        """The measurement under way on a slice is done; `batch`: its rows and size; `disturbed`: others used
+        the device meanwhile."""
         record = self.slices.get(slice_name)
         if record is None:
             return ()
@@ -240,7 +246,7 @@ class Control:
         record.measuring, record.heard_us = 0, now_us
         if replica is None:
             return self._then(now_us, [], record)
-        replica.sweep.take(*batch, latencies_us)
+        replica.sweep.take(*batch, latencies_us, disturbed)
         replica.unsaved += 1
         commands: list[Command] = []
         if replica.status is ReplicaStatus.READY:

@@ -1,6 +1,7 @@
 """Measuring: first sweeps before a replica is used, refinement and renewal while its device idles."""
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from serving.control.commands import Command, KeepProfile, Measure, Route
 from serving.control.holdings import Holdings
@@ -99,8 +100,10 @@ class Measuring:
         commands: list[Command] = [route(record, replica)] if replica.status is ReplicaStatus.READY else []
         complete = replica.sweep.next_refinement(_budget_us(record)) is None
         if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):
-            replica.unsaved = 0
-            commands.append(KeepProfile(replica.profile))
+            trusted = replica.sweep.trusted()
+            if trusted:
+                replica.unsaved = 0
+                commands.append(KeepProfile(replace(replica.profile, points=trusted)))
         return commands
 
     def _is_quiet(self, record: SliceRecord) -> bool:

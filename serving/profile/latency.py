@@ -88,7 +88,7 @@ class Latency:
         return Latency(replace(self._profile, points=tuple(points)), self._rows_most)
 
     def reaching(self, rows: int) -> "Latency":
-        """The same for batches of at least so many rows: a sweep that ended early must not keep them small."""
+        """The same for batches of up to so many rows: a sweep that ended early must not keep them small."""
         return self if rows <= self._rows_most else Latency(self._profile, rows)
 
     def _by_rows(self, size: int) -> list[float]:

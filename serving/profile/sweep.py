@@ -44,16 +44,26 @@ class Sweep:
     _seen: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     _old: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # to be replaced
     _changes: list[float] = field(default_factory=list)  # of points that were: new over old
+    _doubted: set[tuple[int, int]] = field(default_factory=set)  # while others used the device
     _refined: dict[int, Measurement | None] = field(default_factory=dict)  # a memo of `next_refinement`
 
-    def take(self, rows: int, size: int, latencies_us: Sequence[int]) -> None:
-        """Enter a measurement's latencies; its time is taken off the budget."""
+    def take(self, rows: int, size: int, latencies_us: Sequence[int], disturbed: bool = False) -> None:
+        """Enter a measurement's latencies; its time is taken off the budget. `disturbed`: others used the
+        device meanwhile, so they stand in only until an undisturbed measurement takes their place."""
         self._refined = {}
-        seen = self._seen.setdefault((size, rows), [])
-        seen.extend(latencies_us)
         self.budget_us -= sum(latencies_us)
-        if (size, rows) in self._old and len(seen) >= RENEWED_COUNT:
-            old = self._old.pop((size, rows))
+        key = (size, rows)
+        if key in self._doubted and not disturbed:
+            self._doubted.remove(key)
+            del self._seen[key]
+        elif disturbed and key in self._seen and key not in self._doubted:
+            return
+        elif disturbed:
+            self._doubted.add(key)
+        seen = self._seen.setdefault(key, [])
+        seen.extend(latencies_us)
+        if key in self._old and len(seen) >= RENEWED_COUNT:
+            old = self._old.pop(key)
             self._changes.append(_quantile(seen, 0.5) / _quantile(old, 0.5))
 
     def resume(self, profile: Profile) -> None:
@@ -92,7 +102,7 @@ class Sweep:
 
     def _least_known(self, budget_us: int) -> Measurement | None:
         open_points = [
-            (len(self._seen.get((size, rows), ())), size, rows)
+            (self._trusted((size, rows)), size, rows)
             for rows, size in self._fine_grid()
             if self._expected_us(rows, size) <= min(self.slo_us, budget_us)
         ]
@@ -101,10 +111,15 @@ class Sweep:
             return None
         return Measurement(rows, size, COARSE_REPEATS, budget_us)
 
+    def _trusted(self, key: tuple[int, int]) -> int:
+        """How many undisturbed runs are known."""
+        return 0 if key in self._doubted else len(self._seen.get(key, ()))
+
     def renew(self) -> None:
         """What was measured is outdated: `renewing`, until `finish_renewal`."""
         self.renewing = True
         self._old, self._seen, self._refined = self._seen, {}, {}
+        self._doubted.clear()
 
     def next_renewal(self, budget_us: int) -> Measurement | None:
         """A measurement within `budget_us` of a point that is to be measured anew, in the order of a sweep;
@@ -127,6 +142,14 @@ class Sweep:
             if len(self._seen.get(key, ())) < COARSE_REPEATS:
                 self._seen[key] = self._moved([int(_quantile(old, 0.5))])
         self.renewing, self._old, self._changes, self._refined = False, {}, [], {}
+
+    def trusted(self) -> tuple[Point, ...]:
+        """What is worth keeping of `points`: measured while nothing else used the device, more than once."""
+        return tuple(
+            point
+            for point in self.points()
+            if (point.size, point.rows) not in self._doubted and point.count >= COARSE_REPEATS
+        )
 
     def points(self) -> tuple[Point, ...]:
         """What was measured so far."""

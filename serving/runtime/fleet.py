@@ -233,7 +233,8 @@ class Fleet:
         now = now_us()
         self._settle_measurement(link.slice, found.replica)
         batch = (found.rows, found.size)
-        self._execute(self.control.measured(link.slice, batch, found.latencies_us, now), now)
+        commands = self.control.measured(link.slice, batch, found.latencies_us, now, found.disturbed)
+        self._execute(commands, now)
 
     def worker_lost(self, link: Link, reason: str) -> None:
         """A worker process is gone."""

@@ -73,7 +73,8 @@ class MeasureOrder:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a measurement found, microseconds; `activation_bytes`: the most memory that its runs took."""
+    """What a measurement found, microseconds; `activation_bytes`: the most memory that its runs took;
+    `disturbed`: other programs used the worker's cores in every one of its runs."""
 
     replica: int
     rows: int
@@ -81,6 +82,7 @@ class Measured:
     latencies_us: list[int]
     yardsticks_us: list[int] = field(default_factory=list)
     activation_bytes: int = 0
+    disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,8 @@ def unpack_measured(frame: Frame) -> Measured:
     replica, rows, size, taken = (
         _field(found, name, int) for name in ("replica", "rows", "size", "activation_bytes")
     )
-    return Measured(replica, rows, size, latencies, yardsticks, taken)
+    disturbed = _field(found, "disturbed", bool)
+    return Measured(replica, rows, size, latencies, yardsticks, taken, disturbed)
 
 
 def _object(frame: Frame) -> JsonObject:

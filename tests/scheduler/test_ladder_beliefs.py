@@ -16,7 +16,7 @@ LONG_US = 20_000
 def slowed(scheduler: Scheduler, variant: str, factor: float, compute_us: float, heard_us: int) -> None:
     """The variant's batches take so long, `factor` times their profile, the latest at `heard_us`."""
     replica = scheduler.models["m"].slices[0].queues["m"].replicas[variant]
-    replica.residuals.restart([(factor, False)] * 40)
+    replica.residuals.restart([(factor, False, compute_us)] * 40)
     replica.ran_us = compute_us
     replica.doubt.heard(1, 1.0, heard_us)
 

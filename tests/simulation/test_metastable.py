@@ -109,13 +109,12 @@ def test_under_a_neighbour_batches_carry_what_the_core_has_left() -> None:
     row_us=st.floats(50, 2000),
     fixed_share=st.floats(0.05, 0.45),
     slo_us=st.integers(20_000, 200_000),
-    small=st.floats(0.3, 8),
-    large=st.floats(0.3, 8),
+    errors=st.tuples(st.floats(0.3, 8), st.floats(0.3, 8)),
     share=st.floats(0.3, 4),
     seed=st.integers(0, 1000),
 )
 def test_the_loop_has_one_fixed_point(
-    row_us: float, fixed_share: float, slo_us: int, small: float, large: float, share: float, seed: int
+    row_us: float, fixed_share: float, slo_us: int, errors: tuple[float, float], share: float, seed: int
 ) -> None:
     """What a model carries in the end does not depend on what its profile said at first, over random curves,
     errors by size, and rates."""
@@ -123,6 +122,6 @@ def test_the_loop_has_one_fixed_point(
     half = max(int((slo_us / 2 - beta_us) / row_us), 1)  # the batch that takes half the SLO
     rate = min(share * half / (half * row_us + beta_us) * 1e6, 4000)
     true = replace(MLP, slo_us=slo_us, alpha_us=row_us, beta_us=beta_us, batch_max=max(half, 2))
-    wrong = replace(true, profiled=lambda rows: small if rows < 4 else large)
+    wrong = replace(true, profiled=lambda rows: errors[rows >= 4])
     fresh = goodput(true, rate, 7, 5, seed)
     assert goodput(wrong, rate, 7, 5, seed) >= RECOVERED * fresh - 3  # answers of some batch more or less
