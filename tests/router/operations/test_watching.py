@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -249,6 +250,87 @@ async def test_however_an_editor_writes_the_edit_is_seen(tmp_path: Path, way: st
             os.replace(tmp_path / "next", tmp_path / "data")
     await wait_for(world, "is in force")
     assert world.served["digits"].slo_us == 50_000
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+def elsewhere(home: Path) -> str:
+    """GATEWAY, for a file that is not beside the models: their paths are absolute."""
+    return GATEWAY.replace("models/", f"{home}/models/").replace("[models]", f"[{home}/models]")
+
+
+class ConfigMap:
+    """A mounted ConfigMap, as the kubelet's AtomicWriter keeps it: `..data` links to a folder of the latest
+    edition, each key links through that, and an update swaps `..data` and removes the old folder."""
+
+    def __init__(self, mount: Path, text: str) -> None:
+        self.mount = mount
+        self.editions = 0
+        mount.mkdir()
+        self.write(text)
+        (mount / "penstock.yaml").symlink_to("..data/penstock.yaml")
+
+    def write(self, text: str) -> None:
+        """Another edition, at one blow."""
+        self.editions += 1
+        edition, data = self.mount / f"..2026_11_22.{self.editions}", self.mount / "..data"
+        before = data.readlink() if data.is_symlink() else None
+        edition.mkdir()
+        (edition / "penstock.yaml").write_text(text)
+        (self.mount / "..data_tmp").symlink_to(edition.name)
+        (self.mount / "..data_tmp").rename(data)
+        if before is not None:
+            shutil.rmtree(self.mount / before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["its folder", "a link to the file", "a link to the folder", "..data itself"])
+async def test_each_update_of_a_mounted_config_map_is_seen(tmp_path: Path, way: str) -> None:
+    """However `--config` names the file."""
+    text = elsewhere(tmp_path)
+    mounted = ConfigMap(tmp_path / "mount", text)
+    path = mounted.mount / "penstock.yaml"
+    match way:
+        case "a link to the file":
+            path = tmp_path / "linked.yaml"
+            path.symlink_to(mounted.mount / "penstock.yaml")
+        case "a link to the folder":
+            (tmp_path / "conf").symlink_to("mount")
+            path = tmp_path / "conf" / "penstock.yaml"
+        case "..data itself":
+            path = mounted.mount / "..data" / "penstock.yaml"
+    world = World(tmp_path, path=path)
+    watching = asyncio.create_task(world.watch.run())
+    await looked(world)
+    for slo_ms in (50, 60, 70):
+        mounted.write(text.replace("slo_ms: 40", f"slo_ms: {slo_ms}"))
+        await wait_for(world, "is in force")
+        assert world.served["digits"].slo_us == slo_ms * 1000
+        world.said.clear()
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+@pytest.mark.slow
+async def test_a_link_that_leads_elsewhere_is_followed_there(tmp_path: Path) -> None:
+    text = elsewhere(tmp_path)
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.yaml").write_text(text)
+    path = tmp_path / "linked.yaml"
+    path.symlink_to("old/own.yaml")
+    world = World(tmp_path, path=path)
+    watching = asyncio.create_task(world.watch.run())
+    await looked(world)
+    (tmp_path / "new" / "own.yaml").write_text(text.replace("slo_ms: 40", "slo_ms: 50"))
+    (tmp_path / "next").symlink_to("new/own.yaml")
+    (tmp_path / "next").rename(path)
+    await wait_for(world, "is in force")
+    world.said.clear()
+    (tmp_path / "scratch").write_text(text.replace("slo_ms: 40", "slo_ms: 60"))
+    (tmp_path / "scratch").rename(tmp_path / "new" / "own.yaml")
+    await wait_for(world, "is in force")
+    assert world.served["digits"].slo_us == 60_000
     watching.cancel()
     await asyncio.wait([watching])
 
