@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 from watchfiles import awatch
@@ -41,10 +41,12 @@ _Edition = tuple[int, int, bytes]
 
 
 class Watch:
-    """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is."""
+    """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is.
+    `in_force_s`: when what it says was last read and in force, in seconds of Unix time."""
 
     def __init__(self, repository: Repository, say: Say) -> None:
         self.refused: tuple[str, ...] = ()
+        self.in_force_s = time()
         self._repository = repository
         self._say = say
         self._path = repository.filed.path
@@ -105,6 +107,7 @@ class Watch:
             return
         before = self._repository.filed
         if not self.refused and _value(before) == _value(filed):
+            self.in_force_s = time()
             return  # other comments, or the first look
         if fixed := [*needs_restart(before, filed)]:
             self._refuse(fixed)
@@ -122,6 +125,7 @@ class Watch:
             self._refuse(error.reasons)
             return
         self.refused = ()
+        self.in_force_s = time()
         self._say(f"{self._path} is in force ({monotonic() - began:.1f} s)")
 
     async def _is_new(self) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from router.telemetry import answers, scaling
+from router.telemetry import answers, condition, scaling
+from router.telemetry.condition import ConditionPresent
 from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
 from router.telemetry.heading import head
 from router.telemetry.histogram import Histogram
@@ -39,7 +40,7 @@ class Present:
     `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
     gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
     what batches say of each replica's; `drifted`: what differed from what is wanted at the last check;
-    `scaling`: how many replicas there are to be."""
+    `scaling`: how many replicas there are to be; `condition`: what runs and is ready."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -52,6 +53,7 @@ class Present:
     profiles: Sequence[Judgement] = ()
     drifted: int = 0
     scaling: ScalePresent = field(default_factory=ScalePresent)
+    condition: ConditionPresent = field(default_factory=ConditionPresent)
 
 
 # name, help, attribute of a FlowCounts
@@ -122,6 +124,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     yield from answers.blocks(models)
     yield from _cache(models, present)
     yield from _states(ledger, present)
+    yield from condition.blocks(present.condition, ledger.busy_us())
     yield from scaling.blocks(served, ledger.spending, present.scaling, present.now_us)
     yield from _profiles(present.profiles)
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.config_map import ConfigMap
 from tests.router.operations.worlds import GATEWAY, World
 
 
@@ -80,6 +80,23 @@ async def test_a_bad_edit_is_refused_with_the_place_of_every_fault_and_the_old_o
     assert world.said[1:] == [f"  {reason}" for reason in world.watch.refused]
     assert world.current.changes == []
     assert world.served["digits"].slo_us == 40_000
+
+
+async def test_when_the_file_was_last_in_force_is_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = iter((1.0, 2.0, 3.0))
+    monkeypatch.setattr("router.operations.watching.time", lambda: next(now_s))
+    begun_s = world.watch.in_force_s
+    await world.edit("slo_ms: 40", "slo_ms: -40")
+    assert (bool(world.watch.refused), world.watch.in_force_s) == (True, begun_s)
+    await world.edit("slo_ms: -40", "slo_ms: 50")
+    assert (world.watch.refused, world.watch.in_force_s) == ((), 1.0)
+    await world.edit("models:\n", "models:  # all of them\n")
+    assert world.watch.in_force_s == 2.0
+    world.current.refusal = ("no memory",)
+    await world.edit("slo_ms: 50", "slo_ms: 60")
+    assert (world.watch.refused, world.watch.in_force_s) == (("no memory",), 2.0)
 
 
 async def test_an_edit_that_takes_a_bad_one_back_is_in_force_again(world: World) -> None:
@@ -257,30 +274,6 @@ async def test_however_an_editor_writes_the_edit_is_seen(tmp_path: Path, way: st
 def elsewhere(home: Path) -> str:
     """GATEWAY, for a file that is not beside the models: their paths are absolute."""
     return GATEWAY.replace("models/", f"{home}/models/").replace("[models]", f"[{home}/models]")
-
-
-class ConfigMap:
-    """A mounted ConfigMap, as the kubelet's AtomicWriter keeps it: `..data` links to a folder of the latest
-    edition, each key links through that, and an update swaps `..data` and removes the old folder."""
-
-    def __init__(self, mount: Path, text: str) -> None:
-        self.mount = mount
-        self.editions = 0
-        mount.mkdir()
-        self.write(text)
-        (mount / "penstock.yaml").symlink_to("..data/penstock.yaml")
-
-    def write(self, text: str) -> None:
-        """Another edition, at one blow."""
-        self.editions += 1
-        edition, data = self.mount / f"..2026_11_22.{self.editions}", self.mount / "..data"
-        before = data.readlink() if data.is_symlink() else None
-        edition.mkdir()
-        (edition / "penstock.yaml").write_text(text)
-        (self.mount / "..data_tmp").symlink_to(edition.name)
-        (self.mount / "..data_tmp").rename(data)
-        if before is not None:
-            shutil.rmtree(self.mount / before)
 
 
 @pytest.mark.slow
