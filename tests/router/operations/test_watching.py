@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from router.operations.watching import _fixed
+from router.settings import load_settings
+from router.settings.schema import GatewayFile
 from tests.config_map import ConfigMap
 from tests.router.operations.worlds import GATEWAY, World
 
@@ -132,6 +136,18 @@ async def test_what_needs_a_restart_is_named_and_nothing_else_of_the_edit_is_don
         assert reason.startswith(beginning)
         assert reason.endswith("needs a restart")
     assert world.current.changes == []
+
+
+def test_the_page_says_of_each_section_whether_it_is_live(world: World) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "repository.md").read_text("utf-8")
+    (live,) = re.findall(r"^- \*\*Live\*\*: (.*)\.$", page, re.MULTILINE)
+    (fixed,) = re.findall(r"^- \*\*Needs a restart\*\*: (.*?) \(", page, re.MULTILINE)
+    listed = [re.findall(r"`(\w+):`", sections) for sections in (live, fixed)]
+    assert sorted(listed[0] + listed[1]) == sorted(GatewayFile.model_fields)
+    filed = load_settings(world.path)
+    assert filed.document is not None
+    held = [section for section, _, _ in _fixed(filed, filed.document, filed, filed.document)]
+    assert sorted(listed[1]) == sorted(held)
 
 
 async def test_what_the_same_is_said_in_more_words_needs_no_restart(world: World) -> None:
