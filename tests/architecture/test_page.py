@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from serving.objectives import SCALING_POLICIES
+from serving.policy.batching.catalogue import POLICIES
 from tests.architecture import source_rules as rules
 from tests.architecture.source_rules import ROOT, Source
 
@@ -104,6 +106,19 @@ def test_every_file_that_sets_a_timer_is_listed(running: list[Source]) -> None:
     timers = section("Clocks and timers").split("These timers run beside alarms:")[1]
     listed = sorted(named(row[0] for row in rows(timers, "where")))
     assert listed == sorted(source.path for source in running if waits(source))
+
+
+def test_every_alarm_is_listed(running: list[Source]) -> None:
+    told = section("Clocks and timers").split("There are six kinds:")[1].split("\n\n")[0]
+    made = [source.path for source in running if re.search(r"= Alarm\(", source.text)]
+    assert sorted(path for path in named([told]) if path.endswith(".py")) == sorted(made)
+    assert len(made) == 6
+
+
+def test_every_policy_of_the_catalogues_is_named() -> None:
+    by_seam = {row[0]: row[1] for row in rows(section("The seams, and what fills them"), "seam")}
+    assert set(named([by_seam["batching policy"]])) == set(POLICIES)
+    assert set(named([by_seam["of these, how many are there"]])) == set(SCALING_POLICIES)
 
 
 @pytest.mark.parametrize(
