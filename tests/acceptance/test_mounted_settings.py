@@ -76,3 +76,15 @@ def test_metrics_say_what_is_ready_and_how_busy_its_slice_is(gateway: GatewayPro
     before = value(gateway, busy)
     assert gateway.post("/v2/models/simple/infer", ASKED)[0] == 200
     assert value(gateway, busy) > before
+
+
+def test_paths_that_the_pages_name_are_served(gateway: GatewayProcess) -> None:
+    """By what the gateway says of itself; `{m}`, `{model}` and `{name}` are one thing to it."""
+    served = json.loads(gateway.get("/openapi.json")[1])["paths"]
+    there = {(method.upper(), re.sub(r"\{\w+\}", "{}", path)) for path in served for method in served[path]}
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    named = set(re.findall(r"`(GET|POST|PUT|DELETE) (/[\w/{}.-]*)", re.sub(r"\[/[^\]]*\]", "", text)))
+    named = {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in named if "..." not in path}
+    assert len(named) > 15
+    assert named - there <= {("GET", "/docs"), ("GET", "/metrics")}
