@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 
@@ -24,6 +25,7 @@ from router.scaled_status import scaled_status
 from router.settings import Settings
 from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import (
+    ConditionPresent,
     Counters,
     LoopLag,
     MetricsServer,
@@ -63,6 +65,7 @@ class Deployment:
         record = self._recorder.record if self._recorder else None
         self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
         self._started_us = self.gateway.now_us()
+        self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
         self._cache: CachedServing | None = None
         self._redis: RedisTier | None = None
@@ -240,6 +243,7 @@ class Deployment:
     def _present(self) -> Present:
         gateway = self.gateway
         store = self._cache.store if self._cache else None
+        replicas = self._replicas()
         worth = self._cache.worth if self._cache else {}
         return Present(
             now_us=gateway.now_us(),
@@ -247,15 +251,25 @@ class Deployment:
             queued={
                 name: (gateway.queue_rows(name), gateway.queue_requests(name)) for name in gateway.models
             },
-            replicas=Counter((replica["model"], replica["state"]) for replica in self._replicas()),
+            replicas=Counter((each["model"], each["state"]) for each in replicas),
             profiles=gateway.judgements(),
             recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
             drifted=len(self.operations.drift.found),
             scaling=self._scaling(),
+            condition=self._condition(replicas),
             redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
+
+    def _condition(self, replicas: Sequence[Replica]) -> ConditionPresent:
+        gateway, watch = self.gateway, self.operations.watch
+        variants: dict[tuple[str, str], bool] = {}
+        for each in replicas:
+            where = (each["model"], each["variant"])
+            variants[where] = variants.get(where, False) or each["state"] == ReplicaStatus.READY.value
+        ready = {name: gateway.model_ready(name) for name in gateway.models}
+        return ConditionPresent(ready, variants, (not watch.refused, watch.in_force_s))
 
     def _scaling(self) -> ScalePresent:
         scaling, slices = self.fleet.control.scaling, self.fleet.control.slices

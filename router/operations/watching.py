@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Final
 
 from watchfiles import awatch
@@ -29,6 +30,9 @@ GATHER_MS: Final = 2_000
 AGAIN_S: Final = 0.1
 """What has not begun to change anything cannot be given up yet."""
 
+STEPS_MAX: Final = 1_000
+"""Folders and links on the way to the file, so that links in a circle are an end too."""
+
 logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would log each event
 
 Say = Callable[[str], None]
@@ -37,10 +41,12 @@ _Edition = tuple[int, int, bytes]
 
 
 class Watch:
-    """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is."""
+    """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is.
+    `in_force_s`: when what it says was last read and in force, in seconds of Unix time."""
 
     def __init__(self, repository: Repository, say: Say) -> None:
         self.refused: tuple[str, ...] = ()
+        self.in_force_s = time()
         self._repository = repository
         self._say = say
         self._path = repository.filed.path
@@ -50,7 +56,7 @@ class Watch:
     async def run(self) -> None:
         """Until it is cancelled, or the file cannot be watched.
 
-        Its folder is watched: editors replace a file by renaming, a mounted ConfigMap swaps a link.
+        Folders are watched, not the file: editors replace it by renaming, a mounted ConfigMap swaps a link.
         """
         looking = asyncio.create_task(self._look())  # it may have been edited since it was read at the start
         try:
@@ -66,19 +72,16 @@ class Watch:
         finally:
             looking.cancel()
 
-    def _changes(self) -> AsyncIterator[object]:
-        target = self._path.resolve()
-        names = {self._path.name, target.name}
-        if self._path.is_symlink():  # to ..data/penstock.yaml: it is ..data that is another then
-            names.add(self._path.readlink().parts[0])
-        return awatch(
-            *{self._path.parent, target.parent},
-            watch_filter=lambda _, path: Path(path).name in names,  # logs are written there too
-            recursive=False,
-            debounce=GATHER_MS,
-            step=QUIET_MS,
-            rust_timeout=0,
-        )
+    async def _changes(self) -> AsyncIterator[object]:
+        """Something at each change on the way to the file. Where a link leads elsewhere from then on, the
+        folders there are watched instead."""
+        while True:
+            way = _way(self._path)
+            async with aclosing(_watch(way)) as changes:
+                async for change in changes:
+                    yield change
+                    if _way(self._path) != way:
+                        break
 
     async def _look(self) -> None:
         try:
@@ -104,6 +107,7 @@ class Watch:
             return
         before = self._repository.filed
         if not self.refused and _value(before) == _value(filed):
+            self.in_force_s = time()
             return  # other comments, or the first look
         if fixed := [*needs_restart(before, filed)]:
             self._refuse(fixed)
@@ -121,6 +125,7 @@ class Watch:
             self._refuse(error.reasons)
             return
         self.refused = ()
+        self.in_force_s = time()
         self._say(f"{self._path} is in force ({monotonic() - began:.1f} s)")
 
     async def _is_new(self) -> bool:
@@ -131,6 +136,44 @@ class Watch:
         self._say(f"the edit of {self._path} is refused, nothing of it is done:")
         for reason in reasons:
             self._say(f"  {reason}")
+
+
+def _watch(way: set[tuple[Path, str]]) -> AsyncGenerator[object, None]:
+    names = {name for _, name in way}  # logs may lie there too
+    return awatch(
+        *{folder for folder, _ in way if folder.is_dir()},
+        watch_filter=lambda _, path: Path(path).name in names,
+        recursive=False,
+        debounce=GATHER_MS,
+        step=QUIET_MS,
+        rust_timeout=0,
+    )
+
+
+def _way(path: Path) -> set[tuple[Path, str]]:
+    """The links and the file that lead from `path` to what is read: each with the folder that holds it, free
+    of links itself. A mounted ConfigMap has three: penstock.yaml, ..data, and the file in the folder that
+    ..data names."""
+    found: set[tuple[Path, str]] = set()
+    folder, ahead = Path("/"), [*reversed(Path(os.path.abspath(path)).parts[1:])]
+    for _ in range(STEPS_MAX):
+        if not ahead:
+            break
+        name = ahead.pop()
+        if name == "..":
+            folder = folder.parent
+            continue
+        place = folder / name
+        if not ahead or place.is_symlink():
+            found.add((folder, name))
+        if not place.is_symlink():
+            folder = place
+            continue
+        target = place.readlink()
+        if target.is_absolute():
+            folder = Path("/")
+        ahead += reversed(target.parts[target.is_absolute() :])
+    return found
 
 
 def _read(path: Path) -> _Edition | None:

@@ -29,13 +29,15 @@ _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What the servers call themselves and where they listen; port 0 picks a free one."""
+    """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
+    metrics have Triton's names beside their own."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
     rest_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
+    triton_metrics: bool = True
 
     @property
     def address(self) -> str:

@@ -151,6 +151,7 @@ class ServerSection(Section):
     rest_port: Port | None = None
     grpc_port: Port | None = None
     metrics_port: Port | None = None
+    triton_metrics: bool | None = None
 
 
 class LimitsSection(Section):

@@ -34,19 +34,27 @@ def blocks(models: Sequence[ModelCounts]) -> Iterator[str]:
 
 def _accuracy(tiers: Sequence[tuple[str, list[AnswerCounts]]]) -> Iterator[str]:
     name = "penstock_answer_accuracy_total"
-    yield head(name, "counter", "Accuracy of the variant that answered, summed over rows where it is known.")
+    yield head(name, "counter", "Measured accuracy of the answering variant, summed over rows.")
     for labels, answers in tiers:
         yield f"{name}{{{labels}}} {sum(each.accuracy_rows for each in answers):.12g}\n"
     name = "penstock_answer_measured_rows_total"
-    yield head(name, "counter", "Rows answered by a variant whose accuracy is known.")
+    yield head(name, "counter", "Rows answered by a variant whose accuracy was measured.")
     for labels, answers in tiers:
         yield f"{name}{{{labels}}} {sum(each.measured_rows for each in answers)}\n"
 
 
 def _downgrades(models: Sequence[ModelCounts]) -> Iterator[str]:
     for place, name, text in (
-        (0, "penstock_downgraded_requests_total", "Requests that a less good variant answered, by why."),
-        (1, "penstock_downgraded_rows_total", "Rows that a less good variant answered, by why."),
+        (
+            0,
+            "penstock_downgraded_requests_total",
+            "Requests that a less accurate variant answered than would have without pressure, by reason.",
+        ),
+        (
+            1,
+            "penstock_downgraded_rows_total",
+            "Rows that a less accurate variant answered than would have without pressure, by reason.",
+        ),
     ):
         yield head(name, "counter", text)
         for model in models:
@@ -59,25 +67,33 @@ def _selected(models: Sequence[ModelCounts]) -> Iterator[str]:
     if not found:
         return
     name = "penstock_selected_requests_total"
-    yield head(name, "counter", "Requests to several variants together, or a learnt one, by how they ended.")
+    yield head(name, "counter", "Requests of a model with a selection, by outcome and reason.")
     for labels, counts in found:
         for outcome, count in counts.outcomes.items():
             ended = f'outcome="{outcome.kind}",reason="{outcome.reason}"'
             yield f"{name}{{{labels},{ended}}} {count}\n"
     name = "penstock_selected_answers_total"
-    yield head(name, "counter", "Of them those completed, by what answered.")
+    yield head(
+        name,
+        "counter",
+        "Completed requests of a model with a selection, by the variant or ensemble that answered.",
+    )
     for labels, counts in found:
         for variant, count in counts.answers.items():
             yield f'{name}{{{labels},variant="{escape(variant)}"}} {count}\n'
     for name, text, attribute in (
-        ("penstock_selected_goodput_requests_total", "Of them those completed in time.", "good"),
-        ("penstock_votes_total", "Votes that they asked for.", "asked"),
-        ("penstock_votes_missing_total", "Votes that came too late, or not at all.", "missing"),
+        (
+            "penstock_selected_goodput_requests_total",
+            "Requests of a model with a selection completed by their deadline.",
+            "good",
+        ),
+        ("penstock_votes_total", "Votes that completed requests asked of members.", "asked"),
+        ("penstock_votes_missing_total", "Votes asked for that came too late or not at all.", "missing"),
     ):
         yield head(name, "counter", text)
         for labels, counts in found:
             yield f"{name}{{{labels}}} {getattr(counts, attribute)}\n"
     name = "penstock_answer_confidence_ratio"
-    yield head(name, "histogram", "Share of the voters' weight that agrees on the answer.")
+    yield head(name, "histogram", "Share of the voters' weight that agreed on the answer.")
     for labels, counts in found:
         yield counts.confidence.block(name, labels)

@@ -351,6 +351,10 @@ class Ledger:
         self.lag = Histogram(LAG)
         self.spending = Spending()
 
+    def busy_us(self) -> dict[str, int]:
+        """What each slice has computed; of those that have not yet, 0."""
+        return dict.fromkeys(self.restarts, 0) | self.spending.busy()
+
 
 def outcome_counts(flow: FlowCounts) -> list[tuple[Outcome, int]]:
     """How often its requests ended in each way that has been seen; completed always."""

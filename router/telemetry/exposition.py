@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from router.telemetry import answers, scaling
+from router.telemetry import answers, condition, scaling
+from router.telemetry.condition import ConditionPresent
 from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
 from router.telemetry.heading import head
 from router.telemetry.histogram import Histogram
@@ -39,7 +40,7 @@ class Present:
     `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
     gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
     what batches say of each replica's; `drifted`: what differed from what is wanted at the last check;
-    `scaling`: how many replicas there are to be."""
+    `scaling`: how many replicas there are to be; `condition`: what runs and is ready."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -52,49 +53,70 @@ class Present:
     profiles: Sequence[Judgement] = ()
     drifted: int = 0
     scaling: ScalePresent = field(default_factory=ScalePresent)
+    condition: ConditionPresent = field(default_factory=ConditionPresent)
 
 
 # name, help, attribute of a FlowCounts
 _FLOW_COUNTERS: Final = (
-    ("penstock_offered_requests_total", "Requests that were promised an answer in time.", "offered"),
-    ("penstock_goodput_requests_total", "Requests completed in time.", "good"),
-    ("penstock_slo_violations_total", "Requests offered but not completed in time.", "violations"),
-    ("penstock_offered_rows_total", "Rows of requests that were promised an answer in time.", "offered_rows"),
+    (
+        "penstock_offered_requests_total",
+        "Requests that count for the SLO: they were promised an answer by their deadline.",
+        "offered",
+    ),
+    ("penstock_goodput_requests_total", "Requests completed by their deadline.", "good"),
+    (
+        "penstock_slo_violations_total",
+        "Offered requests that were not completed by their deadline.",
+        "violations",
+    ),
+    ("penstock_offered_rows_total", "Rows of offered requests.", "offered_rows"),
     ("penstock_rows_total", "Rows of completed requests.", "rows"),
-    ("penstock_goodput_rows_total", "Rows of requests completed in time.", "good_rows"),
+    ("penstock_goodput_rows_total", "Rows of requests completed by their deadline.", "good_rows"),
 )
 # name, help, attribute of a ModelCounts
 _MODEL_HISTOGRAMS: Final = (
-    ("penstock_request_parse_seconds", "A request is all there until it is decoded and submitted.", "parse"),
-    ("penstock_queue_wait_seconds", "Wait of completed requests while slices were busy.", "queue"),
-    ("penstock_batch_wait_seconds", "Wait of completed requests for their batch to fill.", "filling"),
+    (
+        "penstock_request_parse_seconds",
+        "Time from a request's arrival, when all of it is read, to its submission.",
+        "parse",
+    ),
+    ("penstock_queue_wait_seconds", "Time that completed requests waited while no slice was free.", "queue"),
+    (
+        "penstock_batch_wait_seconds",
+        "Time that completed requests waited for their batch to fill, though a slice was free.",
+        "filling",
+    ),
 )
 # name, help, attribute of a VariantCounts
 _VARIANT_HISTOGRAMS: Final = (
     ("penstock_batch_rows", "Rows in a batch.", "rows"),
     ("penstock_batch_requests", "Requests in a batch.", "requests"),
-    ("penstock_batch_compute_seconds", "Run of a batch, measured by its worker.", "compute"),
+    (
+        "penstock_batch_compute_seconds",
+        "Time from the start to the end of a batch's run, measured by its worker.",
+        "compute",
+    ),
     (
         "penstock_batch_transport_seconds",
-        "Dispatch to result of a batch to an idle worker, less its run.",
+        "Time from a batch's dispatch to its result, less its run, where its worker was idle.",
         "transport",
     ),
     (
         "penstock_batch_observed_over_predicted_ratio",
-        "Dispatch to result of a batch over what was planned with.",
+        "Time from a batch's dispatch to its result, over the time that was planned for it.",
         "ratio",
     ),
     (
         "penstock_batch_observed_over_typical_ratio",
-        "Run of a batch over what it was expected to take as a rule.",
+        "Time of a batch's run, over the median that was expected of it.",
         "typical",
     ),
 )
 # name, help, attribute of a Loads
 _LOAD_COUNTERS: Final = (
-    ("penstock_model_loads_total", "Replicas that were loaded.", "loaded"),
-    ("penstock_model_load_failures_total", "Replicas that could not be loaded or measured.", "failed"),
-    ("penstock_model_unloads_total", "Replicas that went as they were told to.", "unloaded"),
+    ("penstock_model_loads_total", "Replicas loaded.", "loaded"),
+    ("penstock_model_load_failures_total", "Attempts to load or measure a replica that failed.", "failed"),
+    ("penstock_model_unloads_total", "Replicas unloaded on order.", "unloaded"),
 )
 
 
@@ -105,7 +127,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     flows = [flow for model in models for flow in model.flows.values()]
     variants = [variant for model in models for variant in model.variants.values()]
     unknown = [] if ledger.unknown in models else list(ledger.unknown.flows.values())
-    yield head("penstock_requests_total", "counter", "Requests by how they ended.")
+    yield head("penstock_requests_total", "counter", "Requests by outcome and reason.")
     yield from map(_outcome_lines, [*flows, *unknown])
     for name, text, attribute in _FLOW_COUNTERS:
         yield head(name, "counter", text)
@@ -114,14 +136,16 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     yield from _objectives(served)
     yield from _windows(served, present.now_us)
     name = "penstock_request_duration_seconds"
-    yield head(name, "histogram", "Arrival to answer of completed requests.")
+    yield head(name, "histogram", "Time from arrival to answer of completed requests.")
     for labels, duration in [each for model in models for each in model.durations]:
         yield duration.block(name, labels)
     yield from _histograms(_MODEL_HISTOGRAMS, [model for model in models if model.flows])
     yield from _histograms(_VARIANT_HISTOGRAMS, variants)
     yield from answers.blocks(models)
     yield from _cache(models, present)
-    yield from _states(ledger, present)
+    yield from _workers(ledger)
+    yield from _states(present)
+    yield from condition.blocks(present.condition, ledger.busy_us())
     yield from scaling.blocks(served, ledger.spending, present.scaling, present.now_us)
     yield from _profiles(present.profiles)
 
@@ -136,10 +160,12 @@ def _outcome_lines(flow: FlowCounts) -> str:
 
 def _objectives(models: Sequence[ModelCounts]) -> Iterator[str]:
     name = "penstock_slo_objective_ratio"
-    yield head(name, "gauge", "Share of offered requests that is to be in time, by model.")
+    yield head(name, "gauge", "Share of offered requests that the objective asks to be in time.")
     for model in models:
         yield f"{name}{{{model.labels}}} {model.objective:.6g}\n"
-    yield head("penstock_slo_latency_seconds", "gauge", "Latency that counts as in time, by model.")
+    yield head(
+        "penstock_slo_latency_seconds", "gauge", "Latency that the SLO promises, from arrival to answer."
+    )
     for model in models:
         yield f"penstock_slo_latency_seconds{{{model.labels}}} {model.slo_us / 1e6}\n"
 
@@ -147,8 +173,16 @@ def _objectives(models: Sequence[ModelCounts]) -> Iterator[str]:
 def _windows(models: Sequence[ModelCounts], now_us: int) -> Iterator[str]:
     flows = [(flow, model.objective) for model in models for flow in model.flows.values()]
     for name, text, is_burn in (
-        ("penstock_slo_attainment_ratio", "Share of a window's offered requests completed in time.", False),
-        ("penstock_slo_burn_rate", "Share of a window's offered requests missed, over 1 - objective.", True),
+        (
+            "penstock_slo_attainment_ratio",
+            "Share of the window's offered requests that were completed by their deadline.",
+            False,
+        ),
+        (
+            "penstock_slo_burn_rate",
+            "Share of the window's offered requests that missed their deadline, over 1 - objective.",
+            True,
+        ),
     ):
         yield head(name, "gauge", text)
         for flow, objective in flows:
@@ -172,16 +206,21 @@ def _histograms(
 
 def _cache(models: Iterable[ModelCounts], present: Present) -> Iterator[str]:
     name = "penstock_cache_requests_total"
-    yield head(name, "counter", "Requests that asked the cache, by what it did.")
+    yield head(name, "counter", "Requests that asked the cache, by result.")
     for model in models:
         for result, (count, _) in model.asked.items():
             yield f'{name}{{{model.labels},result="{result}"}} {count}\n'
     yield from _worth(present.worth)
     held, entries, evictions = present.cached
     for name, kind, text, value in (
-        ("penstock_cache_bytes", "gauge", "What kept answers take.", held),
+        ("penstock_cache_bytes", "gauge", "Memory that kept answers take.", held),
         ("penstock_cache_entries", "gauge", "Kept answers.", entries),
-        ("penstock_cache_evictions_total", "counter", "Kept answers that made room for others.", evictions),
+        (
+            "penstock_cache_evictions_total",
+            "counter",
+            "Kept answers removed to make room for others.",
+            evictions,
+        ),
     ):
         yield f"{head(name, kind, text)}{name} {value}\n"
     if present.redis is not None:
@@ -191,23 +230,38 @@ def _cache(models: Iterable[ModelCounts], present: Present) -> Iterator[str]:
 def _redis(models: Iterable[ModelCounts], present: RedisPresent) -> Iterator[str]:
     looked = [model for model in models if model.looked]
     name = "penstock_cache_redis_looks_total"
-    yield head(name, "counter", "Looks for an answer in Redis, by what came of it.")
+    yield head(name, "counter", "Look-ups of an answer in Redis, by result.")
     for model in looked:
         for result, count in model.looked.items():
             yield f'{name}{{{model.labels},result="{result}"}} {count}\n'
     name = "penstock_cache_redis_look_seconds"
-    yield head(name, "histogram", "A look in Redis, until it was answered or its budget spent.")
+    yield head(name, "histogram", "Time from a look-up in Redis to its answer, or to the end of its budget.")
     for model in looked:
         yield model.looks.block(name, model.labels)
     for name, kind, text, value in (
-        ("penstock_cache_redis_up", "gauge", "Whether Redis is asked; 0 while it is left alone.", present.up),
-        ("penstock_cache_redis_trips_total", "counter", "Times Redis was given up for.", present.trips),
+        (
+            "penstock_cache_redis_up",
+            "gauge",
+            "1 while the gateway asks Redis, 0 while it does not after failures.",
+            present.up,
+        ),
+        (
+            "penstock_cache_redis_trips_total",
+            "counter",
+            "Times that the gateway stopped asking Redis after failures.",
+            present.trips,
+        ),
         ("penstock_cache_redis_writes_total", "counter", "Answers written to Redis.", present.written),
-        ("penstock_cache_redis_dropped_total", "counter", "Answers not written to Redis.", present.dropped),
+        (
+            "penstock_cache_redis_dropped_total",
+            "counter",
+            "Answers that were to be written to Redis and were not.",
+            present.dropped,
+        ),
         (
             "penstock_cache_redis_invalidations_total",
             "counter",
-            "Invalidations by other gateways.",
+            "Invalidations received from other gateways.",
             present.invalidations,
         ),
     ):
@@ -217,27 +271,37 @@ def _redis(models: Iterable[ModelCounts], present: RedisPresent) -> Iterator[str
 def _worth(worth: Mapping[str, tuple[bool, float, int]]) -> Iterator[str]:
     models = [(f'{{model="{escape(name)}"}}', each) for name, each in worth.items()]
     name = "penstock_cache_enabled"
-    yield head(name, "gauge", "1 where all questions ask the cache, 0 where only a sample does.")
+    yield head(name, "gauge", "1 where all requests ask the cache, 0 where only a sample does.")
     for labels, (enabled, _, _) in models:
         yield f"{name}{labels} {enabled:d}\n"
     name = "penstock_cache_worth_seconds"
-    yield head(name, "gauge", "What asking the cache saves in computing time, less what it takes, by ask.")
+    yield head(
+        name, "gauge", "Computing time that a request saves by asking the cache, less the time to ask, mean."
+    )
     for labels, (_, gain_us, _) in models:
         yield f"{name}{labels} {gain_us / 1e6:.6g}\n"
     name = "penstock_cache_bypassed_requests_total"
-    yield head(name, "counter", "Requests that passed the cache by, as asking it does not pay.")
+    yield head(name, "counter", "Requests that did not ask the cache, because asking it does not pay.")
     for labels, (_, _, bypassed) in models:
         yield f"{name}{labels} {bypassed}\n"
 
 
-def _states(ledger: Ledger, present: Present) -> Iterator[str]:
+def _workers(ledger: Ledger) -> Iterator[str]:
     name = "penstock_event_loop_lag_seconds"
-    yield head(name, "histogram", "Lateness of a timer of the gateway's event loop.") + ledger.lag.block(
-        name, ""
-    )
+    yield head(
+        name, "histogram", "Time from when a timer of the event loop was due to when it ran."
+    ) + ledger.lag.block(name, "")
     for name, text, by_slice in (
-        ("penstock_worker_restarts_total", "Worker processes lost and replaced.", ledger.restarts),
-        ("penstock_worker_suspicions_total", "Batches that were out for too long.", ledger.suspicions),
+        (
+            "penstock_worker_restarts_total",
+            "Worker processes that ended unexpectedly and were replaced.",
+            ledger.restarts,
+        ),
+        (
+            "penstock_worker_suspicions_total",
+            "Times that a batch was so late that its slice was planned with no more.",
+            ledger.suspicions,
+        ),
     ):
         samples = (f'{name}{{slice="{escape(each)}"}} {count}\n' for each, count in by_slice.items())
         yield head(name, "counter", text) + "".join(samples)
@@ -245,20 +309,33 @@ def _states(ledger: Ledger, present: Present) -> Iterator[str]:
         loads = (f"{name}{{{each.labels}}} {getattr(each, attribute)}\n" for each in ledger.loads.values())
         yield head(name, "counter", text) + "".join(loads)
     name = "penstock_model_load_seconds_total"
-    yield head(name, "counter", "Time that loading replicas took, first runs included.")
+    yield head(name, "counter", "Time that workers took to load replicas, first runs included.")
     yield "".join(f"{name}{{{each.labels}}} {each.load_us / 1e6}\n" for each in ledger.loads.values())
+
+
+def _states(present: Present) -> Iterator[str]:
     for name, text, count in (
-        ("penstock_recorded_requests_total", "Requests whose arrival was recorded.", present.recorded[0]),
-        ("penstock_recording_dropped_total", "Requests left out of the recording.", present.recorded[1]),
+        (
+            "penstock_recorded_requests_total",
+            "Requests whose arrival is in a recording.",
+            present.recorded[0],
+        ),
+        (
+            "penstock_recording_dropped_total",
+            "Requests that a recording should have and has not.",
+            present.recorded[1],
+        ),
     ):
         yield f"{head(name, 'counter', text)}{name} {count}\n"
-    yield head("penstock_drift_findings", "gauge", "What differed from what is wanted at the last check.")
+    yield head(
+        "penstock_drift_findings", "gauge", "Differences from the wanted state that the last check found."
+    )
     yield f"penstock_drift_findings {present.drifted}\n"
-    yield head("penstock_open_requests", "gauge", "Accepted requests without an answer.")
+    yield head("penstock_open_requests", "gauge", "Accepted requests that have no answer yet.")
     yield f"penstock_open_requests {present.open_requests}\n"
     for place, what in enumerate(("rows", "requests")):
         name = f"penstock_queue_{what}"
-        yield head(name, "gauge", f"{what.capitalize()} that wait for a batch.")
+        yield head(name, "gauge", f"{what.capitalize()} that wait for a batch at this moment.")
         for model, queued in present.queued.items():
             yield f'{name}{{model="{escape(model)}"}} {queued[place]}\n'
     yield head("penstock_replicas", "gauge", "Replicas by state.")
@@ -272,12 +349,14 @@ def _profiles(judged: Sequence[Judgement]) -> Iterator[str]:
         for each in judged
     ]
     name = "penstock_profile_state"
-    yield head(name, "gauge", "1 for what batches say of a replica's profile, 0 for all else.")
+    yield head(
+        name, "gauge", "1 for the state of a replica's profile by its latest batches, 0 for the other states."
+    )
     for labels, each in places:
         states = ((state.value, each.freshness is state) for state in Freshness)
         yield "".join(f'{name}{{{labels},state="{state}"}} {said:d}\n' for state, said in states)
     name = "penstock_profile_ratio"
-    yield head(name, "gauge", "Compute time of the latest batches over what is profiled, median.")
+    yield head(name, "gauge", "Median of the latest batches' run over the profiled time.")
     for labels, each in places:
         for neighbours, ratio in (("idle", each.alone), ("busy", each.beside)):
             if ratio is not None:

@@ -44,6 +44,7 @@ class Telemetry:
         self._ledger.restarts = dict.fromkeys(slices, 0)
         self._ledger.suspicions = dict(self._ledger.restarts)
         self.read_present: Callable[[], Present] = Present  # asked at every scrape
+        self.triton_names = True  # whether its metrics have Triton's names too
         self.epoch_us = 0  # the Unix time at which the deployment's clock was 0
         self.observe_lag = self._ledger.lag.observe
         self._process = CollectorRegistry()
@@ -205,5 +206,6 @@ class Telemetry:
     def _blocks(self) -> Iterator[str]:
         present = self.read_present()
         yield from exposition.blocks(self._ledger, present)
-        yield from triton.blocks(self._ledger, present)
+        if self.triton_names:
+            yield from triton.blocks(self._ledger, present)
         yield generate_latest(self._process).decode()

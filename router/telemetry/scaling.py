@@ -14,8 +14,12 @@ from serving.policy.cost import cost_per_million
 
 _ROUNDING: Final = 1e-9  # 3 slices that are just enough are not 4
 _COSTS: Final = (
-    ("penstock_cost_total", "counter", "What slices have cost while they were held."),
-    ("penstock_cost_per_hour", "gauge", "What an hour costs of all slices that are held."),
+    (
+        "penstock_cost_total",
+        "counter",
+        "Cost of all slices while they were held, in the currency of the prices.",
+    ),
+    ("penstock_cost_per_hour", "gauge", "Cost of an hour of all slices that are held now."),
 )
 
 
@@ -44,7 +48,9 @@ def blocks(
 ) -> Iterator[str]:
     """Of the models that are served."""
     name = "penstock_slo_pressure"
-    yield head(name, "gauge", "Load over what the model's replicas can carry in time; 1 is just enough.")
+    yield head(
+        name, "gauge", "Load over what the model's replicas can carry in time; at 1 they are just enough."
+    )
     for model, (pressure, _) in present.demands.items():
         yield f'{name}{{model="{escape(model)}"}} {pressure:.6g}\n'
     name = "penstock_desired_replicas"
@@ -52,12 +58,12 @@ def blocks(
     for model, (_, desired) in present.demands.items():
         yield f'{name}{{model="{escape(model)}"}} {desired}\n'
     name = "penstock_scaling_changes_total"
-    yield head(name, "counter", "Times that the model was given more replicas, or fewer.")
+    yield head(name, "counter", "Changes of the number of the model's replicas, by direction.")
     for model, counts in present.changes.items():
         for direction, count in zip(("up", "down"), counts, strict=True):
             yield f'{name}{{model="{escape(model)}",direction="{direction}"}} {count}\n'
     name = "penstock_held_slices"
-    yield head(name, "gauge", "Slices whose worker is held, by kind of device.")
+    yield head(name, "gauge", "Slices that are held, by kind of device and whether they are spot.")
     for (kind, spot), held in present.held.items():
         yield f'{name}{{kind="{escape(kind)}",spot="{str(spot).lower()}"}} {held}\n'
     yield from _costs(models, spending, present, now_us)
@@ -70,11 +76,15 @@ def _costs(
     for (name, kind, text), cost in zip(_COSTS, (bill.total, bill.per_hour), strict=True):
         yield f"{head(name, kind, text)}{name} {cost:.10g}\n"
     name = "penstock_model_cost_per_hour"
-    yield head(name, "gauge", "The model's part of what an hour costs, by computing time.")
+    yield head(
+        name, "gauge", "The model's part of the cost of an hour, by computing time of the last 5 minutes."
+    )
     for model, cost in bill.parts.items():
         yield f'{name}{{model="{escape(model)}"}} {cost:.6g}\n'
     name = "penstock_cost_per_million_good"
-    yield head(name, "gauge", "Cost of a million requests in time, of the last 5 minutes.")
+    yield head(
+        name, "gauge", "Cost of a million requests completed by their deadline, over the last 5 minutes."
+    )
     for each in [model for model in models if model.name in bill.lately]:
         good = 0
         for flow in [*each.flows.values()]:
@@ -84,6 +94,6 @@ def _costs(
             rate = good / bill.window_us * 1e6
             yield f"{name}{{{each.labels}}} {cost_per_million(bill.lately[each.name], rate):.6g}\n"
     name = "penstock_cost_ceiling_per_hour"
-    yield head(name, "gauge", "What an hour of all slices may cost; no sample without a limit.")
+    yield head(name, "gauge", "Most that an hour of all held slices may cost; no sample without a limit.")
     if present.cost_max < inf:
         yield f"{name} {present.cost_max:.10g}\n"

@@ -55,6 +55,13 @@ class Spending:
         self._turn_us = 0
         self._marks: deque[_Mark] = deque()
 
+    def busy(self) -> dict[str, int]:
+        """What each slice that is or was held has computed, in microseconds."""
+        found = dict.fromkeys((*self._spent, *self._prices), 0)
+        for (name, _), busy_us in self._busy_us.items():
+            found[name] = found.get(name, 0) + busy_us
+        return found
+
     def ran(self, slice_name: str, model: str, compute_us: int, now_us: int) -> None:
         """A batch came back."""
         if now_us >= self._turn_us:

@@ -51,21 +51,21 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
     ("nv_inference_exec_count", "Batches computed.", _batches),
     (
         "nv_inference_request_duration_us",
-        "Arrival to answer, sum over completed requests.",
+        "Time from arrival to answer, summed over completed requests.",
         lambda model: sum(duration.total for _, duration in model.durations),
     ),
     (
         "nv_inference_queue_duration_us",
-        "Arrival to dispatch, sum over completed requests.",
+        "Time that requests waited for a slice and for their batch, summed over completed requests.",
         lambda model: model.queue.total + model.filling.total,
     ),
-    ("nv_inference_compute_input_duration_us", "Always 0: part of compute_infer.", lambda _: 0),
+    ("nv_inference_compute_input_duration_us", "Always 0: a part of compute_infer.", lambda _: 0),
     (
         "nv_inference_compute_infer_duration_us",
-        "Run of the batch, sum over completed requests.",
+        "Time of the batch's run, summed over completed requests.",
         lambda model: model.compute_us,
     ),
-    ("nv_inference_compute_output_duration_us", "Always 0: part of compute_infer.", lambda _: 0),
+    ("nv_inference_compute_output_duration_us", "Always 0: a part of compute_infer.", lambda _: 0),
 )
 
 
@@ -77,7 +77,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
         yield head(name, "counter", text)
         for labels, model in models:
             yield f"{name}{{{labels}}} {count(model)}\n"
-    yield head("nv_inference_request_failure", "counter", "Requests not completed.")
+    yield head("nv_inference_request_failure", "counter", "Requests that were not completed, by reason.")
     for labels, model in models:
         yield _failure_lines(labels, model)
     name = "nv_inference_pending_request_count"

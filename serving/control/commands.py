@@ -137,7 +137,8 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """What is wanted cannot be; another plan is asked for, that comes back as an event."""
+    """What is wanted cannot be: another plan would help. The simulator makes one, which comes back as `want`.
+    A live gateway only logs the reason: an operator asks for the plan (`penstock place --apply`)."""
 
     reason: str
 

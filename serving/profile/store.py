@@ -5,11 +5,7 @@ counts, share by share.
 A damaged, foreign or outdated file is named in `problems` and otherwise treated as absent.
 """
 
-import fcntl
-import os
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +16,7 @@ from serving.profile.corun import render as render_co_runs
 from serving.profile.curve import Profile
 from serving.profile.document import parse, render
 from serving.profile.profiles import ProfileSet
+from serving.profile.shared_files import alone, replace_file
 from serving.specs import Share
 
 LOCAL = "local"
@@ -82,9 +79,9 @@ class ProfileStore:
         """Keep `runs` to be committed, in the place of what was known of the same tenants side by side."""
         path = self.folder / device_kind / INTERFERENCE
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path.parent):
+        with alone(self.folder):
             known = {(run.tenant, run.others): run for run in (*self.co_runs(device_kind), *runs)}
-            _replace(path, render_co_runs(device_kind, known.values()))
+            replace_file(path, render_co_runs(device_kind, known.values()))
         return path
 
     def _write(self, root: Path, profile: Profile) -> Path:
@@ -93,7 +90,7 @@ class ProfileStore:
         path = root / profile.device_kind / f"{profile.model}.{profile.variant}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         identity = (profile.model, profile.variant, profile.device_kind)
-        with _alone(path.parent):
+        with alone(root):
             known = self._sound(path, identity) or ProfileSet(*identity, ())
             others = tuple(
                 each
@@ -101,7 +98,7 @@ class ProfileStore:
                 if (each.share, each.streams) != (profile.share, profile.streams)
             )
             content = render(ProfileSet(*identity, others).joined([profile]))
-            _replace(path, content)
+            replace_file(path, content)
         return path
 
     def _sound(self, path: Path, identity: tuple[str, str, str]) -> ProfileSet | None:
@@ -117,20 +114,3 @@ class ProfileStore:
         problem = f"{path}: ignored: {error}"
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-def _replace(path: Path, content: str) -> None:
-    scratch = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
-    scratch.write_text(content)
-    scratch.replace(path)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """While no other process or thread is in here for that folder (flock(2) on it: nothing is left over)."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

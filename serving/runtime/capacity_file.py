@@ -6,7 +6,6 @@ read counts for nothing.
 """
 
 import json
-import os
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +15,7 @@ from serving.compiled import folder
 from serving.control.commands import FindCapacity
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
+from serving.profile.shared_files import alone, replace_file
 
 NAME: Final = "capacities.json"
 KEPT: Final = 500  # tables, of some 300 bytes; the oldest go first
@@ -44,20 +44,20 @@ class CapacityFile:
 
     def write(self, asked: FindCapacity, capacity: Capacity) -> None:
         """Keep a table. OSError where it cannot be."""
-        tables = self._tables()
-        tables.pop(_key(asked), None)
-        tables[_key(asked)] = {
+        made = {
             "of": f"{asked.model.name} {asked.variant} on {asked.kind}",  # for people
             "one": guess(asked.profile, asked.model).rate(1),
             "counts": capacity.counts,
             "cvs": capacity.cvs,
             "rates": capacity.rates,
         }
-        latest = dict([*tables.items()][-KEPT:])
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._path.with_suffix(f".{os.getpid()}.part")
-        scratch.write_text(json.dumps(latest, indent=1))
-        scratch.replace(self._path)  # no reader sees half of it; of two writers the later one counts
+        with alone(self._path.parent):  # other gateways may keep theirs here too
+            tables = self._tables()
+            tables.pop(_key(asked), None)
+            tables[_key(asked)] = made
+            latest = dict([*tables.items()][-KEPT:])
+            replace_file(self._path, json.dumps(latest, indent=1))
 
     def _tables(self) -> dict[str, dict[str, Any]]:  # Any: JSON that anybody may have written
         with suppress(OSError, ValueError):

@@ -37,8 +37,12 @@ class GatewayProcess:
     def start(cls, config: Path, log: Path) -> "GatewayProcess":
         """A gateway that is ready."""
         gateway = cls(config, log)
-        gateway._await(r"penstock is (ready)")
+        gateway.await_ready()
         return gateway
+
+    def await_ready(self) -> None:
+        """Until every model is ready and measured."""
+        self._await(r"penstock is (ready)")
 
     @property
     def output(self) -> str:

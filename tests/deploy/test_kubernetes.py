@@ -4,6 +4,7 @@ number of pods that the load takes.
 Nothing here talks to a cluster: there is none where these tests run.
 """
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from math import ceil
@@ -16,9 +17,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.settings import ServerSettings, Settings, load_settings
+from router.settings import ServerSettings, Settings, SettingsError, load_settings
 from router.telemetry import Present, ScalePresent, Telemetry
 from serving.policy.scaling.baselines.hpa import is_near
+from serving.profile.store import LOCAL
 from tests.deploy.files import ROOT
 from tests.router.happenings import samples
 
@@ -35,7 +37,7 @@ def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text("utf-8")))
 
 
-CONFIG, DEPLOYMENT, SERVICE = documents("deployment")
+CONFIG, CLAIM, DEPLOYMENT, SERVICE = documents("deployment")
 (HPA,) = documents("hpa")
 (KEDA,) = documents("keda")
 (SCRAPED,) = documents("prometheus")
@@ -46,21 +48,24 @@ POD = DEPLOYMENT["spec"]["template"]
 (RULE,) = yaml.safe_load(ADAPTER["data"]["config.yaml"])["rules"]
 SCRAPE = yaml.safe_load(SCRAPED["data"]["prometheus.yml"])
 SERIES, METRIC = "penstock_slo_pressure", HPA["spec"]["metrics"][0]["pods"]
+IMAGE = re.findall(r"^WORKDIR (.+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)[-1]
+"""Where the image has the tree."""
 ADDED = {"namespace", "pod"}
 """Labels that Prometheus adds."""
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    (tmp_path / "models").symlink_to(ROOT / "models")
     path = tmp_path / "penstock.yaml"
-    path.write_text(CONFIG["data"]["penstock.yaml"])
+    path.write_text(CONFIG["data"]["penstock.yaml"].replace(f"{IMAGE}/", f"{ROOT}/"))
     return load_settings(path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "document", [CONFIG, DEPLOYMENT, SERVICE, HPA, SCRAPED, ADAPTER], ids=lambda each: str(each["kind"])
+    "document",
+    [CONFIG, CLAIM, DEPLOYMENT, SERVICE, HPA, SCRAPED, ADAPTER],
+    ids=lambda each: str(each["kind"]),
 )
 def test_the_manifests_are_valid_by_the_schemas_of_kubernetes(document: dict[str, Any]) -> None:
     kubernetes_validate.validate(document, CLUSTER, strict=True)
@@ -133,6 +138,45 @@ def test_a_pod_has_the_cores_of_its_slices_and_one_more_and_the_time_to_answer(s
     limits = settings.limits
     assert POD["spec"]["terminationGracePeriodSeconds"] > limits.drain_grace_s + limits.drain_s
     assert int(TRIGGER["metadata"]["threshold"]) == len(settings.slices)
+
+
+def mounts() -> dict[str, str]:
+    """Where each volume is mounted, by its name."""
+    return {each["name"]: each["mountPath"] for each in CONTAINER["volumeMounts"]}
+
+
+def test_an_edit_of_the_config_map_reaches_the_file_that_the_gateway_reads() -> None:
+    """kubernetes.io/docs/concepts/storage/volumes: a ConfigMap's updates never reach a mount by subPath."""
+    assert all("subPath" not in each for each in CONTAINER["volumeMounts"])
+    (settings,) = (each for each in POD["spec"]["volumes"] if "configMap" in each)
+    assert settings["configMap"] == {"name": CONFIG["metadata"]["name"]}
+    (key,) = CONFIG["data"]
+    assert CONTAINER["args"] == ["serve", "--config", f"{mounts()[settings['name']]}/{key}"]
+
+
+def test_paths_of_the_settings_are_of_the_image_and_not_of_the_mounted_folder(tmp_path: Path) -> None:
+    """Beside a mounted file there is nothing else."""
+    path = tmp_path / "penstock.yaml"
+    path.write_text(CONFIG["data"]["penstock.yaml"])
+    with pytest.raises(SettingsError) as caught:  # this machine has no such image
+        load_settings(path)
+    assert str(tmp_path / "models") not in str(caught.value)
+    assert f"{IMAGE}/models/minilm" in str(caught.value)
+
+
+def test_what_pods_measure_is_kept_where_all_of_them_may_write(settings: Settings) -> None:
+    (profiles,) = (each for each in POD["spec"]["volumes"] if "persistentVolumeClaim" in each)
+    assert profiles["persistentVolumeClaim"] == {"claimName": CLAIM["metadata"]["name"]}
+    assert CLAIM["metadata"]["namespace"] == DEPLOYMENT["metadata"]["namespace"]
+    assert CLAIM["spec"]["accessModes"] == ["ReadWriteMany"], "an autoscaler puts pods on several nodes"
+    inside = settings.profiles.relative_to(ROOT)
+    assert mounts()[profiles["name"]] == f"{IMAGE}/{inside}/{LOCAL}"
+    (user,) = re.findall(r"useradd --uid (\d+)", (ROOT / "Dockerfile").read_text("utf-8"))
+    assert POD["spec"]["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": int(user),
+        "fsGroup": int(user),
+    }
 
 
 def test_kubernetes_alone_follows_the_load(settings: Settings) -> None:

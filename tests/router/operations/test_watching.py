@@ -2,11 +2,16 @@
 
 import asyncio
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from router.operations.watching import _fixed
+from router.settings import load_settings
+from router.settings.schema import GatewayFile
+from tests.config_map import ConfigMap
 from tests.router.operations.worlds import GATEWAY, World
 
 
@@ -81,6 +86,23 @@ async def test_a_bad_edit_is_refused_with_the_place_of_every_fault_and_the_old_o
     assert world.served["digits"].slo_us == 40_000
 
 
+async def test_when_the_file_was_last_in_force_is_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = iter((1.0, 2.0, 3.0))
+    monkeypatch.setattr("router.operations.watching.time", lambda: next(now_s))
+    begun_s = world.watch.in_force_s
+    await world.edit("slo_ms: 40", "slo_ms: -40")
+    assert (bool(world.watch.refused), world.watch.in_force_s) == (True, begun_s)
+    await world.edit("slo_ms: -40", "slo_ms: 50")
+    assert (world.watch.refused, world.watch.in_force_s) == ((), 1.0)
+    await world.edit("models:\n", "models:  # all of them\n")
+    assert world.watch.in_force_s == 2.0
+    world.current.refusal = ("no memory",)
+    await world.edit("slo_ms: 50", "slo_ms: 60")
+    assert (world.watch.refused, world.watch.in_force_s) == (("no memory",), 2.0)
+
+
 async def test_an_edit_that_takes_a_bad_one_back_is_in_force_again(world: World) -> None:
     await world.edit("slo_ms: 40", "slo_ms: -40")
     assert world.watch.refused
@@ -114,6 +136,18 @@ async def test_what_needs_a_restart_is_named_and_nothing_else_of_the_edit_is_don
         assert reason.startswith(beginning)
         assert reason.endswith("needs a restart")
     assert world.current.changes == []
+
+
+def test_the_page_says_of_each_section_whether_it_is_live(world: World) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "repository.md").read_text("utf-8")
+    (live,) = re.findall(r"^- \*\*Live\*\*: (.*)\.$", page, re.MULTILINE)
+    (fixed,) = re.findall(r"^- \*\*Needs a restart\*\*: (.*?) \(", page, re.MULTILINE)
+    listed = [re.findall(r"`(\w+):`", sections) for sections in (live, fixed)]
+    assert sorted(listed[0] + listed[1]) == sorted(GatewayFile.model_fields)
+    filed = load_settings(world.path)
+    assert filed.document is not None
+    held = [section for section, _, _ in _fixed(filed, filed.document, filed, filed.document)]
+    assert sorted(listed[1]) == sorted(held)
 
 
 async def test_what_the_same_is_said_in_more_words_needs_no_restart(world: World) -> None:
@@ -249,6 +283,63 @@ async def test_however_an_editor_writes_the_edit_is_seen(tmp_path: Path, way: st
             os.replace(tmp_path / "next", tmp_path / "data")
     await wait_for(world, "is in force")
     assert world.served["digits"].slo_us == 50_000
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+def elsewhere(home: Path) -> str:
+    """GATEWAY, for a file that is not beside the models: their paths are absolute."""
+    return GATEWAY.replace("models/", f"{home}/models/").replace("[models]", f"[{home}/models]")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["its folder", "a link to the file", "a link to the folder", "..data itself"])
+async def test_each_update_of_a_mounted_config_map_is_seen(tmp_path: Path, way: str) -> None:
+    """However `--config` names the file."""
+    text = elsewhere(tmp_path)
+    mounted = ConfigMap(tmp_path / "mount", text)
+    path = mounted.mount / "penstock.yaml"
+    match way:
+        case "a link to the file":
+            path = tmp_path / "linked.yaml"
+            path.symlink_to(mounted.mount / "penstock.yaml")
+        case "a link to the folder":
+            (tmp_path / "conf").symlink_to("mount")
+            path = tmp_path / "conf" / "penstock.yaml"
+        case "..data itself":
+            path = mounted.mount / "..data" / "penstock.yaml"
+    world = World(tmp_path, path=path)
+    watching = asyncio.create_task(world.watch.run())
+    await looked(world)
+    for slo_ms in (50, 60, 70):
+        mounted.write(text.replace("slo_ms: 40", f"slo_ms: {slo_ms}"))
+        await wait_for(world, "is in force")
+        assert world.served["digits"].slo_us == slo_ms * 1000
+        world.said.clear()
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+@pytest.mark.slow
+async def test_a_link_that_leads_elsewhere_is_followed_there(tmp_path: Path) -> None:
+    text = elsewhere(tmp_path)
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.yaml").write_text(text)
+    path = tmp_path / "linked.yaml"
+    path.symlink_to("old/own.yaml")
+    world = World(tmp_path, path=path)
+    watching = asyncio.create_task(world.watch.run())
+    await looked(world)
+    (tmp_path / "new" / "own.yaml").write_text(text.replace("slo_ms: 40", "slo_ms: 50"))
+    (tmp_path / "next").symlink_to("new/own.yaml")
+    (tmp_path / "next").rename(path)
+    await wait_for(world, "is in force")
+    world.said.clear()
+    (tmp_path / "scratch").write_text(text.replace("slo_ms: 40", "slo_ms: 60"))
+    (tmp_path / "scratch").rename(tmp_path / "new" / "own.yaml")
+    await wait_for(world, "is in force")
+    assert world.served["digits"].slo_us == 60_000
     watching.cancel()
     await asyncio.wait([watching])
 

@@ -73,9 +73,18 @@ class FakeCurrent:
 class World:
     """`write` makes penstock.yaml say something else; `edit` does so and has the watch look at it."""
 
-    def __init__(self, home: Path, gateway: str = GATEWAY, place: Place = lambda settings: settings) -> None:
+    def __init__(
+        self,
+        home: Path,
+        gateway: str = GATEWAY,
+        place: Place = lambda settings: settings,
+        path: Path | None = None,
+    ) -> None:
+        """`path`: the settings that are watched, where they are not the `penstock.yaml` in `home`."""
         self.home = home
         self.path = write_deployment(home, gateway)
+        if path is not None:
+            self.path = path
         self.serving = FakeServing()
         filed = load_settings(self.path)
         self.current = FakeCurrent(filed, self.serving)

@@ -47,6 +47,14 @@ def test_everything_but_models_has_a_default(home: Path) -> None:
     assert settings.models[0].slices == ("cpu",)
 
 
+@pytest.mark.parametrize(("said", "expected"), [("", True), ("triton_metrics: false", False)])
+def test_metrics_have_tritons_names_unless_that_is_switched_off(
+    home: Path, said: str, expected: bool
+) -> None:
+    settings = load_settings(write_gateway(home, f"server: {{{said}}}\nmodels: [{{path: models/digits}}]"))
+    assert settings.server.triton_metrics is expected
+
+
 def test_a_key_without_a_value_counts_as_not_given(home: Path) -> None:
     settings = load_settings(
         write_gateway(home, "server:\nlimits:\nslices:\nmodels: [{path: models/digits}]")

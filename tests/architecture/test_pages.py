@@ -1,0 +1,47 @@
+"""Every page of docs/ names files, modules and headings that there are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_rules import ROOT, ROOTS
+
+PAGES = sorted((*(ROOT / "docs").glob("*.md"), ROOT / "README.md"))
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it: lower case, of words and hyphens."""
+    plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    text = FENCE.sub("", page.read_text("utf-8"))
+    return {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text("utf-8")))
+    broken = []
+    for link in links:
+        path, _, heading = link.partition("#")
+        if "://" in path:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (heading and heading not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_modules_that_are_named_are_there(page: Path) -> None:
+    text = page.read_text("utf-8")
+    parts = "|".join((*ROOTS, "docs"))
+    paths = re.findall(rf"`((?:{parts})/[\w./-]*)(?:::\w+)?`", text)
+    modules = re.findall(r"-m (loadtests[\w.]*)", text)
+    missing = [path for path in paths if not (ROOT / path).exists()]
+    missing += [name for name in modules if not (ROOT / name.replace(".", "/")).with_suffix(".py").exists()]
+    assert [each for each in missing if "/build" not in each] == []

@@ -1,0 +1,83 @@
+"""Metrics of what runs, what is ready, whether the settings are in force and how busy slices are."""
+
+import platform
+from importlib.metadata import version
+
+import pytest
+
+from router.telemetry import ConditionPresent, Present, Telemetry
+from serving.compiled import is_compiled
+from serving.scheduler.commands import RunBatch
+from tests.builders import model_spec, served
+from tests.router.happenings import key, samples, text
+
+
+def new(condition: ConditionPresent | None = None) -> Telemetry:
+    telemetry = Telemetry([served(model_spec("a")), served(model_spec("b"))], slices=["cpu0", "cpu1"])
+    if condition is not None:
+        telemetry.read_present = lambda: Present(condition=condition)
+    return telemetry
+
+
+def ran(telemetry: Telemetry, model: str, slice_name: str, compute_us: int) -> None:
+    batch = RunBatch(1, slice_name, [], 1)
+    batch.model, batch.variant = model, "cnn"
+    telemetry.batch_done(batch, compute_us, compute_us + 300)
+
+
+def test_one_sample_says_what_runs() -> None:
+    decisions = "compiled" if is_compiled() else "interpreted"
+    labels = {"version": version("penstock"), "python": platform.python_version(), "decisions": decisions}
+    found = {name: value for name, value in samples(new()).items() if name[0] == "penstock_build_info"}
+    assert found == {key("penstock_build_info", **labels): 1}
+
+
+def test_models_and_variants_are_ready_or_not() -> None:
+    found = samples(
+        new(
+            ConditionPresent(
+                ready={"a": True, "b": False},
+                variants={("a", "cnn"): True, ("a", "mlp"): False},
+            )
+        )
+    )
+    assert [found[key("penstock_model_ready", model=name)] for name in "ab"] == [1, 0]
+    assert found[key("penstock_variant_ready", model="a", variant="cnn")] == 1
+    assert found[key("penstock_variant_ready", model="a", variant="mlp")] == 0
+
+
+@pytest.mark.parametrize("successful", [True, False])
+def test_the_latest_reload_and_the_latest_that_succeeded(successful: bool) -> None:
+    found = samples(new(ConditionPresent(reloaded=(successful, 1_790_000_000.25))))
+    assert found[key("penstock_config_last_reload_successful")] == successful
+    assert found[key("penstock_config_last_reload_success_timestamp_seconds")] == 1_790_000_000.25
+
+
+def test_what_batches_computed_adds_up_by_slice_from_zero() -> None:
+    telemetry = new()
+    name = "penstock_slice_busy_seconds_total"
+    found = samples(telemetry)
+    assert [found[key(name, slice=each)] for each in ("cpu0", "cpu1")] == [0, 0]
+    ran(telemetry, "a", "cpu0", 1_500_000)
+    ran(telemetry, "b", "cpu0", 250_000)
+    ran(telemetry, "b", "cpu1", 40)
+    found = samples(telemetry)
+    assert [found[key(name, slice=each)] for each in ("cpu0", "cpu1")] == [1.75, pytest.approx(40e-6)]
+
+
+def test_a_slice_that_comes_later_counts_from_zero_and_one_that_went_keeps_its_time() -> None:
+    telemetry = new()
+    ran(telemetry, "a", "cpu0", 1_000_000)
+    telemetry.slices_held({"cpu2": 0.0}, 0)
+    found = samples(telemetry)
+    name = "penstock_slice_busy_seconds_total"
+    assert found[key(name, slice="cpu2")] == 0
+    assert found[key(name, slice="cpu0")] == 1
+
+
+def test_the_names_of_triton_can_be_left_out() -> None:
+    telemetry = new()
+    assert "nv_inference_count{" in text(telemetry)
+    telemetry.triton_names = False
+    assert "nv_" not in text(telemetry)
+    assert "penstock_requests_total" in text(telemetry)
