@@ -106,6 +106,7 @@ class Ratios:
     """
 
     __slots__ = (
+        "_before",
         "_count",
         "_entries",
         "_excess",
@@ -120,6 +121,7 @@ class Ratios:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._window = Quantile(WINDOW, QUANTILE)
         self._recent = Quantile(RECENT, RECENT_QUANTILE)
+        self._before = Quantile(WINDOW - RECENT, 0.5)  # of the window what is not recent
         self._excess = Quantile(WINDOW, QUANTILE)
         self._late = Quantile(RECENT, RECENT_QUANTILE)  # the newest of these
         self._entries: deque[Entry] = deque()  # those of the window
@@ -143,11 +145,13 @@ class Ratios:
         newest batches are of the new one, else 0."""
         if len(self._window) == WINDOW:
             self._entries.popleft()
+        if len(self._entries) >= RECENT:
+            self._before.add(self._entries[-RECENT][0])
         self._window.add(ratio)
         self._recent.add(ratio)
         self._entries.append((ratio, prior_us, now_us))
         self._count += 1
-        excess_us = max(ratio - self.typical, 0.0) * prior_us
+        excess_us = max(ratio - self._window.at(0.5), 0.0) * prior_us
         self._excess.add(excess_us)
         self._late.add(excess_us)
         since = self._forget(now_us)
@@ -164,13 +168,15 @@ class Ratios:
             self._entries.popleft()
             self._window.drop()
             self._excess.drop()
-        level, before = self._recent.at(0.5), self._window.at(0.5)
-        if len(self._entries) < 2 * RECENT or max(level, before) <= LEVEL * min(level, before):
+            self._before.drop()
+        level, before = self._recent.at(0.5), self._before.at(0.5)
+        if len(self._before) < RECENT or max(level, before) <= LEVEL * min(level, before):
             return 0
         newest = [self._entries[place - RECENT] for place in range(RECENT)]
         middle = sqrt(level * before)
         kept = [entry for entry in newest if (entry[0] > middle) == (level > before)]
         self._entries = deque(kept)
+        self._before = Quantile(WINDOW - RECENT, 0.5)
         self._window = Quantile(WINDOW, QUANTILE)
         self._excess = Quantile(WINDOW, QUANTILE)
         for ratio, prior_us, _ in kept:

@@ -32,7 +32,7 @@ def taught(took: dict[int, float], noise: float = 0.0, level: float = 1.0, seed:
 def test_it_is_time_to_look_every_so_many_batches_once_there_are_enough() -> None:
     drift = Drift()
     asked = [count for count in range(1, 3 * SAMPLES + 1) if drift.add(1, 0, 100)]
-    assert asked == list(range(SAMPLES, 3 * SAMPLES + 1, LOOK_EVERY))
+    assert asked == list(range(LOOK_EVERY, 3 * SAMPLES + 1, LOOK_EVERY))
 
 
 @given(st.floats(0.3, 3), st.floats(0.3, 3))

@@ -1,5 +1,7 @@
 """What the estimate promises: it follows the device both ways, and no single batch throws it."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from serving.policy.latency import (
     BESIDE,
     EITHER,
     ENOUGH,
+    HORIZON_US,
     RATIO_MAX,
     RECENT,
     SELDOM,
@@ -186,3 +189,49 @@ def test_in_any_company_what_is_planned_with_is_never_less_than_what_is_typical(
 def test_neighbours_that_have_been_idle_for_long_take_no_capacity() -> None:
     residuals = mixed([(1.5, True)] * WINDOW + [(1.0, False)] * WINDOW)
     assert typicals(residuals) == pytest.approx([1.0, 1.5, 1.0])
+
+
+def timed(
+    ratios: list[float], every_us: int, residuals: Residuals | None = None, from_us: int = 0
+) -> Residuals:
+    """Batches of PRIOR_US that took these ratios of it, one every so many microseconds."""
+    known = residuals or Residuals()
+    for number, ratio in enumerate(ratios, start=1):
+        took_us = round(ratio * PRIOR_US)
+        known.add(PRIOR_US, took_us, took_us, now_us=from_us + number * every_us)
+    return known
+
+
+@given(st.floats(1.5, 5), st.integers(20, 200))
+def test_a_change_of_level_counts_within_ten_batches_either_way(factor: float, before: int) -> None:
+    residuals = timed([1.0] * before, 1000)
+    timed([factor] * RECENT, 1000, residuals, 200_000)
+    assert residuals.typical == pytest.approx(factor, rel=0.01)
+    timed([1.0] * 2 * RECENT, 1000, residuals, 400_000)
+    assert residuals.typical == pytest.approx(1.0)
+    assert residuals.kappa == pytest.approx(1.0)
+
+
+@given(st.integers(0, 1000))
+def test_noise_is_no_change_of_level(seed: int) -> None:
+    draw = random.Random(seed)
+    residuals = Residuals()
+    changes = 0
+    for number in range(400):
+        took_us = round(PRIOR_US * draw.lognormvariate(0, 0.1))
+        changes += bool(residuals.add(PRIOR_US, took_us, took_us, now_us=1000 * number))
+    assert changes == 0
+
+
+def test_what_is_older_than_the_horizon_is_forgotten_but_for_the_newest() -> None:
+    residuals = timed([1.0, 1.0, 1.0, 2.5] * 10, 1000)
+    assert residuals.kappa == pytest.approx(2.5)
+    timed([1.0] * ENOUGH, 1000, residuals, HORIZON_US + 100_000)
+    assert residuals.kappa == pytest.approx(1.0)
+
+
+@given(st.floats(0.5, 3), st.floats(0, 30_000))
+def test_what_batches_take_beyond_the_typical_is_known_in_microseconds(level: float, stop_us: float) -> None:
+    """Stops of the machine lengthen short batches by many times and long ones by as many microseconds."""
+    residuals = timed([level + stop_us / PRIOR_US * (number % 5 == 0) for number in range(100)], 1000)
+    assert residuals.excess_of(ALONE) == pytest.approx(stop_us, abs=level * PRIOR_US * 0.01 + 2)
