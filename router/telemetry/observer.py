@@ -105,9 +105,7 @@ class Telemetry:
             return
         if model.selected is None:
             model.selected = SelectedCounts()
-        slo_us = call.objective.slo_us
-        limit_us = slo_us if call.timeout_us is None else min(slo_us, call.timeout_us)
-        model.selected.add(reply, latency_us <= limit_us)
+        model.selected.add(reply, latency_us <= call.due_us)
 
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
         """A request was turned away before it became a call."""
