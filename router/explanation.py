@@ -25,8 +25,8 @@ def deadline_ms(due_us: int) -> str:
 
 
 def completed_lines(reply: Reply, due_us: int) -> Lines:
-    """When the answer was due, variant, rows of the batch, and the phases of a completed call in milliseconds (W3C Server Timing):
-    it waited for a slice, its batch filled, the model ran. Where the cache was asked, what it did; of a kept
+    """When the answer was due, variant, rows of the batch, and the phases of a completed call in milliseconds
+    (W3C Server Timing): it waited for a slice, its batch filled, the model ran. Where the cache was asked, what it did; of a kept
     answer its age in whole seconds (RFC 9111, 5.1). Of the variant what is known: its accuracy, why it was
     not a better one; where several voted, how they did; and the name by which feedback means the answer."""
     queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
@@ -61,8 +61,8 @@ def _accuracy_line(accuracy: float) -> str:
 
 
 def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
-    """The reason of a call that was not completed, when its answer was due (0: it never became a call), and of
-    its phases those that took any time."""
+    """The reason of a call that was not completed, when its answer was due (0: it never became a call), and
+    of its phases those that took any time."""
     fields = {"x-penstock-reason": reply.outcome.reason.value}
     if due_us:
         fields[DEADLINE_FIELD] = deadline_ms(due_us)

@@ -85,18 +85,20 @@ class Measurements:
         what = ", ".join(missing) if len(missing) < len(model.variants) * len(self.slices) else "all variants"
         return f"{model.name}: not yet measured ({what}): will be swept at the first start"
 
-
-    def rows_in_time(self, objective: Objective) -> int:
-        """The rows of the largest request that could be answered within the SLO, alone and on all slices at
-        once, with rows of the largest size; 0 where that is not known of any slice."""
+    def rows_in_time(self, objective: Objective) -> tuple[int, int]:
+        """(the rows of the largest request that could be answered within the SLO, alone and on all slices at
+        once; the rows that any slice computes in half of it, so that they may wait for a batch before them),
+        with rows of the largest size; (0, 0) where that is not known of every slice."""
         size, most = self.model.spec.sizes[-1], self.model.spec.batch_max
-        total = 0
+        alone, behind = 0, most
         for each in self.slices:
             known = [self._known[name][each.name] for name in objective.variants]
-            if None in known:
-                return 0
-            total += max((_rows_alone(one, objective.slo_us, size, most) for one in known if one), default=0)
-        return total
+            measured = [latency for latency in known if latency is not None]
+            if not measured or len(measured) < len(known):
+                return 0, 0
+            alone += max(_rows_alone(latency, objective.slo_us, size, most) for latency in measured)
+            behind = min(behind, max(_piece(latency, objective.slo_us, size, most) for latency in measured))
+        return alone, behind
 
     @property
     def largest(self) -> str:
@@ -107,10 +109,17 @@ class Measurements:
 
 
 def _rows_alone(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
-    """The rows that a slice computes within the SLO, in batches as large as the pieces of a request."""
-    piece = min(latency.rows_within(slo_us // 2, size), batch_max)
+    """The rows that a slice computes within the SLO, in one batch or in batches as large as the pieces of a
+    request, whichever are more."""
+    piece = _piece(latency, slo_us, size, batch_max)
     count, left_us = divmod(slo_us, latency.predict_us(piece, size))
-    return int(count) * piece + min(latency.rows_in(left_us, size), piece)
+    in_pieces = int(count) * piece + min(latency.rows_in(left_us, size), piece)
+    return max(min(latency.rows_in(slo_us, size), batch_max), in_pieces)
+
+
+def _piece(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
+    """The rows of a request that travel together, as the scheduler cuts it."""
+    return min(latency.rows_within(slo_us // 2, size), batch_max)
 
 
 def check_promises(findings: Findings, index: int, measured: Measurements) -> Iterator[str]:
@@ -162,7 +171,8 @@ def _check_rows(
 ) -> Iterator[str]:
     """From how many rows on a request is late however idle the slices are. A warning where `slo_rows` allows
     more than that, a note where it does not say and one batch holds more."""
-    model, possible = measured.model, measured.rows_in_time(objective)
+    model = measured.model
+    possible, stated = measured.rows_in_time(objective)
     if not possible:
         return
     which, slo = measured.largest, slo_text(objective.slo_us)
@@ -171,13 +181,13 @@ def _check_rows(
         loc = stated_at(findings.document, index, objective.tier, ("slo_rows", "slo_ms"))
         loc = loc or ("models", index, "slo_rows")
         what = f"{model.name} answers at most {possible:,} rows{which} of a request within {slo}"
-        cure = f"lower slo_rows to {possible:,}, or raise slo_ms"
+        cure = f"lower slo_rows to {stated:,}, or raise slo_ms"
         findings.warn(loc, f"{tier_text(objective)}{what}, by what was measured on {places}; {cure}")
     elif not objective.slo_rows and possible < model.spec.batch_max:
         tier = f", tier {objective.tier}" if objective.tier else ""
         what = f"a request of {possible + 1:,} or more rows{which} cannot be answered within {slo}"
         late = f"by what was measured on {places}: it is answered late and counted as late"
-        cure = f"`slo_rows: {possible}` states slo_ms for each {_rows_text(possible)} of a request"
+        cure = f"`slo_rows: {stated}` would state slo_ms for each {_rows_text(stated)} of a request"
         yield f"{model.name}{tier}: {what}, {late}; {cure}"
 
 

@@ -42,8 +42,8 @@ class Call:
 
     @property
     def due_us(self) -> int:
-        """How soon its answer is promised, from `arrived_us`: by its objective, or by its client's own deadline
-        where that is tighter. The answer is in time up to then, and late from then on."""
+        """How soon its answer is promised, from `arrived_us`: by its objective, or by its client's own
+        deadline where that is tighter. The answer is in time up to then, and late from then on."""
         promised_us = self.objective.due_us(self.rows)
         return promised_us if self.timeout_us is None else min(promised_us, self.timeout_us)
 

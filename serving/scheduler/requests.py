@@ -25,8 +25,8 @@ class Request:
     that it asked for. `size` is that of its largest row, `bucket` the size bucket of that.
 
     `deadline_us` is what it was promised (the client's or the SLO's, the tighter), `parts` times the SLO: an
-    answer after that is late. `latest_us` is when the last of its pieces is due, which orders the queue: never
-    before the deadline, and after it where the rows are too many for the promise (`pieces.split`).
+    answer after that is late. `latest_us` is when the last of its pieces is due, which orders the queue:
+    never before the deadline, and after it where the rows are too many for the promise (`pieces.split`).
     `expires_us` is the client's own deadline, when it must be answered whatever happens. `own_us`: while
     others wait for its answer and need it sooner, when its pieces were due before.
     """
