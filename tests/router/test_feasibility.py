@@ -229,8 +229,8 @@ def test_from_how_many_rows_on_a_request_is_late_is_noted_where_a_batch_may_hold
     (note,) = report(home, "default_variant: cnn", measured).notes
     # 1 row takes 20 ms, 64 take 640: of 40 ms a slice computes 3 rows in one batch, of half of them 1
     assert note == (
-        "digits: a request of 7 or more rows cannot be answered within 40 ms, by what was measured on a, b: it "
-        "is answered late and counted as late; `slo_rows: 1` would state slo_ms for each row of a request"
+        "digits: a request of 7 or more rows cannot be answered within 40 ms, by what was measured on a, b: "
+        "it is answered late and counted as late; `slo_rows: 1` would state slo_ms for each row of a request"
     )
     for needs in ("default_variant: cnn, slo_rows: 6", "default_variant: pooled", "default_variant: linear"):
         assert not [each for each in report(home, needs, measured).notes if "late" in each]
@@ -242,8 +242,8 @@ def test_an_slo_for_more_rows_than_can_be_answered_within_it_is_warned_of_where_
     measured = figures({"pooled": 1, "linear": 2, "cnn": 20}, {"pooled": 1, "linear": 2, "cnn": 10})
     (warning,) = report(home, "default_variant: cnn, slo_rows: 64", measured).warnings
     assert str(warning).removeprefix(f"{home}/") == (
-        "penstock.yaml:3:71: models[0].slo_rows: digits answers at most 10 rows of a request within 40 ms, by "
-        "what was measured on a, b; lower slo_rows to 1, or raise slo_ms"
+        "penstock.yaml:3:71: models[0].slo_rows: digits answers at most 10 rows of a request within 40 ms, "
+        "by what was measured on a, b; lower slo_rows to 1, or raise slo_ms"
     )
     tiers = "tiers: [{name: all, slo_rows: 64}]\n"
     (warning,) = report(home, "default_variant: cnn, slo_rows: 2", measured, tiers).warnings

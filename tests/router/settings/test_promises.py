@@ -119,7 +119,8 @@ def test_a_tier_that_a_model_names_but_says_nothing_of_is_as_listed(home: Path) 
         ("optimize: cheapest", "optimize: cheap", "4:92: tiers[1].optimize: unknown aim; got 'cheap', "
          "expected most_accurate, balanced or cheapest (did you mean cheapest?)"),
         ("slo_ms: 80", "slo_rows: 0", "4:30: tiers[1].slo_rows: too small; got 0, expected 1 or more"),
-        ("slo_ms: 80", "slo_rows: 1.5", "4:30: tiers[1].slo_rows: not a whole number; got 1.5, expected a whole number"),
+        ("slo_ms: 80", "slo_rows: 1.5", "4:30: tiers[1].slo_rows: not a whole number; got 1.5, "
+         "expected a whole number"),
         ("slo_ms: 80", "slo_ms: 0", "4:28: tiers[1].slo_ms: too small; got 0, expected 0.001 or more"),
         ("tolerance: 0}", "tolerence: 0}", "3:18: tiers[0].tolerence: unknown key; got 'tolerence', expected "
          "slo_ms, slo_rows, percentile, accuracy_min, tolerance, cost_max, optimize or name "
