@@ -26,9 +26,11 @@ def deadline_ms(due_us: int) -> str:
 
 def completed_lines(reply: Reply, due_us: int) -> Lines:
     """When the answer was due, variant, rows of the batch, and the phases of a completed call in milliseconds
-    (W3C Server Timing): it waited for a slice, its batch filled, the model ran. Where the cache was asked, what it did; of a kept
-    answer its age in whole seconds (RFC 9111, 5.1). Of the variant what is known: its accuracy, why it was
-    not a better one; where several voted, how they did; and the name by which feedback means the answer."""
+    (W3C Server Timing): it waited for a slice, its batch filled, the model ran.
+
+    Where the cache was asked, what it did; of a kept answer its age in whole seconds (RFC 9111, 5.1). Of the
+    variant what is known: its accuracy, why it was not a better one; where several voted, how they did; and
+    the name by which feedback means the answer."""
     queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
     more = ""
     if reply.accuracy is not None:

@@ -40,8 +40,9 @@ class Gateway:
     """`serving.ports.Serving` over real workers. Made on the running event loop. `devices`: by slice; whoever
     starts one enters it. `on_missed(model, variant)`: a variant that nobody loads is wanted.
     `on_retired(model)`: the last open request of a model that was retired is answered. Both are called when
-    what caused them is over. `on_models`: the models, or one of them, are others from now on. `before(now_us)`
-    is called before anything that may answer requests: whose deadline is watched elsewhere may end first.
+    what caused them is over. `on_models`: the models, or one of them, are others from now on.
+    `before(now_us)` is called before what may answer requests: one whose deadline is watched elsewhere, and
+    has passed, ends first.
     """
 
     def __init__(
