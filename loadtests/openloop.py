@@ -105,7 +105,7 @@ def prepare(asks: Sequence[Ask], course: Course, server: Server) -> Prepared:
         metadata = fetch_metadata(url, ask.target.model)
         questions = make_questions(ask.target, metadata, course.contents, course.timeout_ms)
         loads.append(Load(due_s, [question.request for question in questions]))
-        slo_ms = ask.slo_ms or stated_slo_ms(metadata) or SLO_MS
+        slo_ms = ask.slo_ms or stated_slo_ms(metadata, course.contents.rows) or SLO_MS
         promises.append(Promise(ask.target.name, slo_ms, course.contents.rows))
     return Prepared(loads, promises, max(length_s(ask.pattern, course.seconds) for ask in asks))
 

@@ -92,11 +92,15 @@ def fetch_metadata(base_url: str, model: str) -> Metadata:
         raise ConnectionError(f"nobody answers at {url}: {error}") from error
 
 
-def stated_slo_ms(metadata: Metadata) -> float | None:
-    """The latency that the model promises; None where the server states none."""
+def stated_slo_ms(metadata: Metadata, rows: int = 1) -> float | None:
+    """The latency that the model promises a request of so many rows; None where the server states none."""
     parameters = metadata.get("parameters")
     slo = parameters.get("slo_ms") if isinstance(parameters, Mapping) else None
-    return float(slo) if isinstance(slo, int | float) else None
+    if not isinstance(slo, int | float):
+        return None
+    objective = parameters.get("objective") if isinstance(parameters, Mapping) else None
+    slo_rows = objective.get("slo_rows") if isinstance(objective, Mapping) else None
+    return float(slo) * (-(-rows // slo_rows) if isinstance(slo_rows, int) else 1)
 
 
 def make_questions(

@@ -227,9 +227,11 @@ def _describe_variants(spec: ModelSpec, served: tuple[str, ...]) -> list[Json]:
 
 
 def _describe_objective(promised: Objective) -> Json:
-    """`variants`: those that may answer, the most accurate first."""
+    """`variants`: those that may answer, the most accurate first; `slo_rows`: a request of more rows has the
+    SLO once for each so many of them, None where it has it once."""
     return {
         "slo_ms": promised.slo_us / 1000,
+        "slo_rows": promised.slo_rows or None,
         "percentile": promised.percentile,
         "accuracy_min": promised.accuracy_min,
         "cost_max": promised.cost_max if isfinite(promised.cost_max) else None,

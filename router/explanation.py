@@ -16,12 +16,21 @@ _FRACTIONS = tuple(f".{thousandths:03}" for thousandths in range(1000))
 _ACCURACIES: Recent[float, str] = Recent(256)
 """Lines by accuracy: there are as many as variants, and as sets of those that vote."""
 
+DEADLINE_FIELD = "x-penstock-deadline-ms"
 
-def completed_lines(reply: Reply) -> Lines:
-    """Variant, rows of the batch, and the phases of a completed call in milliseconds (W3C Server Timing):
-    it waited for a slice, its batch filled, the model ran. Where the cache was asked, what it did; of a kept
-    answer its age in whole seconds (RFC 9111, 5.1). Of the variant what is known: its accuracy, why it was
-    not a better one; where several voted, how they did; and the name by which feedback means the answer."""
+
+def deadline_ms(due_us: int) -> str:
+    """How soon after its arrival an answer was due, in milliseconds: `250`, or `12.500`."""
+    return f"{due_us // 1000}{_FRACTIONS[due_us % 1000] if due_us % 1000 else ''}"
+
+
+def completed_lines(reply: Reply, due_us: int) -> Lines:
+    """When the answer was due, variant, rows of the batch, and the phases of a completed call in milliseconds
+    (W3C Server Timing): it waited for a slice, its batch filled, the model ran.
+
+    Where the cache was asked, what it did; of a kept answer its age in whole seconds (RFC 9111, 5.1). Of the
+    variant what is known: its accuracy, why it was not a better one; where several voted, how they did; and
+    the name by which feedback means the answer."""
     queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
     more = ""
     if reply.accuracy is not None:
@@ -42,6 +51,7 @@ def completed_lines(reply: Reply) -> Lines:
         f"\r\nserver-timing: queue;dur={queue_us // 1000}{_FRACTIONS[queue_us % 1000]}, "
         f"batch;dur={batch_us // 1000}{_FRACTIONS[batch_us % 1000]}, "
         f"infer;dur={compute_us // 1000}{_FRACTIONS[compute_us % 1000]}"
+        f"\r\n{DEADLINE_FIELD}: {deadline_ms(due_us)}"
         f"\r\nx-penstock-variant: {reply.variant}\r\nx-penstock-batch-rows: {reply.batch_rows}{more}"
     ).encode()
 
@@ -52,9 +62,12 @@ def _accuracy_line(accuracy: float) -> str:
     return line
 
 
-def failure_fields(reply: Reply) -> dict[str, str]:
-    """The reason of a call that was not completed, and of its phases those that took any time."""
+def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
+    """The reason of a call that was not completed, when its answer was due (0: it never became a call), and
+    of its phases those that took any time."""
     fields = {"x-penstock-reason": reply.outcome.reason.value}
+    if due_us:
+        fields[DEADLINE_FIELD] = deadline_ms(due_us)
     phases = (("queue", reply.queue_us), ("batch", reply.batch_us), ("infer", reply.compute_us))
     if known := ", ".join(f"{name};dur={us / 1000:.3f}" for name, us in phases if us):
         fields["server-timing"] = known

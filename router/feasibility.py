@@ -85,15 +85,51 @@ class Measurements:
         what = ", ".join(missing) if len(missing) < len(model.variants) * len(self.slices) else "all variants"
         return f"{model.name}: not yet measured ({what}): will be swept at the first start"
 
+    def rows_in_time(self, objective: Objective) -> tuple[int, int]:
+        """(the rows of the largest request that could be answered within the SLO, alone and on all slices at
+        once; the rows that any slice computes in half of it, so that they may wait for a batch before them),
+        with rows of the largest size; (0, 0) where that is not known of every slice."""
+        size, most = self.model.spec.sizes[-1], self.model.spec.batch_max
+        alone, behind = 0, most
+        for each in self.slices:
+            known = [self._known[name][each.name] for name in objective.variants]
+            measured = [latency for latency in known if latency is not None]
+            if not measured or len(measured) < len(known):
+                return 0, 0
+            alone += max(_rows_alone(latency, objective.slo_us, size, most) for latency in measured)
+            behind = min(behind, max(_piece(latency, objective.slo_us, size, most) for latency in measured))
+        return alone, behind
+
+    @property
+    def largest(self) -> str:
+        """The largest size of rows, in words; "" where rows have no sizes."""
+        hint = self.model.spec.size_hint
+        unit = "tokens" if hint is not None and hint.unit == "text" else "bytes"
+        return "" if hint is None else f" of {hint.buckets[-1]:,} {unit}"
+
+
+def _rows_alone(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
+    """The rows that a slice computes within the SLO, in one batch or in batches as large as the pieces of a
+    request, whichever are more."""
+    piece = _piece(latency, slo_us, size, batch_max)
+    count, left_us = divmod(slo_us, latency.predict_us(piece, size))
+    in_pieces = int(count) * piece + min(latency.rows_in(left_us, size), piece)
+    return max(min(latency.rows_in(slo_us, size), batch_max), in_pieces)
+
+
+def _piece(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
+    """The rows of a request that travel together, as the scheduler cuts it."""
+    return min(latency.rows_within(slo_us // 2, size), batch_max)
+
 
 def check_promises(findings: Findings, index: int, measured: Measurements) -> Iterator[str]:
     """Hold what is promised of `models[index]` against what was measured; notes, a sentence each."""
-    document = findings.document
+    document, model = findings.document, measured.model
     floored = stated_at(document, index, "", FLOORS) is not None
-    for objective in objectives(measured.model):
-        each = replace(objective, variants=answering(measured.model, objective))
+    for objective in objectives(model):
+        each = replace(objective, variants=answering(model, objective))
         chosen = stated_at(document, index, each.tier, CHOOSING)
-        slo = stated_at(document, index, each.tier, ("slo_ms",))
+        slo = stated_at(document, index, each.tier, ("slo_ms", "slo_rows"))
         if each.tier and not chosen and not slo:
             continue  # it is promised what the model is
         loc = slo or chosen if each.tier else None
@@ -101,9 +137,11 @@ def check_promises(findings: Findings, index: int, measured: Measurements) -> It
         cost = stated_at(document, index, each.tier, ("cost_max",))
         if cost is not None and each.cost_max < inf:
             _check_cost(findings, cost, measured, each)
+        if model.selection is None:
+            yield from _check_rows(findings, index, measured, each)
         unfloored = not floored and stated_at(document, index, each.tier, FLOORS) is None
-        if chosen and unfloored and len(each.variants) > 1 and measured.model.selection is None:
-            yield _unfloored_sentence(measured.model, each)
+        if chosen and unfloored and len(each.variants) > 1 and model.selection is None:
+            yield _unfloored_sentence(model, each)
 
 
 def _check_slo(findings: Findings, loc: Loc, measured: Measurements, objective: Objective) -> None:
@@ -126,6 +164,31 @@ def _check_slo(findings: Findings, loc: Loc, measured: Measurements, objective: 
         ]
     for sentence in sentences:
         findings.warn(loc, tier_text(objective) + sentence)
+
+
+def _check_rows(
+    findings: Findings, index: int, measured: Measurements, objective: Objective
+) -> Iterator[str]:
+    """From how many rows on a request is late however idle the slices are. A warning where `slo_rows` allows
+    more than that, a note where it does not say and one batch holds more."""
+    model = measured.model
+    possible, stated = measured.rows_in_time(objective)
+    if not possible:
+        return
+    which, slo = measured.largest, slo_text(objective.slo_us)
+    places = ", ".join(each.name for each in measured.slices)
+    if objective.slo_rows > possible:
+        loc = stated_at(findings.document, index, objective.tier, ("slo_rows", "slo_ms"))
+        loc = loc or ("models", index, "slo_rows")
+        what = f"{model.name} answers at most {possible:,} rows{which} of a request within {slo}"
+        cure = f"lower slo_rows to {stated:,}, or raise slo_ms"
+        findings.warn(loc, f"{tier_text(objective)}{what}, by what was measured on {places}; {cure}")
+    elif not objective.slo_rows and possible < model.spec.batch_max:
+        tier = f", tier {objective.tier}" if objective.tier else ""
+        what = f"a request of {possible + 1:,} or more rows{which} cannot be answered within {slo}"
+        late = f"by what was measured on {places}: it is answered late and counted as late"
+        cure = f"`slo_rows: {stated}` would state slo_ms for each {_rows_text(stated)} of a request"
+        yield f"{model.name}{tier}: {what}, {late}; {cure}"
 
 
 def _late_slices(
@@ -214,6 +277,16 @@ def _unfloored_sentence(model: ServedModel, objective: Objective) -> str:
 def tier_text(objective: Objective) -> str:
     """What a sentence on a tier begins with."""
     return f"tier {objective.tier}: " if objective.tier else ""
+
+
+def promised_text(objective: Objective) -> str:
+    """An SLO as it was stated, with the rows that it was stated for."""
+    rows = f" for each {_rows_text(objective.slo_rows)}" if objective.slo_rows else ""
+    return f"{slo_text(objective.slo_us)}{rows}"
+
+
+def _rows_text(count: int) -> str:
+    return f"{count:,} rows" if count > 1 else "row"
 
 
 def slo_text(slo_us: int) -> str:

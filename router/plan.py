@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from router.feasibility import slo_text, tier_text
+from router.feasibility import promised_text, tier_text
 from router.settings import Settings
 from router.settings.floors import ENSEMBLE, accuracy_text, objectives
 from router.settings.problems import one_of
@@ -42,7 +42,7 @@ def plan_line(model: ServedModel) -> str:
     metric = f" ({model.spec.accuracy_metric})" if model.spec.accuracy_metric else ""
     on = ", ".join(model.slices)
     return (
-        f"{model.name}: SLO {slo_text(model.slo_us)}, batches of up to {rows} rows, on {on}; "
+        f"{model.name}: SLO {promised_text(model.own)}, batches of up to {rows} rows, on {on}; "
         f"variants {', '.join(variants)}{metric}"
     )
 
@@ -51,8 +51,9 @@ def promise_lines(model: ServedModel) -> Iterator[str]:
     """Of the model and of each tier: how accurate, by whom, what is optimised, how many are in time; and how
     answers are made of several. Nothing of a tier that says no more than the model's line."""
     for each in objectives(model):
-        same = (each.slo_us, each.percentile, each.variants) == (
+        same = (each.slo_us, each.slo_rows, each.percentile, each.variants) == (
             model.own.slo_us,
+            model.own.slo_rows,
             model.own.percentile,
             model.own.variants,
         )
@@ -70,7 +71,7 @@ def promise_lines(model: ServedModel) -> Iterator[str]:
 def _promise(model: ServedModel, objective: Objective) -> str:
     floor = f"at least {accuracy_text(objective.accuracy_min)} accurate, " if objective.accuracy_min else ""
     cost = f", a million rows for at most {objective.cost_max:g}" if objective.cost_max < inf else ""
-    in_time = f"{objective.percentile:g} % within {slo_text(objective.slo_us)}"
+    in_time = f"{objective.percentile:g} % within {promised_text(objective)}"
     return f"{floor}by {_who(model, objective)}{cost}; {in_time}"
 
 

@@ -104,9 +104,9 @@ def stated_tenant(serving: Serving, fields: Fields) -> str:
 def encode_reply(decoded: Decoded, reply: Reply, fields: Fields) -> Rendered:
     """The answer to a decoded call, compressed where the request's Accept-Encoding names a coding."""
     if reply.outcome is not COMPLETED:
-        return _failure(reply, ANSWERS[reply.outcome].http_status)
+        return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
     body, json_length = encode(decoded, reply)
-    more = completed_lines(reply)
+    more = completed_lines(reply, decoded.call.due_us)
     accepted = fields.get(b"accept-encoding")
     if accepted is not None and len(body) >= COMPRESS_MIN_BYTES:
         coding = _preferred_coding(accepted)
@@ -123,8 +123,8 @@ def render_error(error: RequestError) -> Rendered:
     return _failure(Reply(error.outcome, error.message), status)
 
 
-def _failure(reply: Reply, status: int) -> Rendered:
-    fields = failure_fields(reply)
+def _failure(reply: Reply, status: int, due_us: int = 0) -> Rendered:
+    fields = failure_fields(reply, due_us)
     wait_ms = retry_ms(reply)
     if wait_ms:
         fields |= {"retry-after": str(-(-wait_ms // 1000)), "x-retry-after-ms": str(wait_ms)}

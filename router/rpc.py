@@ -172,8 +172,8 @@ class RpcServer:
             await _abort(context, Reply(error.outcome, error.message))
         reply = await self._ask(call)
         if reply.outcome is not COMPLETED:
-            await _abort(context, reply)
-        context.set_trailing_metadata(tuple(separate(completed_lines(reply)).items()))
+            await _abort(context, reply, call.due_us)
+        context.set_trailing_metadata(tuple(separate(completed_lines(reply, call.due_us)).items()))
         answer: bytes = encode(decoded, reply).SerializeToString()
         return answer
 
@@ -333,10 +333,10 @@ async def _unimplemented(method: str, served: str, _requests: Any, context: Any)
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, sentence)
 
 
-async def _abort(context: Any, reply: Reply) -> NoReturn:
+async def _abort(context: Any, reply: Reply, due_us: int = 0) -> NoReturn:
     """End the call with the outcome's status; grpc does so by an exception."""
     answer = ANSWERS[reply.outcome]
-    fields = failure_fields(reply)
+    fields = failure_fields(reply, due_us)
     wait_ms = retry_ms(reply)
     if wait_ms:
         fields |= dict.fromkeys(PUSHBACK_KEYS, str(wait_ms))

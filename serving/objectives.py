@@ -22,6 +22,7 @@ class Needs:
     `percentile` of the requests are answered within `slo_us`; at least `accuracy_min` accurate (in the
     model's own metric, 0..1), or at most `tolerance` less so than the best variant that is served; for at
     most `cost_max` a million rows, in the currency of the slices' prices. `optimize`: one of OPTIMIZE.
+    `slo_rows`: the rows of the largest request that `slo_us` is stated for, see `Objective.due_us`.
     """
 
     tier: str = ""
@@ -31,6 +32,7 @@ class Needs:
     tolerance: float | None = None
     cost_max: float | None = None
     optimize: str = ""
+    slo_rows: int | None = None
 
     @property
     def chooses(self) -> bool:
@@ -54,6 +56,7 @@ class Needs:
             floor.tolerance,
             base.cost_max if self.cost_max is None else self.cost_max,
             self.optimize or base.optimize,
+            base.slo_rows if self.slo_rows is None else self.slo_rows,
         )
 
     def floor(self, best: float) -> float:
@@ -67,7 +70,8 @@ class Needs:
 class Objective:
     """Needs as a model can meet them. `tier`: "" for the model's own. `variants`: those that may answer, the
     most accurate first; those whose accuracy nobody has measured come last. Empty where none is accurate
-    enough. `accuracy_min`: the floor, 0 for none; `cost_max`: inf for no limit."""
+    enough. `accuracy_min`: the floor, 0 for none; `cost_max`: inf for no limit; `slo_rows`: 0 for requests
+    of any number of rows."""
 
     tier: str
     slo_us: int
@@ -76,6 +80,15 @@ class Objective:
     accuracy_min: float = 0.0
     cost_max: float = inf
     percentile: float = PERCENTILE
+    slo_rows: int = 0
+
+    def parts(self, rows: int) -> int:
+        """How many times the SLO a request of so many rows is given: once for each `slo_rows` of them."""
+        return 1 if rows <= self.slo_rows or not self.slo_rows else -(-rows // self.slo_rows)
+
+    def due_us(self, rows: int) -> int:
+        """How soon a request of so many rows is to be answered, from its arrival. By this it is judged."""
+        return self.slo_us * self.parts(rows)
 
     @property
     def wants(self) -> tuple[tuple[str, ...], str, float]:
@@ -95,6 +108,7 @@ def resolve(needs: Needs, accuracy: Mapping[str, float | None], answering: str, 
         floor,
         inf if needs.cost_max is None else needs.cost_max,
         PERCENTILE if needs.percentile is None else needs.percentile,
+        needs.slo_rows or 0,
     )
 
 

@@ -40,6 +40,13 @@ class Call:
         self.max_age_us: int | None = None
         self.store = True
 
+    @property
+    def due_us(self) -> int:
+        """How soon its answer is promised, from `arrived_us`: by its objective, or by its client's own
+        deadline where that is tighter. The answer is in time up to then, and late from then on."""
+        promised_us = self.objective.due_us(self.rows)
+        return promised_us if self.timeout_us is None else min(promised_us, self.timeout_us)
+
 
 class Reply:
     """How a call ended. `outputs` (in the order of the spec) only where the outcome is COMPLETED.

@@ -27,8 +27,20 @@ needs = st.builds(
     tolerance=st.none() | st.sampled_from([0.0, 0.2, 0.5]),
     cost_max=st.none() | st.sampled_from([0.5, 2.0]),
     optimize=st.sampled_from(["", *OPTIMIZE]),
+    slo_rows=st.none() | st.integers(1, 9),
 )
 PLAIN = Needs()
+
+
+@given(needs, needs, st.integers(1, 40))
+def test_a_request_is_due_one_slo_after_its_arrival_for_each_so_many_rows_as_that_is_stated_for(
+    own: Needs, tier: Needs, rows: int
+) -> None:
+    model = graded({"a": 0.5}, own, (Needs("t").over(tier),))
+    for objective, stated in ((model.own, own.slo_rows), (model.by_tier["t"], tier.slo_rows or own.slo_rows)):
+        spans = range(0, rows, stated) if stated else range(1)
+        assert objective.parts(rows) == len(spans)
+        assert objective.due_us(rows) == sum(objective.slo_us for _ in spans)
 
 
 @given(accuracies, needs, needs, st.sampled_from(["", "t"]), st.just(0.0) | shares)

@@ -39,10 +39,12 @@ class LadderOfSlice(TypedDict):
 
 class Promise(TypedDict):
     """What a tier is promised ("": who asks for none). `chooses`: whether any but the answering variant may
-    answer; `variants` may, `cost_max` is None where there is no limit."""
+    answer; `variants` may, `cost_max` is None where there is no limit. `slo_rows`: the SLO counts once for
+    each so many rows of a request, None where it counts once."""
 
     tier: str
     slo_us: int
+    slo_rows: int | None
     percentile: float
     accuracy_min: float
     cost_max: float | None
@@ -136,6 +138,7 @@ def _promise(objective: Objective, tier: str, chooses: bool, ladders: "Sequence[
     return {
         "tier": tier,
         "slo_us": objective.slo_us,
+        "slo_rows": objective.slo_rows or None,
         "percentile": objective.percentile,
         "accuracy_min": objective.accuracy_min,
         "cost_max": _finite(objective.cost_max),

@@ -8,6 +8,9 @@ from serving.objectives import BALANCED, CHEAPEST
 def promised(now: Explanation, promise: Promise) -> str:
     """The promise in one line."""
     slo = f"{promise['percentile']:g} % of requests within {milliseconds(promise['slo_us'])}"
+    if promise["slo_rows"]:
+        count = promise["slo_rows"]
+        slo += f" for each {count:,} rows" if count > 1 else " for each row"
     tier = f", tier {promise['tier']}" if promise["tier"] else ""
     parts = [f"{now['model']}{tier}: {slo}", "" if now["selection"] else _aim(promise)]
     if promise["accuracy_min"]:

@@ -93,7 +93,7 @@ def _tiers_said(old: Sequence[Needs], new: Sequence[Needs]) -> Iterator[str]:
 def _needs_said(old: Needs, new: Needs) -> Iterator[str]:
     if old.slo_us != new.slo_us:
         yield f"slo_ms {_stated(old.slo_us, 1000)} -> {_stated(new.slo_us, 1000)}"
-    for key in ("percentile", "accuracy_min", "tolerance", "cost_max"):
+    for key in ("slo_rows", "percentile", "accuracy_min", "tolerance", "cost_max"):
         was, now = getattr(old, key), getattr(new, key)
         if was != now:
             yield f"{key} {_stated(was)} -> {_stated(now)}"

@@ -127,7 +127,7 @@ def _site(asked: Asked, part: Part) -> Site:
             variant = model.answering_variant
             alone = replace(
                 model, slices=names, variants=(variant,), default_variant=variant,
-                needs=Needs(), tiers=(), selection=None,
+                needs=Needs(slo_rows=model.needs.slo_rows), tiers=(), selection=None,
             )  # fmt: skip
             served.append(alone)
     latencies: dict[tuple[Option, float], Latency] = {}  # those of equal replicas are one

@@ -76,6 +76,7 @@ def _needs(findings: Findings, loc: Loc, section: NeedsSection, tier: str = "") 
         tolerance,
         section.cost_max,
         section.optimize or "",
+        section.slo_rows,
     )
 
 

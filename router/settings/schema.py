@@ -294,6 +294,7 @@ class NeedsSection(Section):
     """What is promised: of a model, or in a tier. The defaults are those of Needs."""
 
     slo_ms: SloMs | None = None
+    slo_rows: Count | None = None
     percentile: Annotated[float, Field(ge=50, le=99.999, allow_inf_nan=False)] | None = None
     accuracy_min: Fraction | None = None
     tolerance: Fraction | None = None

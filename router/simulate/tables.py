@@ -152,6 +152,7 @@ def _result(result: Result) -> dict[str, Any]:
         "models": {
             model.name: {
                 "slo_ms": model.slo_us / 1000,
+                "slo_rows": model.own.slo_rows or None,
                 "policy": model.batching.policy,
                 **_figures(result, model.name),
                 **_choice(result.choices[model.name], result.courses[model.name]),

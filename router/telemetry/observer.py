@@ -72,7 +72,7 @@ class Telemetry:
         self._models[model].parse.observe(parse_us)
 
     def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
-        """One request ended. `latency_us` is arrival to answer; `within_slo` matters only if it completed."""
+        """One request ended, `latency_us` after its arrival; `within_slo`: by what it was promised."""
         model = self._models[request.model]
         flow = model.flows.get(request.tenant) or model.flow(request.tenant)
         now_us = request.arrived_us + latency_us
@@ -81,7 +81,7 @@ class Telemetry:
         if reply.outcome is not COMPLETED:
             model.end(flow, reply.outcome)
             model.others_us += latency_us
-            flow.miss(reply.outcome, request.rows, now_us > request.deadline_us)
+            flow.miss(reply.outcome, request.rows, not within_slo)
             return
         rows = request.rows
         flow.completed += 1
@@ -105,9 +105,7 @@ class Telemetry:
             return
         if model.selected is None:
             model.selected = SelectedCounts()
-        slo_us = call.objective.slo_us
-        limit_us = slo_us if call.timeout_us is None else min(slo_us, call.timeout_us)
-        model.selected.add(reply, latency_us <= limit_us)
+        model.selected.add(reply, latency_us <= call.due_us)
 
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
         """A request was turned away before it became a call."""

@@ -77,6 +77,7 @@ class CachedServing:
         self.searches = Searches(self._searched, observer.cache_looked)
         self._kept = KeptModels(self.models, behind.builds)
         self._accounts = Accounts(observer, record, self._kept)
+        behind.before = self._expire
 
     def share(self, tier: Tier) -> None:
         """Let other gateways have the answers of this one, and this one theirs."""

@@ -41,6 +41,8 @@ class Gateway:
     starts one enters it. `on_missed(model, variant)`: a variant that nobody loads is wanted.
     `on_retired(model)`: the last open request of a model that was retired is answered. Both are called when
     what caused them is over. `on_models`: the models, or one of them, are others from now on.
+    `before(now_us)` is called before what may answer requests: one whose deadline is watched elsewhere, and
+    has passed, ends first.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Gateway:
         self.on_missed: Callable[[str, str], None] = lambda _model, _variant: None
         self.on_retired: Callable[[str], None] = lambda _model: None
         self.on_models: Callable[[], None] = lambda: None
+        self.before: Callable[[int], None] = lambda _now: None
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
@@ -279,6 +282,7 @@ class Gateway:
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
         """A replica is gone, its worker lives."""
         now = now_us()
+        self.before(now)
         self.builds.gone(slice_name, model, variant)
         detail = f"{model} {variant} is gone from slice {slice_name}: {reason}"
         self._execute(self._scheduler.replica_down(slice_name, model, variant, detail, now), now)
@@ -286,6 +290,7 @@ class Gateway:
     def slice_down(self, slice_name: str, reason: str) -> None:
         """A worker is gone, and its batches with it."""
         now = now_us()
+        self.before(now)
         self._runners.pop(slice_name, None)
         self.builds.gone(slice_name)
         self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
@@ -308,6 +313,7 @@ class Gateway:
     def batch_done(self, result: BatchResult) -> None:
         """A worker computed a batch."""
         now = now_us()
+        self.before(now)
         batch = self._batches.pop(result.batch_id, None)
         if batch is None:
             return
@@ -324,6 +330,7 @@ class Gateway:
     def batch_failed(self, batch_id: int, message: str) -> None:
         """A model function raised."""
         now = now_us()
+        self.before(now)
         if self._batches.pop(batch_id, None) is not None:
             self._execute(self._scheduler.batch_failed(batch_id, message, now), now)
 
@@ -377,11 +384,10 @@ class Gateway:
         request = answer.request
         pending = self._pending.pop(request.id)
         answered_us = now_us()  # others of the same batch were answered before
+        within = answered_us <= request.deadline_us + pending.reserve_us
         if answer.outcome is COMPLETED and answer.batch is not None:
-            within = answered_us <= request.deadline_us + pending.reserve_us
             reply = pending.complete(answer.batch)
         else:
-            within = False
             reply = Reply(answer.outcome, answer.detail)
         if request.started_us:
             waited_us = max(request.started_us - pending.submitted_us, 0)  # an heir may have come after

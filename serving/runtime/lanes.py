@@ -50,14 +50,11 @@ class Lanes:
         """The call as the scheduler sees it: no tensor in it. It is planned to be ready `reserve_us` before
         it is due."""
         arrived_us = call.arrived_us or now_us
-        deadline_us = arrived_us + call.objective.slo_us - reserve_us
-        if call.timeout_us is None:
-            request = Request(request_id, call.model.name, call.rows, arrived_us, deadline_us)
-        else:
-            expires_us = arrived_us + call.timeout_us
-            deadline_us = min(deadline_us, expires_us - reserve_us)
-            request = Request(request_id, call.model.name, call.rows, arrived_us, deadline_us)
-            request.expires_us = expires_us
+        deadline_us = arrived_us + call.due_us - reserve_us
+        request = Request(request_id, call.model.name, call.rows, arrived_us, deadline_us)
+        request.parts = call.objective.parts(call.rows)
+        if call.timeout_us is not None:
+            request.expires_us = arrived_us + call.timeout_us
         request.tenant = call.tenant
         self.choose(request, call)
         for tensor in call.inputs:

@@ -26,7 +26,9 @@ def ask_member(call: Call, variant: str, timeout_us: int | None) -> Call:
     own.arrived_us, own.max_age_us, own.store = call.arrived_us, call.max_age_us, call.store
     own.variant, own.timeout_us = variant, timeout_us
     asked = call.objective
-    own.objective = Objective(asked.tier, asked.slo_us, (variant,), percentile=asked.percentile)
+    own.objective = Objective(
+        asked.tier, asked.slo_us, (variant,), percentile=asked.percentile, slo_rows=asked.slo_rows
+    )
     return own
 
 

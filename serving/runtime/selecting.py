@@ -185,9 +185,7 @@ class SelectingServing:
 
     def _poll(self, poll: Poll, asked: Sequence[int], now: int) -> None:
         call = poll.call
-        span_us = call.objective.slo_us
-        if call.timeout_us is not None:
-            span_us = min(span_us, call.timeout_us)
+        span_us = call.due_us
         reserve_us = min(RESERVE_US, span_us // 4)
         members_us = max(span_us - reserve_us, 1)
         poll.asked = poll.left = tuple(asked)

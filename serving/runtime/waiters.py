@@ -52,12 +52,10 @@ class Waiter:
 def describe(call: Call, now: int) -> Request:
     """What is counted of a call; its arrival is fixed."""
     arrived_us = call.arrived_us = call.arrived_us or now
-    promised = call.objective
-    request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + promised.slo_us)
-    request.tier = promised.tier
+    request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + call.due_us)
+    request.tier = call.objective.tier
     if call.timeout_us is not None:
         request.expires_us = arrived_us + call.timeout_us
-        request.deadline_us = min(request.deadline_us, request.expires_us)
     request.tenant = call.tenant
     return request
 

@@ -33,10 +33,13 @@ class Endings:
         return answer
 
     def complete(self, request: Request, batch: RunBatch, now_us: int) -> Answer:
-        """Answer a request, the last of which a batch has computed, and that was accepted until now."""
+        """Answer a request, the last of which a batch has computed, and that was accepted until now.
+
+        Replicas follow what more of them might have spared: not what was late for its own number of rows.
+        """
         model = self._models[request.model]
         model.open -= 1
-        late = now_us > request.deadline_us  # its own, whoever else waited for it
+        late = now_us > request.latest_us  # its own, whoever else waited for it
         model.intake.done(request.rows, now_us - request.arrived_us, late)
         request.pieces = []  # they know it too: a cycle would wait for the garbage collector
         return Answer(request, COMPLETED, batch)
@@ -83,7 +86,7 @@ class Endings:
             if request.id not in self._accepted:
                 continue
             model = self._models[request.model]
-            in_time = model.answer_us(request, now_us) <= request.deadline_us
+            in_time = model.answer_us(request, now_us) <= request.latest_us
             if request.lost > RETRIES or not in_time:
                 answers.append(self.end(request, outcome, detail))
                 continue

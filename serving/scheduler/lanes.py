@@ -238,18 +238,20 @@ class Queue:
         request.own_us = None
 
     def pass_on(self, request: Request, heir: Request) -> None:
-        """Make a request another client's: due when `heir` is, its further pieces as much later as before,
-        unless that client has said when all of it is."""
+        """Make a request another client's: due when `heir` is, its pieces that are due later than it as much
+        later as before, unless that client has said when all of it is."""
         pieces = request.pieces  # none where it has ended, and is about to be answered
         before_us = request.own_us or [piece.deadline_us for piece in pieces]
+        further_us = heir.deadline_us - request.deadline_us
         request.own_us = None
         request.arrived_us, request.deadline_us, request.tenant = (
             heir.arrived_us, heir.deadline_us, heir.tenant,
         )  # fmt: skip
+        request.latest_us = heir.deadline_us
         for piece, due_us in zip(pieces, before_us[: len(pieces)], strict=True):
-            further_us = 0 if heir.expires_us != NEVER_US else due_us - before_us[0]
-            request.deadline_us = heir.deadline_us + further_us
-            self._move(piece, request.deadline_us)
+            if heir.expires_us == NEVER_US:
+                request.latest_us = max(heir.deadline_us, due_us + further_us)
+            self._move(piece, request.latest_us)
 
     def _move(self, piece: Piece, deadline_us: int) -> None:
         if piece.lane is None:

@@ -9,9 +9,11 @@ from serving.vocabulary import NEVER_US
 def split(request: Request, model: Model) -> None:
     """Queue a request in pieces of at most the batch b with 2 l(b) <= SLO.
 
-    The SLO is a promise for what fits into one: each further piece is due as much later, unless the client
-    has said when all of it is. Large requests so leave room between their pieces for small ones. Where no
-    replica is there yet to say what l is, they are of the largest batch until one is: `settle`.
+    The deadline of the request, by which its answer is judged, stays what was promised. Its pieces are due
+    one SLO after the other, the last one perhaps later than that, unless the client has said when all of it
+    is: large requests so leave room between their pieces for small ones, and are answered late rather than
+    not at all. Where the promise holds more SLOs than there are pieces, they are spread over it.
+    Where no replica is there yet to say what l is, they are of the largest batch until one is: `settle`.
     """
     if request.rows == 1:  # most are: what follows comes to the same, for 0.4 us more
         piece = Piece(request, 0, 1)
@@ -24,10 +26,10 @@ def split(request: Request, model: Model) -> None:
     if not rows_max:
         rows_max = model.served.spec.batch_max
         model.unsettled[request.id] = request, slack_us
-    request.pieces = _pieces(request, rows_max, request.deadline_us, slack_us)
+    request.pieces = _pieces(request, rows_max, slack_us)
     for piece in request.pieces:
         model.queue.insert(piece)
-    request.deadline_us = piece.deadline_us
+    request.latest_us = piece.deadline_us
     request.open_pieces = request.waiting = len(request.pieces)
 
 
@@ -43,8 +45,8 @@ def settle(model: Model) -> None:
         lane = before[0].lane
         if lane is None or (len(before) == 1 and before[0].rows <= rows_max):
             continue
-        pieces = _pieces(request, rows_max, (request.own_us or [before[0].deadline_us])[0], slack_us)
-        request.deadline_us = pieces[-1].deadline_us
+        pieces = _pieces(request, rows_max, slack_us)
+        request.latest_us = pieces[-1].deadline_us
         if request.own_us is not None:  # the last of them was due the latest, and so was tightened
             request.own_us = [piece.deadline_us for piece in pieces]
             for piece in pieces:
@@ -96,11 +98,14 @@ def _rows_max(request: Request, model: Model) -> int:
     return max([replica.piece_max(request.size) for replica in model.replicas(request)], default=0)
 
 
-def _pieces(request: Request, rows_max: int, due_us: int, slack_us: int) -> list[Piece]:
-    """All its rows, the first piece due at `due_us` and each further one `slack_us` later."""
+def _pieces(request: Request, rows_max: int, slack_us: int) -> list[Piece]:
+    """All its rows, each piece due by so much later than the one before: `slack_us`, of which its deadline
+    leaves so much, holds `parts` SLOs, or where there are fewer pieces than that, as many equal spans."""
     pieces: list[Piece] = []
+    count = -(-request.rows // rows_max)
+    spans = min(request.parts, count)
     for first_row in range(0, request.rows, rows_max):
         piece = Piece(request, first_row, min(rows_max, request.rows - first_row))
-        piece.deadline_us = due_us + len(pieces) * slack_us
         pieces.append(piece)
+        piece.deadline_us = request.deadline_us - slack_us + slack_us * len(pieces) // spans
     return pieces

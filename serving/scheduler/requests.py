@@ -22,17 +22,20 @@ class Request:
     `lane_key` names what it waits with, and `kin` what else it may share a batch with, where one variant runs
     both (None: nothing); `variants` those that may answer, the most accurate
     first, `optimize` what is best for it among them, for at most `cost_max` a million rows; `tier` is the one
-    that it asked for. `size` is that of its largest row, `bucket` the size bucket of that. `deadline_us`
-    orders the queue
-    (client's or SLO's, the tighter); `expires_us` is the client's own deadline, when it must be answered
-    whatever happens. `own_us`: while others wait for its answer and need it sooner, when its pieces were due
-    before.
+    that it asked for. `size` is that of its largest row, `bucket` the size bucket of that.
+
+    `deadline_us` is what it was promised (the client's or the SLO's, the tighter), `parts` times the SLO: an
+    answer after that is late. `latest_us` is when the last of its pieces is due, which orders the queue:
+    never before the deadline, and after it where the rows are too many for the promise (`pieces.split`).
+    `expires_us` is the client's own deadline, when it must be answered whatever happens. `own_us`: while
+    others wait for its answer and need it sooner, when its pieces were due before.
     """
 
     __slots__ = (
         "arrived_us", "bucket", "cost_max", "deadline_us", "expires_us", "filling_us", "id", "kin",
-        "lane_key", "lost", "model", "open_pieces", "optimize", "own_us", "payload_bytes", "pieces", "rows",
-        "sheltered", "size", "started_us", "tenant", "tier", "variants", "waiting",
+        "lane_key", "latest_us", "lost", "model", "open_pieces", "optimize", "own_us", "parts",
+        "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us", "tenant", "tier", "variants",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, request_id: int, model: str, rows: int, arrived_us: int, deadline_us: int) -> None:
@@ -41,6 +44,8 @@ class Request:
         self.rows = rows
         self.arrived_us = arrived_us
         self.deadline_us = deadline_us
+        self.latest_us = deadline_us
+        self.parts = 1
         self.expires_us = NEVER_US
         self.size = 0
         self.bucket = 0

@@ -173,7 +173,9 @@ class Requests:
             self.ended.append(Ended(now_us, asked.model, UNKNOWN_MODEL, 0, gone))
             return ()
         objective = served.objective(asked.tier)
-        request = Request(self._count, asked.model, asked.rows, now_us, now_us + objective.slo_us)
+        due_us = now_us + objective.due_us(asked.rows)
+        request = Request(self._count, asked.model, asked.rows, now_us, due_us)
+        request.parts = objective.parts(asked.rows)
         request.variants, request.optimize, request.cost_max = objective.wants
         request.tier = objective.tier
         if chooses(served):

@@ -103,8 +103,9 @@ class Simulation:
             if not tier and tiers:
                 tier = tiers.get(tenant, "")
             objective = promises.by_tier.get(tier, promises.own) if tier else promises.own
-            deadline_us = at_us + (objective.slo_us if slack_us is None else slack_us)
+            deadline_us = at_us + (objective.due_us(rows) if slack_us is None else slack_us)
             request = Request(count, promises.name, rows, at_us, deadline_us)
+            request.parts = objective.parts(rows)
             request.variants = objective.variants
             request.tenant = tenant
             if size or bucket or variant or tier or promises.chooses:

@@ -13,6 +13,7 @@ from serving.simulation.traffic import places_of
 from serving.specs import ServedModel
 
 _CHUNK = 1 << 16  # arrivals that are Python objects at a time
+_ANY_ROWS = 1 << 32  # more than a recorded request has: its rows are of 32 bits
 
 _Integers = npt.NDArray[np.int64]
 _Columns = tuple[_Integers, ...]
@@ -119,8 +120,9 @@ def _strangers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -
 def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Flow, int]) -> _Columns:
     """What of a recording is for `models`, at instants of the wall clock; new flows are numbered."""
     places = {model.name: place for place, model in enumerate(models)}
-    numbers, slos_us = np.full((2, len(recording.flows)), -1)
+    numbers = np.full(len(recording.flows), -1)
     arrivals = recording.arrivals
+    promised_us = np.zeros(len(arrivals), np.int64)
     sizes, buckets = np.zeros((2, len(arrivals)), np.int64)
     for local, flow in enumerate(recording.flows):
         place = places.get(flow.model)
@@ -129,14 +131,15 @@ def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Fl
         variant = flow.variant if flow.variant in models[place].variants else ""
         tier = flow.tier if flow.tier in models[place].by_tier else ""
         numbers[local] = flows.setdefault((place, flow.tenant, variant, tier), len(flows))
-        slos_us[local] = models[place].objective(tier).slo_us
+        own, objective = arrivals["flow"] == local, models[place].objective(tier)
+        rows = arrivals["rows"][own].astype(np.int64)
+        promised_us[own] = objective.slo_us * np.maximum(-(-rows // (objective.slo_rows or _ANY_ROWS)), 1)
         hint = models[place].spec.size_hint
         if hint is not None:
-            own = arrivals["flow"] == local
             sizes[own], buckets[own] = places_of(hint, arrivals["size"][own])
     number = numbers[arrivals["flow"]]
     kept = number >= 0
-    slack_us = np.minimum(arrivals["timeout_us"], slos_us[arrivals["flow"]])
+    slack_us = np.minimum(arrivals["timeout_us"], promised_us)
     expires = (slack_us > 0) & (slack_us == arrivals["timeout_us"])
     at_us = arrivals["at_us"] + recording.start_unix_us
     return tuple(

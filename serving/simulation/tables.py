@@ -146,7 +146,7 @@ class _Trial:
 
 def _alone(model: ServedModel, variant: str) -> ServedModel:
     """The model as if it had only that variant; what else it promises stays."""
-    own = Needs(slo_us=model.own.slo_us, percentile=model.own.percentile)
+    own = Needs(slo_us=model.own.slo_us, percentile=model.own.percentile, slo_rows=model.own.slo_rows or None)
     return replace(
         model, slo_us=model.own.slo_us, variants=(variant,), default_variant=variant, needs=own, tiers=(),
         selection=None, replicas=None,

@@ -129,6 +129,7 @@ def test_metadata_tells_tiers_and_who_may_answer(gateway: GatewayProcess) -> Non
     assert told["tiers"]["best"]["variants"] == ["ensemble"]
     assert told["tiers"]["frugal"] == {
         "slo_ms": 10000.0,
+        "slo_rows": None,
         "percentile": 99.0,
         "accuracy_min": 0.9,
         "cost_max": None,

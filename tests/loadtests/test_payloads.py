@@ -67,6 +67,10 @@ def test_tenant_variant_and_deadline_are_sent() -> None:
 
 def test_the_slo_is_read_where_it_is_stated() -> None:
     assert stated_slo_ms({"parameters": {"slo_ms": 25.0}}) == 25.0
+    stated = {"parameters": {"slo_ms": 25.0, "objective": {"slo_rows": 4}}}
+    assert [stated_slo_ms(stated, rows) for rows in (1, 4, 5, 32)] == [25.0, 25.0, 50.0, 200.0]
+    unstated = {"parameters": {"slo_ms": 25.0, "objective": {"slo_rows": None}}}
+    assert stated_slo_ms(unstated, 32) == 25.0
     assert stated_slo_ms({"parameters": {}}) is None
     assert stated_slo_ms({}) is None
 

@@ -97,6 +97,7 @@ async def test_metadata_has_the_protocols_shape_and_the_variants(
     ]
     own = {
         "slo_ms": 100,
+        "slo_rows": None,
         "percentile": 99,
         "accuracy_min": 0,
         "cost_max": None,

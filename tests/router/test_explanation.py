@@ -32,7 +32,7 @@ def reply_of(outcome: Outcome, queue_us: int = 0, batch_us: int = 0, compute_us:
 def test_a_completed_call_tells_all_three_phases_to_the_microsecond(
     queue_us: int, batch_us: int, compute_us: int
 ) -> None:
-    told = separate(completed_lines(reply_of(COMPLETED, queue_us, batch_us, compute_us)))["server-timing"]
+    told = separate(completed_lines(reply_of(COMPLETED, queue_us, batch_us, compute_us), 1))["server-timing"]
     found = re.fullmatch(
         r"queue;dur=(\d+)\.(\d{3}), batch;dur=(\d+)\.(\d{3}), infer;dur=(\d+)\.(\d{3})", told
     )
@@ -55,7 +55,7 @@ def test_a_completed_call_tells_what_the_cache_did_and_a_kept_answer_its_age(
 ) -> None:
     reply = reply_of(COMPLETED)
     reply.cache, reply.age_us = cache, age_us
-    fields = separate(completed_lines(reply))
+    fields = separate(completed_lines(reply, 1))
     assert {name: fields[name] for name in fields if name in ("x-cache", "age")} == told
 
 
@@ -69,7 +69,7 @@ def test_the_accuracy_is_told_in_four_digits_where_it_is_known(
     reply = reply_of(COMPLETED)
     for _ in range(2):
         reply.accuracy = accuracy
-        assert separate(completed_lines(reply)).get("x-penstock-accuracy") == told
+        assert separate(completed_lines(reply, 1)).get("x-penstock-accuracy") == told
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,16 @@ def test_a_call_that_failed_tells_its_reason_and_the_phases_that_it_saw(
     fields = failure_fields(reply)
     assert fields.pop("x-penstock-reason") == reply.outcome.reason.value
     assert fields == ({} if timing is None else {"server-timing": timing})
+
+
+@pytest.mark.parametrize(
+    ("due_us", "told"),
+    [(1, "0.001"), (999, "0.999"), (250_000, "250"), (250_500, "250.500"), (3_600_000_000, "3600000")],
+)
+def test_any_answer_of_a_call_tells_when_it_was_due(due_us: int, told: str) -> None:
+    assert separate(completed_lines(reply_of(COMPLETED), due_us))["x-penstock-deadline-ms"] == told
+    assert failure_fields(reply_of(QUEUE_FULL), due_us)["x-penstock-deadline-ms"] == told
+    assert "x-penstock-deadline-ms" not in failure_fields(reply_of(BAD_INPUT))
 
 
 @given(st.integers(1, 5000) | st.integers(1, 1 << 40))

@@ -222,3 +222,42 @@ def test_the_plan_names_the_tier_of_a_tenant(home: Path) -> None:
     tiers = "tiers: [{name: low}]\ntenants: [{name: jobs, tier: low}]\n"
     line = "tenants: jobs (weight 1, priority 0, tier low), default (weight 1, priority 0)"
     assert line in report(home, "", tiers=tiers).plan
+
+
+def test_from_how_many_rows_on_a_request_is_late_is_noted_where_a_batch_may_hold_as_many(home: Path) -> None:
+    measured = figures({"pooled": 1, "linear": 2, "cnn": 20})
+    (note,) = report(home, "default_variant: cnn", measured).notes
+    # 1 row takes 20 ms, 64 take 640: of 40 ms a slice computes 3 rows in one batch, of half of them 1
+    assert note == (
+        "digits: a request of 7 or more rows cannot be answered within 40 ms, by what was measured on a, b: "
+        "it is answered late and counted as late; `slo_rows: 1` would state slo_ms for each row of a request"
+    )
+    for needs in ("default_variant: cnn, slo_rows: 6", "default_variant: pooled", "default_variant: linear"):
+        assert not [each for each in report(home, needs, measured).notes if "late" in each]
+
+
+def test_an_slo_for_more_rows_than_can_be_answered_within_it_is_warned_of_where_it_is_stated(
+    home: Path,
+) -> None:
+    measured = figures({"pooled": 1, "linear": 2, "cnn": 20}, {"pooled": 1, "linear": 2, "cnn": 10})
+    (warning,) = report(home, "default_variant: cnn, slo_rows: 64", measured).warnings
+    assert str(warning).removeprefix(f"{home}/") == (
+        "penstock.yaml:3:71: models[0].slo_rows: digits answers at most 10 rows of a request within 40 ms, "
+        "by what was measured on a, b; lower slo_rows to 1, or raise slo_ms"
+    )
+    tiers = "tiers: [{name: all, slo_rows: 64}]\n"
+    (warning,) = report(home, "default_variant: cnn, slo_rows: 2", measured, tiers).warnings
+    assert warning.where == "tiers[0].slo_rows"
+    assert warning.message.startswith("tier all: digits answers at most ")
+
+
+def test_of_a_slice_that_was_not_measured_nobody_knows_how_many_rows_are_in_time(home: Path) -> None:
+    found = report(home, "default_variant: cnn", figures({"cnn": 20}, {"linear": 2}))
+    assert not [note for note in found.notes if "answered late" in note]
+
+
+def test_the_plan_says_for_how_many_rows_an_slo_is_stated(home: Path) -> None:
+    tiers = "tiers: [{name: bulk, slo_rows: 32}]\n"
+    plan = report(home, "default_variant: cnn, slo_rows: 1", tiers=tiers).plan
+    assert plan[0].startswith("digits: SLO 40 ms for each row, batches of up to 64 rows")
+    assert plan[1] == "  tier bulk: by cnn alone; 99 % within 40 ms for each 32 rows"

@@ -47,6 +47,7 @@ async def test_an_answer_says_where_its_time_went_and_who_gave_it() -> None:
         fields = dict(await call.trailing_metadata())
     assert fields == {
         "server-timing": "queue;dur=1.204, batch;dur=0.050, infer;dur=12000.000",
+        "x-penstock-deadline-ms": "100",
         "x-penstock-variant": "exact",
         "x-penstock-batch-rows": "1",
     }
@@ -57,7 +58,10 @@ async def test_an_answer_says_where_its_time_went_and_who_gave_it() -> None:
 )
 async def test_every_other_outcome_says_its_reason(outcome: Outcome) -> None:
     async with serve(Core(lambda call: Reply(outcome))) as edge:
-        assert await fields_of(edge.infer(simple_request())) == {"x-penstock-reason": outcome.reason}
+        assert await fields_of(edge.infer(simple_request())) == {
+            "x-penstock-reason": outcome.reason,
+            "x-penstock-deadline-ms": "100",
+        }
 
 
 async def test_a_call_that_was_shed_says_how_long_it_waited() -> None:
@@ -76,7 +80,8 @@ async def test_who_is_turned_away_is_told_when_to_come_back(retry_us: int, told:
 @pytest.mark.parametrize(("outcome", "retry_us"), [(OVERLOAD, 0), (DRAINING, 5_000)])
 async def test_where_nobody_can_say_when_nothing_is_said(outcome: Outcome, retry_us: int) -> None:
     async with serve(Core(lambda call: refused(outcome, retry_us))) as edge:
-        assert set(await fields_of(edge.infer(simple_request()))) == {"x-penstock-reason"}
+        told = set(await fields_of(edge.infer(simple_request())))
+        assert told == {"x-penstock-reason", "x-penstock-deadline-ms"}
 
 
 async def test_a_retry_policy_of_grpc_comes_back_when_it_was_told_to() -> None:
@@ -213,6 +218,7 @@ async def test_an_answer_says_how_good_it_is() -> None:
         await call
         fields = dict(await call.trailing_metadata())
     assert {name: fields[name] for name in fields if name.startswith("x-penstock")} == {
+        "x-penstock-deadline-ms": "100",
         "x-penstock-variant": "exact",
         "x-penstock-batch-rows": "1",
         "x-penstock-accuracy": "0.9984",

@@ -243,3 +243,29 @@ async def test_a_question_that_fails_is_tried_no_more_often_than_it_may() -> Non
     assert {told[0].outcome for told in here.replies} == {MODEL_ERROR}
     assert here.bench.started.total() == FAILURES_MAX + 1
     here.close()
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["joined", "left-again"])
+@pytest.mark.parametrize("well", [True, False], ids=["computed", "failed"])
+async def test_a_leader_is_told_that_its_own_deadline_has_passed_before_any_timer_says_so(
+    joined: bool, well: bool
+) -> None:
+    here, patience_us = History(), 100 * SHORT_US
+    here.ask(0, patience_us)  # alone, the gateway itself would know when it expires
+    here.ask(0, None)
+    if not joined:
+        here.cancel(1)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert here.bench.running
+    assert not here.replies[0]
+    until_us = here.cached.now_us() + patience_us
+    while here.cached.now_us() <= until_us:
+        pass
+    here.finish(well)  # no timer has fired since
+    assert [reply.outcome for reply in here.replies[0]] == [DEADLINE_RUNNING]
+    assert [reply.outcome for reply in here.replies[1]] == [
+        CLIENT_GONE if not joined else COMPLETED if well else MODEL_ERROR
+    ]
+    here.check()
+    here.close()

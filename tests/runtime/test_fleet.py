@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from serving.objectives import Needs
 from serving.policy.batching.catalogue import POLICIES
-from serving.ports import Reply
+from serving.ports import Call, Reply
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.specs import BatchingSpec
+from serving.tensor import Tensor
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
@@ -76,6 +78,27 @@ async def test_an_answer_late_by_the_slo_alone_is_delivered_and_counted(tmp_path
         assert reply.outcome is COMPLETED
         assert bytes(reply.outputs[0].data) == b"ab"
         assert here.tally.late == 1
+
+
+@pytest.mark.parametrize("slo_rows", [None, 64])
+async def test_a_request_of_several_batches_has_the_stated_slo_once_and_not_once_for_each(
+    tmp_path: Path, slo_rows: int | None
+) -> None:
+    rows, slo_us = 128, 100_000  # two batches of 60 ms
+    async with house(tmp_path, batching=PATIENT, slo_us=slo_us) as here:
+        model = here.gateway.models["identity"]
+        here.gateway.serve(replace(model, needs=Needs(slo_rows=slo_rows)))
+        call = Call(
+            here.gateway.models["identity"], [Tensor("INPUT0", "INT8", (rows, 2), b"ab" * rows)], rows
+        )
+        call.parameters = (("execute_delay_ms", 60),)
+        reply = await here.submit(call)[1]
+        assert reply.outcome is COMPLETED
+        assert sorted(here.tally.batches)[-2:] == [64, 64]
+        (latency_us,) = here.tally.latency_us
+        assert call.due_us == (slo_us if slo_rows is None else 2 * slo_us) > 0
+        assert latency_us > slo_us
+        assert here.tally.late == (latency_us > call.due_us)
 
 
 async def test_a_cancelled_request_is_answered_once_and_its_queued_work_is_never_run(tmp_path: Path) -> None:

@@ -337,11 +337,11 @@ class Rules:
         ]
 
     def in_time(self, request: Request, now_us: int) -> bool:
-        """Whether a row of it, alone and at once, would be back by its deadline."""
+        """Whether a row of it, alone and at once, would be back before the last of its pieces is due."""
         if not self.allowed(request):
-            return self.answer_us(request, now_us) <= request.deadline_us
+            return self.answer_us(request, now_us) <= request.latest_us
         least_us = [replica.typical_us(1, request.size) for replica in self.allowed(request)]
-        return bool(least_us) and now_us + min(least_us) <= request.deadline_us
+        return bool(least_us) and now_us + min(least_us) <= request.latest_us
 
     def doomed(self, case: Case) -> bool:
         """It took too many workers with it, or rows of it wait for a variant that is nowhere."""

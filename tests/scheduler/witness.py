@@ -56,7 +56,8 @@ class Witness(Verdicts):
         else:
             assert [(piece.first_row, piece.deadline_us) for piece in request.pieces] == cuts
             assert sum(piece.rows for piece in request.pieces) == request.rows
-            assert request.deadline_us == request.pieces[-1].deadline_us
+            assert request.deadline_us == due_us, "what was promised stays, whatever its rows"
+            assert request.latest_us == request.pieces[-1].deadline_us
             case = self.open[request.id] = Case(request)
             case.unsettled = None if self.allowed(request) or request.rows == 1 else later_us
             self._woken(request, due_us, before_us, now_us)
@@ -101,14 +102,14 @@ class Witness(Verdicts):
     def pass_on(self, request_id: int, heir: Request, now_us: int) -> None:
         """From now on its pieces are due as if the heir had asked."""
         case, before_us = self.open[request_id], self.scheduler.wake_us
-        later_us = heir.deadline_us - case.due_us[0]
+        later_us = heir.deadline_us - case.request.deadline_us
         own = heir.expires_us != NEVER_US
         case.unsettled = 0 if own and case.unsettled is not None else case.unsettled
         case.due_us = [heir.deadline_us if own else due_us + later_us for due_us in case.due_us]
         self.scheduler.pass_on(case.request, heir, now_us)
         case.tight_us = case.due_us
         assert case.pieces_due_us == case.due_us
-        assert case.request.deadline_us == case.due_us[-1]
+        assert (case.request.deadline_us, case.request.latest_us) == (heir.deadline_us, case.due_us[-1])
         assert (case.request.tenant, case.request.arrived_us) == (heir.tenant, heir.arrived_us)
         if case.waits and self._looks(case.request.model):
             assert self.scheduler.wake_us <= now_us

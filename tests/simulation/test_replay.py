@@ -48,6 +48,16 @@ def test_a_request_is_due_after_what_its_client_gave_or_the_slo_of_now(tmp_path:
     assert [each.slack_us for each in replay([file], [DIGITS])] == [None, 9_000, 25_000]
 
 
+def test_a_request_of_many_rows_is_due_as_its_slo_is_stated_for_rows_now(tmp_path: Path) -> None:
+    rows = [(place, 60_000 * (place > 3), CNN, count, 0) for place, count in enumerate((1, 4, 5, 9, 5, 9))]
+    file = write(tmp_path / "a", 0, *rows)
+    stated = replace(DIGITS, needs=Needs(slo_rows=4))
+    played = [*replay([file], [stated])]
+    assert [each.slack_us for each in played] == [None, None, None, None, 50_000, 60_000]
+    assert [each.expires for each in played] == [False] * 5 + [True]
+    assert [each.slack_us for each in replay([file], [DIGITS])][4:] == [25_000, 25_000]
+
+
 def test_a_request_of_a_tier_is_due_as_the_tier_says_now_and_asks_for_it(tmp_path: Path) -> None:
     flows = [Flow("digits", "default", "", 40_000, tier) for tier in ("", "gold", "gone")]
     flows.append(Flow("other", "default", "", 40_000, "gone"))

@@ -40,6 +40,7 @@ def promise(ladders: Sequence[LadderOfSlice], **more: object) -> Promise:
     made: Promise = {
         "tier": "",
         "slo_us": 50_000,
+        "slo_rows": None,
         "percentile": 99.0,
         "accuracy_min": 0.97,
         "cost_max": None,

@@ -1,5 +1,6 @@
 """Sentences: why the variant that answers does, and what would change it, as an operator reads it."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -295,3 +296,9 @@ def test_what_answered_is_told_of_the_promise_beside_all_that_was_answered() -> 
     start = "  since the start: "
     assert f"{start}3 answered (cnn 100 %), 4 with those of all tiers, mean accuracy 0.9867" in told(now)
     assert f"{start}1 answered (ensemble 100 %), 4 with those of all tiers" in "\n".join(sentences(now, gold))
+
+
+@pytest.mark.parametrize(("slo_rows", "said"), [(8, " for each 8 rows"), (1, " for each row"), (None, "")])
+def test_rows_that_an_slo_is_stated_for_are_told(slo_rows: int | None, said: str) -> None:
+    own = promise([ladder(ALL)], slo_rows=slo_rows)
+    assert f"99 % of requests within 50 ms{said}, the most accurate" in told(explanation(own, 0.0))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.vocabulary import BAD_INPUT, Downgrade
+from serving.vocabulary import BAD_INPUT, DEADLINE_UNMET, Downgrade
 from tests.router.fastpath.wire import Running, binary_infer, body_of, infer, request, total
 
 
@@ -35,6 +35,27 @@ def test_a_request_is_promised_what_it_asks_for_else_what_its_tenant_has(
         objective = running.serving.calls[-1].objective
         assert (objective.tier, objective.slo_us, objective.accuracy_min) == promised
         assert objective.variants == ("exact",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "parameters", "due_ms"),
+    [
+        ({}, {}, "100"),
+        ({"x_tier": "gold"}, {}, "20"),
+        ({"x_request_timeout_ms": "99.5"}, {}, "99.500"),
+        ({"x_tier": "gold", "x_request_timeout_ms": "99.5"}, {}, "20"),
+        ({"x_request_timeout_ms": "99.5"}, {"timeout": 1}, "0.001"),
+        ({"x_request_timeout_ms": "10000"}, {}, "100"),
+    ],
+)
+def test_an_answer_says_by_when_it_was_promised_whatever_became_of_it(
+    running: Running, fields: dict[str, str], parameters: dict[str, object], due_ms: str
+) -> None:
+    asked = request(body=body_of(1, parameters=parameters), **fields)
+    assert running.ask(asked).fields["x-penstock-deadline-ms"] == due_ms
+    running.serving.outcome = DEADLINE_UNMET
+    assert running.ask(asked).fields["x-penstock-deadline-ms"] == due_ms
+    assert "x-penstock-deadline-ms" not in running.ask(request(body=b"{")).fields
 
 
 @pytest.mark.parametrize(

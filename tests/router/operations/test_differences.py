@@ -48,6 +48,7 @@ def read(home: Path, old: str = "", new: str = "") -> Settings:
          ["digits: percentile none -> 99.9, optimize none -> balanced"]),
         ("accuracy_min: 0.96, ", "", ["digits: accuracy_min 0.96 -> none"]),
         ("tolerance: 0}", "tolerance: 0.01}", ["tier best's tolerance 0 -> 0.01"]),
+        ("slo_ms: 80", "slo_ms: 80, slo_rows: 8", ["tier low's slo_rows none -> 8"]),
         ("slo_ms: 80", "slo_ms: 80.5, percentile: 90",
          ["tier low's slo_ms 80 -> 80.5", "tier low's percentile none -> 90"]),
         ("{accuracy_min: 0.9}", "{accuracy_min: 0.95}", ["digits: tier low's accuracy_min 0.9 -> 0.95"]),

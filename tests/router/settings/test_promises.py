@@ -68,6 +68,15 @@ def test_needs_that_choose_need_no_default_among_the_served_variants(home: Path)
     assert (model.default_variant, model.own.variants) == ("", ("linear",))
 
 
+def test_a_model_and_a_tier_may_state_for_how_many_rows_their_slo_is(home: Path) -> None:
+    text = "{name: frugal, slo_rows: 2}, {name: best, slo_ms: 7}"
+    models = "models: [{path: models/digits, slo_ms: 40, slo_rows: 8, tiers: {best: {slo_rows: 3}}}]"
+    (model,) = read(home, text=f"tiers: [{text}]\n{models}").models
+    objectives = (model.own, model.by_tier["frugal"], model.by_tier["best"])
+    assert [(each.slo_us, each.slo_rows) for each in objectives] == [(40_000, 8), (40_000, 2), (7_000, 3)]
+    assert [each.due_us(16) for each in objectives] == [80_000, 320_000, 42_000]
+
+
 @pytest.mark.parametrize("text", ["", "tiers:\n", "tiers: []\n"])
 def test_without_a_list_there_are_no_tiers(home: Path, text: str) -> None:
     assert read(home, text=f"{text}models: [{{path: models/digits}}]").tiers == ()
@@ -109,11 +118,15 @@ def test_a_tier_that_a_model_names_but_says_nothing_of_is_as_listed(home: Path) 
          "expected a number above 0"),
         ("optimize: cheapest", "optimize: cheap", "4:92: tiers[1].optimize: unknown aim; got 'cheap', "
          "expected most_accurate, balanced or cheapest (did you mean cheapest?)"),
+        ("slo_ms: 80", "slo_rows: 0", "4:30: tiers[1].slo_rows: too small; got 0, expected 1 or more"),
+        ("slo_ms: 80", "slo_rows: 1.5", "4:30: tiers[1].slo_rows: not a whole number; got 1.5, "
+         "expected a whole number"),
         ("slo_ms: 80", "slo_ms: 0", "4:28: tiers[1].slo_ms: too small; got 0, expected 0.001 or more"),
         ("tolerance: 0}", "tolerence: 0}", "3:18: tiers[0].tolerence: unknown key; got 'tolerence', expected "
-         "slo_ms, percentile, accuracy_min, tolerance, cost_max, optimize or name (did you mean tolerance?)"),
+         "slo_ms, slo_rows, percentile, accuracy_min, tolerance, cost_max, optimize or name "
+         "(did you mean tolerance?)"),
         ("{tolerance: 0.03}", "{tolerence: 0}", "9:22: models[0].tiers.frugal.tolerence: unknown key; got "
-         "'tolerence', expected slo_ms, percentile, accuracy_min, tolerance, cost_max or optimize "
+         "'tolerence', expected slo_ms, slo_rows, percentile, accuracy_min, tolerance, cost_max or optimize "
          "(did you mean tolerance?)"),
         ("{frugal: {tolerance: 0.03}}", "{frugal: 3}", "9:21: models[0].tiers.frugal: not a mapping; got 3, "
          "expected keys and values (key: value)"),
