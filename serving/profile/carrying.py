@@ -29,9 +29,10 @@ class Carried:
 def carried(
     latency: Latency, slo_us: float, rows_max: int, size: int = 0, factor: float = 1.0
 ) -> Carried | None:
-    """What a slice carries within `slo_us` microseconds, in batches of up to `rows_max` rows of `size`; None
-    where not one row is computed within half of it. `factor`: what batches take over the profile."""
-    fitting = min(latency.rows_in(slo_us * FITTING / factor, size), rows_max)
+    """What a slice carries within `slo_us` microseconds, in measured batches of up to `rows_max` rows of
+    `size`; None where not one row is computed within half of it. `factor`: what batches take over the
+    profile."""
+    fitting = min(latency.rows_in(slo_us * FITTING / factor, size), latency.rows_measured(size), rows_max)
     return most(1, fitting, lambda rows: latency.predict_us(rows, size) * factor, latency.streams)
 
 
