@@ -56,7 +56,7 @@ MEASURED = Column(
     lambda each: words.predicted(each) or each.profile.origin.measured[:10] or numbers.NONE,
 )
 CARRIES = (
-    Column("batch\nrows", "the batch that carries most, of those of which two, one after the other, fit into "
+    Column("batch\nrows", "the batch that carries most, if two of it, one after the other, fit into "
            "the promised latency. For a request that just missed one waits for it, and then for its own",
            _of_best(lambda best: best.rows, lambda rows: numbers.NONE if isnan(rows) else f"{rows:,.0f}")),
     Column("batch\np50 ms", "half of its runs took at most so many milliseconds",

@@ -50,7 +50,7 @@ class Deployment:
 class Case:
     """One thing to simulate; `name` tells it from the others, `policy` is "" where the settings decide.
     `notes`: sentences on what is left out, for the operator; `left_out`: keys of penstock.yaml without which
-    it is simulated, in words. `governance`: what control is told, None where nothing of what is where depends
+    it is simulated, in words. `governance`: what control is told, None where nothing depends
     on it."""
 
     name: str

@@ -72,7 +72,7 @@ def governance(
     """(what control is told, sentences on what it is not told). `price`: of each slice for an hour, None for
     the settings' own.
 
-    Models that nobody asks for hold slices and memory too: they are there, if they were measured.
+    Models without requests hold slices and memory too: they are there, if they were measured.
     UsageError where a variant was measured on some of its model's slices only, and where a model needs more
     slices than there are.
     """

@@ -17,7 +17,7 @@ class Rung:
     """A variant that a slice may run a batch by. `row_us`: what a row takes of its time in batches of `rows`,
     as they are aimed at; `one_us`: what one row alone is planned with; `cost`: of a million rows in full
     batches, 0 where the slice has no price. `profiled`: its profiled capacity, `today`: the same with what
-    batches take as a rule of late; None where no batch is within half the SLO."""
+    batches typically took of late; None where no batch is within half the SLO."""
 
     variant: str
     accuracy: float | None

@@ -1,4 +1,4 @@
-"""A site of which control says what is where: the live controller beside the live scheduler in virtual time,
+"""A site where control says what is where: the live controller beside the live scheduler in virtual time,
 for models whose replicas follow their load, and for slices on which not all models have room.
 
 Before the first request comes, workers start and load what is held without any load: a run begins there.
@@ -48,7 +48,7 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True)
 class Governance:
-    """What control is told. `models`: all that the gateway serves, those that nobody asks for included, with
+    """What control is told. `models`: all that the gateway serves, those without requests included, with
     `profiles` of every variant on each of its slices. `capacity`: what is known of what replicas carry; None:
     a guess has to do, as in a gateway that has just started."""
 
@@ -143,7 +143,7 @@ class Governed(Chronicle):
 
     @property
     def guessed(self) -> Collection[str]:
-        """The variants of which no capacity was known."""
+        """The variants whose capacity was not known."""
         return self._governing.guessed
 
     def replicas(self, span: Span) -> dict[str, Replicas]:

@@ -131,13 +131,10 @@ def test_workers_die_and_come_back_there_too(simulate: Simulate, home: Path) -> 
 
 
 def test_capacity_is_searched_with_replicas(simulate: Simulate, home: Path) -> None:
-    write(home, "one.yaml", "replicas: 1")
+    """Two of three slices carry some 1,800 requests a second."""
     write(home, "two.yaml", "replicas: 2")
-    one, two = (
-        played(simulate, name, "--rate", "digits=100", "--capacity", "--seconds", "3")["capacity"]["rate"]
-        for name in ("one.yaml", "two.yaml")
-    )
-    assert 1.7 < two / one < 2.6
+    asked = ("--rate", "digits=1200", "--capacity", "--seconds", "0.4", "--attainment", "0.9")
+    assert 1200 < played(simulate, "two.yaml", *asked)["capacity"]["rate"] < 2400
 
 
 def test_what_is_ignored_is_named_in_the_first_line(simulate: Simulate, home: Path) -> None:
