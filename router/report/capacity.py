@@ -4,8 +4,8 @@ from router.report import numbers
 
 TERM = "profiled capacity"
 MEANING = (
-    "rows a second of a slice in the batch that carries most; two such batches, one after the other, fit into "
-    "the promised latency; by typical latencies, with the model alone on the slice"
+    "rows a second of a slice in the batch that carries most; two such batches, one after the other, fit "
+    "into the promised latency; by typical latencies, with the model alone on the slice"
 )
 
 
