@@ -166,7 +166,7 @@ def _ladder(ladder: "Ladder") -> LadderOfSlice:
             "one_us": each.one_us,
             "cost": each.cost,
             "profiled_capacity": _carries(each.profiled),
-            "capacity_today": _carries(each.today),
+            "capacity_today": _carries(each.lately),
         }
         for each in ladder.rungs
     ]

@@ -16,7 +16,7 @@ from serving.scheduler.slices import steady
 class Rung:
     """A variant that a slice may run a batch by. `row_us`: what a row takes of its time in batches of `rows`,
     as they are aimed at; `one_us`: what one row alone is planned with; `cost`: of a million rows in full
-    batches, 0 where the slice has no price. `profiled`: its profiled capacity, `today`: the same with what
+    batches, 0 where the slice has no price. `profiled`: its profiled capacity, `lately`: the same with what
     batches typically took of late; None where no batch is within half the SLO."""
 
     variant: str
@@ -26,7 +26,7 @@ class Rung:
     one_us: float
     cost: float
     profiled: Carried | None = None
-    today: Carried | None = None
+    lately: Carried | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _ladder(model: Model, objective: Objective, rate: float, name: str, selector
         one_us = replica.predict_us(1, replica.size_max)
         size = replica.size_max
         profiled = carried(replica.profiled, slo_us, rows_max, size)
-        today = carried(replica.latency, slo_us, rows_max, size, replica.factor)
+        lately = carried(replica.latency, slo_us, rows_max, size, replica.factor)
         priced = cost(replica)
-        rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, priced, profiled, today))
+        rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, priced, profiled, lately))
     return Ladder(name, tuple(rungs), ladder.first, selector.carrying(wants) if rungs else 0)
