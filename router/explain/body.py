@@ -13,7 +13,15 @@ from serving.specs import ServedModel
 if TYPE_CHECKING:  # a reader of JSON needs neither
     from router.status import Replica
     from router.telemetry import Counters
+    from serving.profile.carrying import Carried
     from serving.scheduler.standing import Ladder, Standing
+
+
+class Carries(TypedDict):
+    """What a slice carries: rows a second, in batches of so many rows."""
+
+    rows_per_s: float
+    batch_rows: int
 
 
 class Rung(TypedDict):
@@ -25,6 +33,8 @@ class Rung(TypedDict):
     rows: int
     one_us: float
     cost: float
+    profiled_capacity: Carries | None
+    capacity_today: Carries | None
 
 
 class LadderOfSlice(TypedDict):
@@ -158,6 +168,8 @@ def _ladder(ladder: "Ladder") -> LadderOfSlice:
             "rows": each.rows,
             "one_us": each.one_us,
             "cost": each.cost,
+            "profiled_capacity": _carries(each.profiled),
+            "capacity_today": _carries(each.lately),
         }
         for each in ladder.rungs
     ]
@@ -167,6 +179,10 @@ def _ladder(ladder: "Ladder") -> LadderOfSlice:
         "preferred": ladder.preferred,
         "carrying": ladder.carrying,
     }
+
+
+def _carries(found: "Carried | None") -> Carries | None:
+    return None if found is None else {"rows_per_s": found.rate, "batch_rows": found.rows}
 
 
 def _finite(value: float) -> float | None:

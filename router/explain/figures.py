@@ -98,7 +98,9 @@ def slices_more(row_us: float, now: Explanation, room: float) -> int:
 
 
 def capacity(now: Explanation, promise: Promise, room: float) -> float:
-    """Rows a second that the lowest rungs of all slices do together, in all the time that there is."""
+    """Rows a second that the lowest rungs of all slices carry together, at what batches take today, in all
+    the time that there is; one that fits no two batches into its SLO does what it does in those of now."""
     free = room / (now["load_share"] * now["slices"] * SECOND_US) if now["slices"] else 1.0
-    lowest = [each["rungs"][-1]["row_us"] for each in promise["ladders"] if each["rungs"]]
-    return free * sum(SECOND_US / row_us for row_us in lowest)
+    lowest = [each["rungs"][-1] for each in promise["ladders"] if each["rungs"]]
+    today = [(each["capacity_today"], each["row_us"]) for each in lowest]
+    return free * sum(carries["rows_per_s"] if carries else SECOND_US / row_us for carries, row_us in today)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from router.explain.body import Explanation, Promise, Rung, Variant
+from router.explain.carries import carries
 from router.explain.figures import Row, Stretch, room_us, stretches
 from router.explain.happened import happened
 from router.explain.numbers import accuracy, joined, milliseconds, named, rate
@@ -25,6 +26,8 @@ def sentences(now: Explanation, promise: Promise, before: Explanation | None = N
         lines += ["do not answer", *(f"  {each}" for each in refused)]
     lines += ["", "now", *(f"  {each}" for each in _now(now, promise, found))]
     lines += [f"  {each}" for each in happened(now, promise, before)]
+    if carried := [*carries(promise)]:
+        lines += ["", "what a slice carries", *(f"  {each}" for each in carried)]
     if others := [*prospects(now, promise, found)]:
         lines += ["", "what would change it", *(f"  {each}" for each in others)]
     return lines

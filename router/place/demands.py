@@ -6,6 +6,7 @@ from router.place.rates import Rate
 from router.settings import Settings
 from router.simulate.traffic import UsageError
 from serving.policy.placement.problem import Demand, Option, Pool
+from serving.profile.carrying import carried
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Profile
 from serving.profile.interference import Slowdown
@@ -83,6 +84,7 @@ def _option(model: ServedModel, profile: Profile, neighbours: "Neighbours") -> O
         streams=profile.streams,
         pressure=pressure,
         sensitivity=sensitivity,
+        profiled=carried(latency, model.own.slo_us, model.spec.batch_max, size),
     )
 
 

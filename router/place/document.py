@@ -13,7 +13,8 @@ placement, before, plan
                   what is to be from now on (or would be, if it held), what is in place, what was found
                   where that stays instead (else null): by device a list of slices, each with share
                   (KIND:AMOUNT), start (MIG's memory slice or null), residents: model, variant, rows (of a
-                  batch), streams, batch_ms (without neighbours), capacity_rows_per_s
+                  batch), streams, batch_ms (without neighbours), capacity_rows_per_s, profiled_capacity
+                  (rows_per_s, batch_rows: alone, two batches within the SLO; null where none fits)
 models            by name: asked_rows_per_s, rate_rows_per_s (with the reserve), slo_ms, variants,
                   replicas, capacity_rows_per_s, short_rows_per_s, headroom, domains, domains_min,
                   attainment, p99_ms (both predicted)
@@ -86,6 +87,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
 
 
 def _resident(resident: Resident) -> dict[str, Any]:
+    profiled = resident.option.profiled
     return {
         "model": resident.model,
         "variant": resident.option.variant,
@@ -93,6 +95,7 @@ def _resident(resident: Resident) -> dict[str, Any]:
         "streams": resident.option.streams,
         "batch_ms": resident.option.latency_us(resident.rows) / 1000,
         "capacity_rows_per_s": resident.capacity,
+        "profiled_capacity": profiled and {"rows_per_s": profiled.rate, "batch_rows": profiled.rows},
     }
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from router.place import changes, figures, words
 from router.place.figures import Layout, ModelFigures, free, layouts, worst
 from router.place.shown import Shown
-from router.report import numbers
+from router.report import capacity, numbers
 from serving.policy.placement.plan import Resident, Slot
 from serving.policy.placement.problem import Instances
 
@@ -62,11 +62,16 @@ HEADS = (
     ("at", "the memory slices that MIG instances begin at"),
     ("model", "what runs there; models on one slice compute in turns"),
     ("batch", "rows that are computed together, at most"),
-    ("rows/s", "what a replica there carries"),
+    (
+        "rows/s",
+        "what a replica there is planned with: a tenth of the SLO is left to spare, several replicas of a "
+        "model share a queue, and neighbours slow it down",
+    ),
+    ("profiled", f"{capacity.TERM}: {capacity.MEANING}"),
     ("of asked", "that, of what is asked of the model in all"),
 )
 """Of devices: titles and what they mean."""
-FIGURES = ("at", "batch", "rows/s", "of asked")
+FIGURES = ("at", "batch", "rows/s", "profiled", "of asked")
 """Those of numbers."""
 
 
@@ -80,6 +85,7 @@ class Row(NamedTuple):
     model: str
     batch: str
     rate: str
+    profiled: str
     part: str
 
     @property
@@ -117,13 +123,14 @@ def _starts(layout: Layout, slots: Sequence[Slot]) -> str:
     return ",".join(str(slot.start) for slot in slots if slot.start >= 0)
 
 
-def _resident(resident: Resident, asked: float) -> tuple[str, str, str, str]:
+def _resident(resident: Resident, asked: float) -> tuple[str, str, str, str, str]:
     option = resident.option
     name = f"{resident.model} {option.variant}".rstrip()
     if option.streams > 1:
         name += f" ({option.streams} at once)"
     part = resident.capacity / asked if asked > 0 else nan
-    return name, f"{resident.rows:,}", numbers.rate(resident.capacity), words.ratio(part)
+    profiled = capacity.rows_per_s(option.profiled.rate) if option.profiled else numbers.NONE
+    return name, f"{resident.rows:,}", numbers.rate(resident.capacity), profiled, words.ratio(part)
 
 
 def free_devices(shown: Shown) -> str:

@@ -1,6 +1,7 @@
 """What profiles say, worked out for people: the batch that a latency allows on each share, and the knee.
 
-Latencies and throughputs are those of the surface that is fitted over batches and shares, as the knee is. A
+The knee is of the surface that is fitted over batches and shares; what a share carries is its profiled
+capacity, by its own profile alone, as all verbs name it. A
 size-hinted model has a surface for each size bucket; everything here is of the largest, with which who plans
 is safe for all others.
 """
@@ -9,8 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import nan
 
+from serving.profile.carrying import carried
 from serving.profile.curve import Curve, Point, Profile, isotonic
 from serving.profile.knee import Knee, knee_at_slo
+from serving.profile.latency import Latency
 from serving.profile.profiles import ProfileSet
 from serving.profile.surface import Surface
 from serving.specs import Share
@@ -34,8 +37,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One share. `points`: its batches, ascending; `within`: the largest batch that takes at most half of the
-    latency that was asked for, None where there is none; `efficiency`: as in `Knee`, nan where unknown."""
+    """One share. `points`: its batches, ascending; `within`: the batch that carries most of those that take
+    at most half of the latency that was asked for (`serving.profile.carrying`, by the share's own profile),
+    None where there is none; `efficiency`: as in `Knee`, nan where unknown."""
 
     profile: Profile
     points: tuple[Point, ...]
@@ -106,14 +110,16 @@ def _scaling(found: ProfileSet, profiles: Sequence[Profile], slo_us: int) -> Sca
 
 
 def _measured(profile: Profile, surface: Surface, knee: Knee | None, slo_us: int) -> Measured:
-    points = points_of(profile, max(point.size for point in profile.points))
+    size = max(point.size for point in profile.points)
+    points = points_of(profile, size)
     amount = profile.share.amount
-    rows = surface.rows_within(amount, slo_us / 2)  # as the knee does
+    best = carried(Latency(profile), slo_us, points[-1].rows, size)
+    first = points[0].rows
     return Measured(
         profile,
         points,
-        smallest=_batch(profile, points, surface, points[0].rows),
-        within=_batch(profile, points, surface, rows) if rows else None,
+        smallest=_batch(points, first, surface.latency_us(amount, first), surface.throughput(amount, first)),
+        within=_batch(points, best.rows, best.latency_us, best.rate) if best else None,
         efficiency=dict(knee.efficiency).get(amount, nan) if knee else nan,
     )
 
@@ -123,15 +129,13 @@ def points_of(profile: Profile, size: int) -> tuple[Point, ...]:
     return tuple(sorted(point for point in profile.points if point.size == size))
 
 
-def _batch(profile: Profile, points: Sequence[Point], surface: Surface, rows: int) -> Batch:
-    amount = profile.share.amount
+def _batch(points: Sequence[Point], rows: int, p50_us: float, throughput: float) -> Batch:
     above = next(point for point in points if point.rows >= rows)
-    p50_us = surface.latency_us(amount, rows)
     return Batch(
         rows,
         p50_us,
         max(_tail_us(points, rows), p50_us) if above.p99_us else nan,
-        surface.throughput(amount, rows),
+        throughput,
         above.activation_bytes,
         above.power_w,
     )

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from router.profiling import words
 from router.profiling.figures import Batch, Measured, Scaling
-from router.report import numbers
+from router.report import capacity, numbers
 
 KNEE = "knee"
 
@@ -56,13 +56,13 @@ MEASURED = Column(
     lambda each: words.predicted(each) or each.profile.origin.measured[:10] or numbers.NONE,
 )
 CARRIES = (
-    Column("batch\nrows", "the batch to run: the largest of which two, one after the other, fit into the "
-           "promised latency. For a request that just missed one waits for it, and then for its own",
+    Column("batch\nrows", "the batch that carries most, if two of it, one after the other, fit into "
+           "the promised latency. For a request that just missed one waits for it, and then for its own",
            _of_best(lambda best: best.rows, lambda rows: numbers.NONE if isnan(rows) else f"{rows:,.0f}")),
     Column("batch\np50 ms", "half of its runs took at most so many milliseconds",
            _of_best(lambda best: best.p50_us, _millis)),
     Column("batch\np99 ms", "99 of 100 took at most so many", _of_best(lambda best: best.p99_us, _millis)),
-    Column("batch\nrows/s", "its throughput: rows a second of a share that is never idle",
+    Column("batch\nrows/s", f"{capacity.TERM}: {capacity.MEANING}",
            _of_best(lambda best: best.throughput, numbers.amount)),
     Column("rows/s\nper unit", "that throughput for each core, per cent or multiprocessor of the share",
            _of_share(_per_unit, numbers.amount)),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from router.profiling.figures import Measured, Scaling
-from router.report import numbers
+from router.report import capacity, numbers
 from serving.specs import Share
 
 _UNITS = {"cores": ("core", "cores"), "sm": ("SM chunk", "SM chunks"), "green": ("SM", "SMs")}
@@ -63,7 +63,7 @@ def name(scaling: Scaling) -> str:
 
 def sentence(scaling: Scaling, slo_us: int) -> str:
     """What a larger share buys and how large a batch may be: `cnn: 2 cores carry 1.8 times what 1 core does;
-    the knee is at 1 core: 4,100 rows/s within 25 ms in batches of 24.`"""
+    the knee is at 1 core: profiled capacity 4,100 rows/s within 25 ms in batches of 24.`"""
     first, last = scaling.shares[0], scaling.shares[-1]
     if last.within is None:
         took_ms, rows = numbers.milliseconds(last.smallest.p50_us / 1000), last.smallest.rows
@@ -90,7 +90,7 @@ def _knee(scaling: Scaling, slo_us: int) -> str:
     at_knee = scaling.at_knee
     if at_knee is None or at_knee.within is None:
         return ""
-    rate = f"{numbers.rate(at_knee.within.throughput)} rows/s {within(slo_us)} {batches(at_knee)}"
+    rate = f"{capacity.TERM} {_rate(at_knee.within.throughput)} {within(slo_us)} {batches(at_knee)}"
     beyond = ", the largest share" if at_knee is scaling.shares[-1] else ""
     return f"; the knee is at {share(at_knee.share)}{beyond}: {rate}{_aside(at_knee)}"
 
@@ -99,8 +99,13 @@ def _carried(measured: Measured, slo_us: int) -> str:
     best = measured.within
     if best is None:
         return ""
-    rate = f"{numbers.rate(best.throughput)} rows/s {within(slo_us)} {batches(measured)}"
-    return f"{share(measured.share)} {_carry(measured.share)} {rate}{_aside(measured)}"
+    rate = f"{_rate(best.throughput)} {within(slo_us)} {batches(measured)}"
+    have = "have" if _plural(measured.share) else "has"
+    return f"{share(measured.share)} {have} a {capacity.TERM} of {rate}{_aside(measured)}"
+
+
+def _rate(throughput: float) -> str:
+    return f"{capacity.rows_per_s(throughput)} rows/s"
 
 
 def _carry(of: Share) -> str:

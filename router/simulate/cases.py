@@ -7,12 +7,16 @@ from pathlib import Path
 from router.profiles import known_profiles
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.problems import fault, nearest, one_of, shown
+from router.simulate.governing import Copies, governance, is_governed, told_ignored, without
+from router.simulate.left_out import left_out
 from router.simulate.traffic import Traffic, UsageError
 from serving.policy.batching.catalogue import POLICIES
+from serving.profile.carrying import Carried, carried
 from serving.profile.curve import Profile
 from serving.profile.device import device_kind
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
+from serving.simulation.governed import Governance
 from serving.simulation.site import Resident, Site
 from serving.specs import BatchingSpec, ServedModel
 
@@ -28,23 +32,45 @@ Profiles = dict[tuple[str, str, str], Profile]
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """Instead of the settings' own slices: `slices` alike with all models on each, or the settings' slices
-    `devices` times; and instead of their prices `price` for an hour of each."""
+    `devices` times; and instead of their prices `price` for an hour of each. `ignored`: keys of penstock.yaml
+    that are left out."""
 
     slices: int | None = None
     devices: int | None = None
     price: float | None = None
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def copies(self) -> Copies:
+        """The slices."""
+        return Copies(self.slices, self.devices or 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One thing to simulate; `name` tells it from the others, `policy` is "" where the settings decide.
-    `notes`: sentences on what is left out, for the operator."""
+    `notes`: sentences on what is left out, for the operator; `left_out`: keys of penstock.yaml without which
+    it is simulated, in words. `governance`: what control is told, None where nothing depends
+    on it."""
 
     name: str
     config: Path
     policy: str
     site: Site
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    governance: Governance | None = None
+
+    def profiled(self, model: ServedModel) -> dict[str, Carried]:
+        """By slice, the profiled capacity of its answering variant there, for rows of the largest size; a
+        slice that runs no batch within half the SLO is left out."""
+        size, rows_max = model.spec.sizes[-1], model.spec.batch_max
+        found = {
+            each.slice: carried(each.latency, model.own.slo_us, rows_max, size)
+            for each in self.site.residents
+            if (each.model, each.variant) == (model.name, model.answering_variant)
+        }
+        return {name: each for name, each in found.items() if each is not None}
 
     def slices_of(self, model: str) -> int:
         """How many slices hold the model."""
@@ -63,15 +89,23 @@ def cases(
         _check_policy(policy)
     found = []
     for config in configs:
-        settings = _load(config)
+        filed = _load(config)
+        settings = without(filed, deployment.ignored)
         models = traffic.models(settings)
         profiles = _profiles(settings, models)
-        notes = tuple(_left_out(models, profiles))
+        notes = tuple(_unmeasured(models, profiles))
+        ignored = told_ignored(filed, deployment.ignored)
+        missing = (*filter(None, [ignored]), *left_out(settings, models))
         for policy in policies or [AS_CONFIGURED]:
             name = _name(config, configs, policy, models)
-            site = _site(settings, [_with_policy(each, policy) for each in models], profiles, deployment)
+            asked = [_with_policy(each, policy) for each in models]
+            governed, said = None, list[str]()
+            if is_governed(settings):
+                governed, said = governance(settings, asked, deployment.copies, deployment.price)
+            site = _site(settings, asked, profiles, deployment)
             settle_us = int(min(WARM_S_MAX, _WARM_SHARE * traffic.seconds) * 1e6)
-            found.append(Case(name, config, policy, replace(site, settle_us=settle_us), notes))
+            site = replace(site, settle_us=settle_us)
+            found.append(Case(name, config, policy, site, (*notes, *said), missing, governed))
     return found
 
 
@@ -144,15 +178,9 @@ def _needed(model: ServedModel, known: Collection[str]) -> list[str]:
     return list(dict.fromkeys(names[0] for names in firsts if not set(names) & set(known)))
 
 
-def _left_out(models: Sequence[ServedModel], profiles: Profiles) -> Iterator[str]:
-    """Sentences on variants that may answer and were never measured on some of their model's slices, and on
-    answers that would be made of several."""
+def _unmeasured(models: Sequence[ServedModel], profiles: Profiles) -> Iterator[str]:
+    """Sentences on variants that may answer and were never measured on some of their model's slices."""
     for model in models:
-        if model.selection is not None:
-            yield (
-                f"the {model.selection.policy} of {model.name} is not simulated: each request is computed "
-                "once, by a variant that may answer it"
-            )
         for variant in dict.fromkeys(
             each for one in (model.own, *model.by_tier.values()) for each in one.variants
         ):
@@ -172,18 +200,7 @@ def _site(
     deployment: Deployment,
 ) -> Site:
     """The models on their slices."""
-    places: dict[str, list[tuple[str, str]]] = {}  # model -> (slice, the settings' slice that it is like)
-    for model in models:
-        if deployment.slices:
-            names = [f"slice-{number + 1}" for number in range(deployment.slices)]
-            places[model.name] = [(name, model.slices[0]) for name in names]
-        else:
-            copies = deployment.devices or 1
-            places[model.name] = [
-                (f"{name}.{copy + 1}" if copies > 1 else name, name)
-                for copy in range(copies)
-                for name in model.slices
-            ]
+    places = {model.name: deployment.copies.of(model) for model in models}
     latencies = {key: Latency(profile) for key, profile in profiles.items()}
     prices = {each.name: each.price for each in settings.slices}
     if deployment.price is not None:

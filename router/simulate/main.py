@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from router.report.output import console, save, unwritable
+from router.settings.problems import fault, one_of
 from router.simulate import pictures, tables, words
 from router.simulate.cases import Case, Deployment, cases
+from router.simulate.governing import LEFT_OUT
 from router.simulate.options import Options
 from router.simulate.page import page
 from router.simulate.requirements import Requirement, read_requirements
@@ -55,21 +57,31 @@ def _simulate(options: Options) -> int:
             raise UsageError(problem)
     traffic = _traffic(options)
     policies = [name.strip() for text in options.policy for name in text.split(",")]
-    found = cases(
-        options.configs, policies, Deployment(options.slices, options.devices, options.price), traffic
-    )
+    deployment = Deployment(options.slices, options.devices, options.price, _ignored(options.ignore))
+    found = cases(options.configs, policies, deployment, traffic)
     for note in dict.fromkeys((*traffic.notes, *(note for case in found for note in case.notes))):
         sys.stderr.write(f"note: {note}\n")
     names = [model.name for model in found[0].site.served]
     required = read_requirements(options.require, names, options.capacity)
     conditions = _conditions(traffic, options)
     results = _run(found, traffic, conditions, options)
+    for note in dict.fromkeys(filter(None, map(words.guessed, results))):
+        sys.stderr.write(f"note: {note}\n")
     missed = [(each, one) for each in required for one in results if not each.holds(one)]
     _write(results, required, options, conditions, _premises(found[0], traffic, conditions, options))
     for requirement, result in missed:
         got = requirement.got(result)
         sys.stderr.write(f"not met: {requirement.text} ({result.case.name}: {got:.6g})\n")
     return MISSED if missed else 0
+
+
+def _ignored(text: str) -> tuple[str, ...]:
+    """The keys that --ignore names; UsageError for one that no simulation can leave out."""
+    names = tuple(filter(None, (part.strip() for part in text.split(","))))
+    for name in names:
+        if name not in LEFT_OUT:
+            raise UsageError(f"--ignore: {fault('no key that can be left out', name, one_of(LEFT_OUT))}")
+    return names
 
 
 def _traffic(options: Options) -> Traffic:
@@ -158,6 +170,10 @@ def _premises(
         ("slices", "; ".join(slices)),
         ("device", words.device(conditions)),
     ]
+    if case.governance is not None:
+        premises.append(("start", words.START))
+    if case.left_out:
+        premises.append(("not simulated", "; ".join(case.left_out)))
     prices = {each.slice: each.price for each in case.site.residents}
     if any(prices.values()):
         told = ", ".join(f"{name} {price:g}" for name, price in prices.items())

@@ -108,6 +108,14 @@ class Options:
             metavar="N", help="The settings' slices so many times.", min=1, max=256, rich_help_panel=_SITE
         ),
     ] = None
+    ignore: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY,...",
+            help="Leave out replicas or memory_mb of the settings: all models stand on all their slices.",
+            rich_help_panel=_SITE,
+        ),
+    ] = ""
     overhead_us: Annotated[
         int,
         typer.Option(

@@ -1,20 +1,21 @@
 """The runs of each case, and what came of them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
 from router.simulate.cases import Case
 from router.simulate.traffic import Traffic, UsageError
 from serving.policy.cost import cost_per_hour, cost_per_million
-from serving.simulation.answered import Answered
 from serving.simulation.arrivals import Arrival
 from serving.simulation.capacity import Capacity, search
 from serving.simulation.choices import Choice, Course, choice, course
 from serving.simulation.device import Device, NoisyDevice, Physics, truths_of
 from serving.simulation.disturbance import Disturbance, DisturbedDevice
 from serving.simulation.faults import Fault, Hazards
+from serving.simulation.governed import Governed, NotReadyError
+from serving.simulation.held import Replicas, shares, together
 from serving.simulation.series import (
     Chronicle,
     Columns,
@@ -65,7 +66,8 @@ class Result:
     """What came of a case. `figures` and `series` by model (the series of the first seed), `busy` by slice;
     `choices` and `courses`: which variants answered, likewise; `crashes` and `stalls` in all runs;
     `cost_per_hour` by model, empty where no price is known; `capacity` where it was asked for, in requests a
-    second of all models."""
+    second of all models. Where control says what is where, `replicas` by model; `held`: by slice, the share
+    of the time in which it was; `guessed`: variants of which it was not known what replicas carry."""
 
     case: Case
     total: Figures
@@ -77,6 +79,9 @@ class Result:
     crashes: int
     stalls: int
     cost_per_hour: dict[str, float]
+    replicas: dict[str, Replicas]
+    held: dict[str, float]
+    guessed: tuple[str, ...]
     capacity: Capacity | None = None
 
     @property
@@ -107,18 +112,18 @@ class Result:
 def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance) -> Result:
     """All runs of a case; UsageError where the traffic holds no request."""
     site, span = case.site, Span(case.site.settle_us, int(traffic.seconds * 1e6) + 1)
-    runs: list[Columns] = []
-    answered: list[Answered] = []
-    faults: list[Fault] = []
+    played: list[Chronicle] = []
     for count, seed in enumerate(conditions.seeds, start=1):
         what = f"{case.name}: run {count} of {len(conditions.seeds)}"
-        broken = _faults(site, conditions.hazards, traffic.seconds, seed)
-        run = Chronicle(site, conditions.device(site, seed), broken)
         arrivals = traffic.arrivals(site.served, seed, 1.0)
-        run.play(_told(arrivals, what, traffic.seconds, advance))
-        runs.append(run.columns())
-        answered.append(run.by_variant())
-        faults += broken
+        run = _run(case, conditions, traffic.seconds, seed)
+        _play(run, _told(arrivals, what, traffic.seconds, advance))
+        played.append(run)
+    runs = [each.columns() for each in played]
+    answered = [each.by_variant() for each in played]
+    faults = [fault for each in played for fault in each.broken]
+    governed = [each for each in played if isinstance(each, Governed)]
+    held = shares([each.held(span) for each in governed]) if governed else {}
     total = figures(runs, None, len(site.slices), span)
     if not total.offered:
         raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
@@ -134,8 +139,31 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
         {each.name: course(answered[0], place, each, seen[each.name]) for place, each in served.items()},
         crashes=sum(fault.crash for fault in faults),
         stalls=sum(not fault.crash for fault in faults),
-        cost_per_hour=_costs(site, runs, span),
+        cost_per_hour=_costs(site, runs, span, held),
+        replicas=_replicas([each.replicas(span) for each in governed]),
+        held=held,
+        guessed=tuple(sorted({name for each in governed for name in each.guessed})),
     )
+
+
+def _run(case: Case, conditions: Conditions, seconds: float, seed: int) -> Chronicle:
+    """One run of a case, to be played."""
+    site, device = case.site, conditions.device(case.site, seed)
+    faults = _faults(site, conditions.hazards, seconds, seed)
+    if case.governance is None:
+        return Chronicle(site, device, faults)
+    return Governed(site, device, faults, case.governance, seed, int(seconds * 1e6) + 1)
+
+
+def _play(run: Chronicle, arrivals: Iterable[Arrival]) -> None:
+    try:
+        run.play(arrivals)
+    except NotReadyError as error:
+        raise UsageError(str(error)) from None
+
+
+def _replicas(found: Sequence[Mapping[str, Replicas]]) -> dict[str, Replicas]:
+    return {name: together([each[name] for each in found]) for name in found[0]} if found else {}
 
 
 def _faults(site: Site, hazards: Hazards, seconds: float, seed: int) -> list[Fault]:
@@ -145,9 +173,10 @@ def _faults(site: Site, hazards: Hazards, seconds: float, seed: int) -> list[Fau
         raise UsageError(f"--crash-every, --stall-every: {error}") from None
 
 
-def _costs(site: Site, runs: Sequence[Columns], span: Span) -> dict[str, float]:
-    """What each model costs an hour; nothing where no price is known."""
-    prices = {each.slice: each.price for each in site.residents}
+def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, float]) -> dict[str, float]:
+    """What each model costs an hour; nothing where no price is known. `held`: by slice, the share of the time
+    for which it is paid; one that it does not name is paid always."""
+    prices = {each.slice: each.price * held.get(each.slice, 1.0) for each in site.residents}
     if not any(prices.values()):
         return {}
     here = {(each.slice, each.model) for each in site.residents}
@@ -176,10 +205,8 @@ def find_capacity(
                 f"--seconds {_SEARCHED_MAX / bound:.1g} would do"
             )
         chosen = conditions.seeds[0] + seed
-        run = Chronicle(
-            site, conditions.device(site, chosen), _faults(site, conditions.hazards, traffic.seconds, chosen)
-        )
-        run.play(traffic.arrivals(site.served, chosen, rate / base))
+        run = _run(case, conditions, traffic.seconds, chosen)
+        _play(run, traffic.arrivals(site.served, chosen, rate / base))
         columns = [run.columns()]
         each = (figures(columns, number, 1, span).attainment for number in range(len(site.served)))
         return min((share for share in each if not isnan(share)), default=1.0)

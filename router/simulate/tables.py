@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from router.report import numbers
+from router.report import capacity, numbers
 from router.simulate import words
 from router.simulate.requirements import Requirement
 from router.simulate.runs import Conditions, Result
@@ -25,6 +25,7 @@ COLUMNS = (
 CHOSEN = ("accuracy",)
 PRICED = ("cost/h", "cost/M")
 TOTAL = "all"
+_BY = "by the answering variant alone, for rows of the largest size"
 
 
 def columns(results: Sequence[Result]) -> tuple[str, ...]:
@@ -87,8 +88,12 @@ def render(results: Sequence[Result], conditions: Conditions, aim: float) -> Gro
             name = "" if count else f"[bold]{escape(result.case.name)}[/]"
             table.add_row(name, model, *cells, style="bold" if model == TOTAL else "")
     head = words.device(conditions)
-    parts: list[RenderableType] = [Text(f"{head[0].upper()}{head[1:]}."), table]
+    missing = dict.fromkeys(each for result in results for each in result.case.left_out)
+    parts: list[RenderableType] = [Text(f"Not simulated: {'; '.join(missing)}.")] if missing else []
+    parts += [Text(f"{head[0].upper()}{head[1:]}."), table]
     parts += map(Text, (words.sentence(results), *words.breakdowns(results, conditions)))
+    parts += _listed(f"{capacity.TERM.capitalize()}, {_BY}:", list(words.profiled(results)))
+    parts += _listed("Replicas that got batches:", list(words.replicas(results)))
     parts += _listed("Answered, of all rows:", list(words.choices(results)))
     parts += _listed("Not answered in time, of all requests:", list(_endings(results)))
     if capacities := list(filter(None, (words.capacity_sentence(each, aim) for each in results))):
@@ -148,6 +153,8 @@ def _result(result: Result) -> dict[str, Any]:
         "busy_slices": result.busy,
         "crashes": result.crashes,
         "stalls": result.stalls,
+        "not_simulated": result.case.left_out,
+        "held_slices": result.held or None,
         "total": _figures(result, None),
         "models": {
             model.name: {
@@ -155,6 +162,11 @@ def _result(result: Result) -> dict[str, Any]:
                 "slo_rows": model.own.slo_rows or None,
                 "policy": model.batching.policy,
                 **_figures(result, model.name),
+                "profiled_capacity": {
+                    name: {"rows_per_s": each.rate, "batch_rows": each.rows}
+                    for name, each in result.case.profiled(model).items()
+                },
+                "replicas": asdict(result.replicas[model.name]) if result.replicas else None,
                 **_choice(result.choices[model.name], result.courses[model.name]),
                 "series": _series(result, model.name),
             }

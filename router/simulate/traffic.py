@@ -99,6 +99,9 @@ class Rates:
             for name in mixes:
                 if name not in names:
                     raise UsageError(f"{option}: {unknown_name('a model without a rate', name, names)}")
+        for name, mix in self._shape.rows.items():
+            most = max(rows for rows, share in zip(mix.values, mix.shares, strict=True) if share > 0)
+            _check_rows(f"--rows: {name}", most, settings)
         tiers = dict.fromkeys(tier for model in models for tier in model.by_tier)
         for tier, _ in self._shape.tiers:
             if tier and tier not in tiers:
@@ -173,7 +176,11 @@ class Recorded:
             raise UsageError(f"--trace: {error}") from None
         self.seconds = max(found.span_us / 1e6, 1e-3)
         self.notes = found.notes
-        asked = {arrival.model for arrival in found}
+        asked, most = set[int](), 0
+        for arrival in found:
+            asked.add(arrival.model)
+            most = max(most, arrival.rows)
+        _check_rows("--trace", most, settings)
         return [model for place, model in enumerate(settings.models) if place in asked]
 
     def arrivals(self, models: Sequence[ServedModel], seed: int, scale: float) -> Iterable[Arrival]:  # noqa: ARG002  a recording has no seed
@@ -185,6 +192,16 @@ class Recorded:
             except (OSError, ValueError) as error:
                 raise UsageError(f"--trace: {error}") from None
         return self._played[1]
+
+
+def _check_rows(where: str, most: int, settings: Settings) -> None:
+    """Whether a gateway with these settings takes requests of so many rows."""
+    limit = settings.limits.rows_per_request
+    if most > limit:
+        raise UsageError(
+            f"{where} has requests of {most:,} rows, which a gateway with {settings.path} refuses; expected "
+            f"at most its limits.rows_per_request, {limit:,}"
+        )
 
 
 def read_loads(texts: Sequence[str]) -> list[Load]:

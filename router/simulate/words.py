@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from types import MappingProxyType
 
+from router.report import capacity
 from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
 from serving.simulation.disturbance import Disturbance
@@ -57,6 +58,51 @@ def choices(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
             told = ", ".join(f"{name} {percent(share)}" for name, share in found.shares.items())
             why = [f"{percent(share)} {DOWNGRADES[reason]}" for reason, share in found.downgrades.items()]
             yield who, told + (f"; not by the best: {', '.join(why)}" if why else "")
+
+
+START = (
+    "workers have started and hold what is held without any load: each scaled model its smallest number of "
+    "replicas; from then on requests come"
+)
+"""Where a run begins that has control in it."""
+
+
+def replicas(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Of whom, and how many replicas there were, where control says how many."""
+    for result in results:
+        for model in result.case.site.served:
+            found = result.replicas.get(model.name)
+            if found is None:
+                continue
+            who = f"{result.case.name}, {model.name}" if len(result.figures) > 1 else result.case.name
+            number = f"{found.least}" if found.least == found.most else f"{found.least} to {found.most}"
+            runs = len(result.total.by_run)
+            changes = f"{found.changes / runs:.3g} changes" + (" a run" if runs > 1 else "")
+            yield who, f"{number}, {found.mean:.3g} in the mean, {changes}"
+
+
+def profiled(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Of whom, and the profiled capacity of a slice; slices that carry the same are not told apart."""
+    cases = list({each.case.config: each.case for each in results}.values())
+    for case in cases:
+        for model in case.site.served:
+            name = f"{case.config.stem}, {model.name}" if len(cases) > 1 else model.name
+            slices: dict[str, list[str]] = {}
+            for place, found in case.profiled(model).items():
+                slices.setdefault(capacity.capacity(found.rate, found.rows), []).append(place)
+            for told, places in slices.items():
+                where = "a slice" if len(slices) == 1 else ", ".join(places)
+                yield name, f"{told} on {where}"
+
+
+def guessed(result: Result) -> str:
+    """The sentence on capacities that were not known; "" where all were."""
+    if not result.guessed:
+        return ""
+    return (
+        f"what replicas of {', '.join(result.guessed)} carry was guessed from profiles, as in a gateway's "
+        "first minute: it simulates that, and keeps it beside its profiles (capacities.json)"
+    )
 
 
 def device(conditions: Conditions) -> str:

@@ -46,7 +46,7 @@ class Control:
         first = Wanted.of(slices, models)
         self._limits = limits
         self._holdings = Holdings(first.models, known, limits, kind_of)
-        self._measuring = Measuring(self._holdings, rules.remeasure)
+        self._measuring = Measuring(self._holdings, rules.remeasure, rules.refine)
         self._reconciling = Reconciling(self._holdings)
         self._residing = Residing(self._holdings)
         self.scaling = Scaling(self._holdings, rules, kind_of)

@@ -22,12 +22,13 @@ _BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
 
 
 class Measuring:
-    """`remeasure`: whether a profile that is no longer right may be measured anew."""
+    """`remeasure` and `refine` as in `Rules`."""
 
-    def __init__(self, holdings: Holdings, remeasure: bool) -> None:
+    def __init__(self, holdings: Holdings, remeasure: bool, refine: bool = True) -> None:
         self._holdings = holdings
         self._slices = holdings.slices
         self._remeasure = remeasure
+        self._refine = refine
 
     def next_coarse(self, record: SliceRecord) -> list[Command]:
         """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded (where
@@ -123,7 +124,7 @@ class Measuring:
     def _is_due(self, replica: ReplicaRecord, budget_us: int, now_us: int) -> bool:
         """Whether an idle slice is to measure a replica. One that is stale and may not be measured anew is
         not refined either: runs of then and of now do not belong together."""
-        if replica.status is not ReplicaStatus.READY:
+        if replica.status is not ReplicaStatus.READY or not self._refine:
             return False
         if replica.sweep.renewing:
             return True

@@ -11,11 +11,13 @@ from serving.policy.scaling.seam import ReplicaPolicy
 @dataclass(frozen=True, slots=True)
 class Rules:
     """`remeasure`: whether a profile that is no longer right may be measured anew. `scaling`: how models with
-    `replicas` follow their load; `create` makes the policy of one of them."""
+    `replicas` follow their load; `create` makes the policy of one of them. `refine`: whether idle slices may
+    measure at all."""
 
     remeasure: bool = True
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     create: Callable[[ScalingSpec], ReplicaPolicy] = create_policy
+    refine: bool = True
 
 
 AS_USUAL = Rules()

@@ -7,8 +7,10 @@ people.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
+from serving.profile.carrying import FITTING, most
 from serving.profile.surface import Surface
 
 ENOUGH = 0.8
@@ -90,13 +92,16 @@ def kneedle(shares: Sequence[float], throughput: Sequence[float]) -> int:
 
 
 def knee_at_slo(surface: Surface, slo_us: float) -> Knee | None:
-    """The knee over the measured shares, each at the largest batch it knows within half the SLO.
-
-    Half, as Nexus (SOSP 2019) and ParvaGPU (SC 2024) plan: a request that just missed a batch waits for that
-    one and then for its own, so two batches must fit. None where no share runs any batch so fast.
+    """The knee over the measured shares, each at the batch that carries most of those that it knows within
+    half the SLO (`serving.profile.carrying`). None where no share runs any batch so fast.
     """
-    within = ((amount, surface.rows_within(amount, slo_us / 2)) for amount in surface.amounts)
-    chosen = [(amount, rows) for amount, rows in within if rows]
+    chosen = []
+    for amount in surface.amounts:
+        least, _ = surface.rows_at(amount) or (1, 0)
+        fitting = surface.rows_within(amount, slo_us * FITTING)
+        best = most(least, fitting, partial(surface.latency_us, amount))
+        if best is not None:
+            chosen.append((amount, best.rows))
     if not chosen:
         return None
     shares = [amount for amount, _ in chosen]

@@ -91,14 +91,18 @@ class Latency:
         """The same for batches of up to so many rows: a sweep that ended early must not keep them small."""
         return self if rows <= self._rows_most else Latency(self._profile, rows)
 
+    def rows_measured(self, size: int = 0) -> int:
+        """The largest batch that was measured, of the next larger size."""
+        covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
+        return self._curves[covering].rows[-1]
+
     def _by_rows(self, size: int) -> list[float]:
         """Latency of 1, 2, ... rows, as far as the next larger size was measured: decisions look it up far
         more often than it changes."""
         known = self._tables.get(size)
         if known is None:
-            covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
             known, latency_us = [], 0.0
-            for rows in range(1, max(self._curves[covering].rows[-1], self._rows_most) + 1):
+            for rows in range(1, max(self.rows_measured(size), self._rows_most) + 1):
                 latency_us = max(latency_us, self._at(rows, size))  # the difference of two curves may fall
                 known.append(latency_us)
             self._tables[size] = known

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
+from serving.objectives import Objective
 from serving.policy.batching.targets import worth_target
+from serving.profile.carrying import Carried, carried
 from serving.scheduler.ladders import Selector, cost
 from serving.scheduler.models import Model
-from serving.scheduler.requests import Wants
 from serving.scheduler.slices import steady
 
 
@@ -15,7 +16,8 @@ from serving.scheduler.slices import steady
 class Rung:
     """A variant that a slice may run a batch by. `row_us`: what a row takes of its time in batches of `rows`,
     as they are aimed at; `one_us`: what one row alone is planned with; `cost`: of a million rows in full
-    batches, 0 where the slice has no price."""
+    batches, 0 where the slice has no price. `profiled`: its profiled capacity, `lately`: the same with what
+    batches typically took of late; None where no batch is within half the SLO."""
 
     variant: str
     accuracy: float | None
@@ -23,6 +25,8 @@ class Rung:
     rows: int
     one_us: float
     cost: float
+    profiled: Carried | None = None
+    lately: Carried | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def standing_of(model: Model, now_us: int) -> Standing:
     served = model.served
     rate = sum([flow.rate.peak(now_us) for flow in model.flows.values()], 0.0)
     objectives = {"": served.own, **served.by_tier}
-    ladders = {tier: _ladders(model, each.wants, rate) for tier, each in objectives.items()}
+    ladders = {tier: _ladders(model, each, rate) for tier, each in objectives.items()}
     allowance = model.queue.allowances.get(served.own.wants)
     return Standing(
         served.name,
@@ -84,19 +88,24 @@ def load_of(model: Model, now_us: int) -> float:
     return rate * row_us / max(steady(model.slices), 1)
 
 
-def _ladders(model: Model, wants: Wants, rate: float) -> tuple[Ladder, ...]:
+def _ladders(model: Model, objective: Objective, rate: float) -> tuple[Ladder, ...]:
     found: Iterable[tuple[str, Selector]] = (
         (live.name, live.queues[model.served.name].selector) for live in model.slices
     )
-    return tuple(_ladder(model, wants, rate, name, selector) for name, selector in found)
+    return tuple(_ladder(model, objective, rate, name, selector) for name, selector in found)
 
 
-def _ladder(model: Model, wants: Wants, rate: float, name: str, selector: Selector) -> Ladder:
+def _ladder(model: Model, objective: Objective, rate: float, name: str, selector: Selector) -> Ladder:
+    wants, rows_max, slo_us = objective.wants, model.served.spec.batch_max, objective.slo_us
     ladder = selector.ladder(wants)
     rungs = []
     for rung in ladder.rungs:
         replica = selector.replicas[rung.variant]
         rows = worth_target(replica, replica.size_max, model.served.slo_us, rate)
         one_us = replica.predict_us(1, replica.size_max)
-        rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, cost(replica)))
+        size = replica.size_max
+        profiled = carried(replica.profiled, slo_us, rows_max, size)
+        lately = carried(replica.latency, slo_us, rows_max, size, replica.factor)
+        priced = cost(replica)
+        rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, priced, profiled, lately))
     return Ladder(name, tuple(rungs), ladder.first, selector.carrying(wants) if rungs else 0)

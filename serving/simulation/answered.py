@@ -46,14 +46,14 @@ class Noted:
         self._answers = tuple(array("q") for _ in range(4))
         self._downgrades = tuple(array("q") for _ in range(4))
 
-    def answer(self, answer: Answer, parts: Parts) -> None:
-        """A request ended, computed by these."""
+    def answer(self, answer: Answer, parts: Parts, epoch_us: int = 0) -> None:
+        """A request ended, computed by these; it came so long after `epoch_us`."""
         known = self._models.get(answer.request.model)
         if known is None or answer.outcome is not COMPLETED:
             return
         at_us, model, variant, rows = self._answers
         for name, count in parts:
-            at_us.append(answer.request.arrived_us)
+            at_us.append(answer.request.arrived_us - epoch_us)
             model.append(known[0])
             variant.append(known[1][name])
             rows.append(count)

@@ -55,6 +55,31 @@ class Ended(NamedTuple):
     detail: str
 
 
+def routed(
+    scheduler: Scheduler,
+    command: Command,
+    models: Mapping[str, ServedModel],
+    prices: Mapping[str, float],
+    now_us: int,
+) -> Iterable[Order]:
+    """What a command says of where variants are, or will be, told to the scheduler. `prices` of the slices,
+    for an hour."""
+    match command:
+        case Route(slice=name, model=model, variant=variant):
+            replica = Replica(command.replica, variant, Latency(command.profile), models[model])
+            replica.price = prices.get(name, 0.0)
+            return scheduler.replica_up(name, model, replica, now_us)
+        case Unroute(slice=name, model=model, variant=variant, reason=reason):
+            return scheduler.replica_down(name, model, variant, reason, now_us)
+        case Withdraw(slice=name, reason=reason):
+            return scheduler.slice_down(name, reason, now_us)
+        case Cold(model=model, variant=variant, load_us=load_us):
+            return scheduler.cold(model, variant, load_us, now_us)
+        case Expect(model=model, variant=variant, ready_us=ready_us):
+            return scheduler.expect(model, variant, ready_us, now_us)
+    return ()
+
+
 class Requests:
     """A `serving.simulation.controlled.DataPlane`. `ended`: in the order of their ends."""
 
@@ -107,15 +132,6 @@ class Requests:
         scheduler = self.scheduler
         orders: Iterable[Order] = ()
         match command:
-            case Route(slice=name, model=model, variant=variant):
-                latency = Latency(command.profile)
-                replica = Replica(command.replica, variant, latency, self._models[model])
-                replica.price = self._prices.get(name, 0.0)
-                orders = scheduler.replica_up(name, model, replica, now_us)
-            case Unroute(slice=name, model=model, variant=variant, reason=reason):
-                orders = scheduler.replica_down(name, model, variant, reason, now_us)
-            case Withdraw(slice=name, reason=reason):
-                orders = scheduler.slice_down(name, reason, now_us)
             case ServeModel(model=served):
                 self._models[served.name] = served
                 self._retiring.discard(served.name)
@@ -126,14 +142,12 @@ class Requests:
             case ForgetModel(model=model):
                 del self._models[model]
                 scheduler.forget(model)
-            case Cold(model=model, variant=variant, load_us=load_us):
-                orders = scheduler.cold(model, variant, load_us, now_us)
-            case Expect(model=model, variant=variant, ready_us=ready_us):
-                orders = scheduler.expect(model, variant, ready_us, now_us)
             case Measure(slice=name):
                 scheduler.hold(name)
             case Look():
                 return (("seen", scheduler.seen(now_us)),)
+            case _:
+                orders = routed(scheduler, command, self._models, self._prices, now_us)
         return self._do(orders, now_us)
 
     def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:

@@ -41,7 +41,8 @@ class _Promises:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation:
-    """One run of a site. `build`, `take`, `answered` and `ran` may be overridden."""
+    """One run of a site. `build`, `begin`, `take`, `answered`, `ran`, `told`, `advance`, `crash` and `stall`
+    may be overridden."""
 
     def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
         self.site = site
@@ -64,14 +65,18 @@ class Simulation:
         self._started_us: dict[str, int] = {}  # by slice: when its worker could load
         self._failures: dict[str, int] = {}  # by slice: deaths without a healthy life between them
         self._now_us = self._repeats = self._replicas = 0
-        for resident in site.residents:
-            self._bring_up(resident, 0)
+        self.begin()
 
     # what may be overridden
 
     def build(self) -> Scheduler:
         """The scheduler that is run."""
         return Scheduler(self.site.served, self.site.limits, {each.name: each for each in self.site.tenants})
+
+    def begin(self) -> None:
+        """What is there before the first arrival: every resident."""
+        for resident in self.site.residents:
+            self._bring_up(resident, 0)
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
         """How long a batch takes that starts beside `running` others."""
@@ -82,6 +87,9 @@ class Simulation:
 
     def ran(self, batch: RunBatch, start_us: int, end_us: int) -> None:
         """A batch starts, and when it will be back (if nothing goes wrong)."""
+
+    def told(self, command: Command, now_us: int) -> None:
+        """The scheduler says what concerns neither a request nor a batch."""
 
     def parts_of(self, answer: Answer) -> Parts:
         """Which variants computed how many rows of a request that was completed."""
@@ -98,7 +106,7 @@ class Simulation:
         tiers = {each.name: each.tier for each in self.site.tenants if each.tier}
         for count, arrival in enumerate(arrivals, start=1):
             at_us, number, rows, slack_us, tenant, size, variant, expires, bucket, tier = arrival
-            self._advance(at_us)
+            self.advance(at_us)
             promises = models[number]
             if not tier and tiers:
                 tier = tiers.get(tenant, "")
@@ -127,15 +135,13 @@ class Simulation:
             commands = self.scheduler.arrive(request, at_us)
             if commands:
                 self._carry_out(commands, at_us)
-        self._advance(NEVER_US)
+        self.advance(NEVER_US)
         return tally
 
-    def _advance(self, until_us: int) -> None:
-        """What happens before that instant."""
+    def advance(self, until_us: int) -> None:
+        """What happens before that instant; of NEVER_US, until every request has ended."""
         while True:
-            finish_us = self._finishes[0][0] if self._finishes else NEVER_US
-            fault_us = self._happenings[0][0] if self._happenings else NEVER_US
-            now_us = min(finish_us, fault_us, self.scheduler.wake_us)
+            now_us = self.due_us
             if now_us >= until_us:
                 return
             if until_us == NEVER_US and not self.scheduler.open_requests:
@@ -144,12 +150,27 @@ class Simulation:
             self._now_us = now_us
             if self._repeats > ENDLESS:
                 raise RuntimeError(f"{ENDLESS} events at {now_us} us: the scheduler does not get on")
-            if finish_us == now_us:
-                self._finish(now_us)
-            elif fault_us == now_us:
-                self._happen(heappop(self._happenings)[2], now_us)
-            else:
-                self._carry_out(self.scheduler.wake(now_us), now_us)
+            self.step(now_us)
+
+    @property
+    def due_us(self) -> int:
+        """When the next thing happens that is no arrival."""
+        finish_us = self._finishes[0][0] if self._finishes else NEVER_US
+        fault_us = self._happenings[0][0] if self._happenings else NEVER_US
+        return min(finish_us, fault_us, self.scheduler.wake_us)
+
+    def step(self, now_us: int) -> None:
+        """One thing that is due."""
+        if self._finishes and self._finishes[0][0] <= now_us:
+            self._finish(now_us)
+        elif self._happenings and self._happenings[0][0] <= now_us:
+            self._happen(heappop(self._happenings)[2], now_us)
+        else:
+            self._carry_out(self.scheduler.wake(now_us), now_us)
+
+    def befall(self, fault: Fault) -> None:
+        """It will happen."""
+        heappush(self._happenings, (fault.at_us, len(self._happenings), fault))
 
     def _carry_out(self, commands: Iterable[Command], now_us: int) -> None:
         for command in commands:
@@ -162,7 +183,9 @@ class Simulation:
                 if self._parts:
                     self._parts.pop(command.request.id, None)
             elif type(command) is ReplaceWorker:
-                self._crash(command.slice, command.reason, now_us)
+                self.crash(command.slice, command.reason, now_us)
+            else:
+                self.told(command, now_us)
 
     def _run(self, batch: RunBatch, now_us: int) -> None:
         here = self._running.setdefault(batch.slice, {})
@@ -211,22 +234,25 @@ class Simulation:
         if isinstance(what, Resident):
             self._bring_up(what, now_us)
         elif what.crash:
-            self._crash(what.slice, "died", now_us)
+            self.crash(what.slice, "died", now_us)
         else:
-            self._stalled_us[what.slice] = max(self._stalled_us.get(what.slice, 0), now_us) + what.stall_us
-            here = self._running.get(what.slice, {})
-            for batch_id, (batch, end_us) in here.items():
-                here[batch_id] = (batch, end_us + what.stall_us)
-            self._computed_us[what.slice] = self._computed_us.get(what.slice, 0) + what.stall_us
+            self.stall(what.slice, what.stall_us, now_us)
 
-    def _crash(self, slice_name: str, reason: str, now_us: int) -> None:
+    def stall(self, slice_name: str, stall_us: int, now_us: int) -> None:
+        """A worker computes nothing for so long."""
+        self._stalled_us[slice_name] = max(self._stalled_us.get(slice_name, 0), now_us) + stall_us
+        here = self._running.get(slice_name, {})
+        for batch_id, (batch, end_us) in here.items():
+            here[batch_id] = (batch, end_us + stall_us)
+        self._computed_us[slice_name] = self._computed_us.get(slice_name, 0) + stall_us
+
+    def crash(self, slice_name: str, reason: str, now_us: int) -> None:
         """A worker is gone, with what it was loading. As in `serving.control` another is started after a
         back-off, and is back with each of its variants when that has been loaded, one after the other."""
         healthy = now_us - self._started_us.get(slice_name, 0) >= HEALTHY_US
         failures = self._failures[slice_name] = 1 if healthy else self._failures.get(slice_name, 0) + 1
         back_us = self._started_us[slice_name] = now_us + backoff_us(failures) + self.site.start_us
-        self._running.pop(slice_name, None)
-        self._stalled_us.pop(slice_name, None)
+        self.forget(slice_name)
         self._happenings = [
             each
             for each in self._happenings
@@ -239,6 +265,16 @@ class Simulation:
                 back_us += resident.load_us
                 heappush(self._happenings, (back_us, -self._replicas, resident))
         self._carry_out(self.scheduler.slice_down(slice_name, reason, now_us), now_us)
+
+    def forget(self, slice_name: str) -> None:
+        """What a worker that is gone was doing."""
+        self._running.pop(slice_name, None)
+        self._stalled_us.pop(slice_name, None)
+
+    def rest_us(self, slice_name: str, now_us: int) -> int:
+        """For how long a worker still computes what it was sent."""
+        here = self._running.get(slice_name)
+        return max(0, max(end_us for _, end_us in here.values()) - now_us) if here else 0
 
     def _bring_up(self, resident: Resident, now_us: int) -> None:
         self._replicas += 1

@@ -19,6 +19,7 @@ from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
 from serving.simulation.controlled import ControlledSimulation
 from serving.simulation.dataplane import Asked, Requests
+from serving.simulation.held import Held
 from serving.simulation.planning import Stubborn
 from serving.simulation.tables import find_capacity
 from serving.simulation.tally import mean_accuracy
@@ -245,8 +246,7 @@ class ScaledSimulation(ControlledSimulation):
             for name, accuracy, *_ in model.variants
         }
         self._prices = {each.name: each.price for each in world.specs}
-        self._since_us: dict[str, int] = {}  # by slice that is held
-        self._held: list[tuple[str, int, int]] = []  # slice, from when to when, of those that were
+        self._held = Held()
         super().__init__(world.control(create), world.terms(), Stubborn(), self.counting, seed, calm_us=0)
         self.at(0, self.control.start)
 
@@ -256,8 +256,7 @@ class ScaledSimulation(ControlledSimulation):
         before, rows = self._changes(), self.counting.rows.copy()
         self.play(end_us)
         changes = self._changes() - before
-        held = [*self._held, *((name, since_us, end_us) for name, since_us in self._since_us.items())]
-        spans_us = [(name, max(last_us - max(first_us, settle_us), 0)) for name, first_us, last_us in held]
+        spans_us = self._held.within_us(settle_us, end_us)
         self.play(end_us + MINUTE)  # what came before is answered
         counting = self.counting
         minutes = range(settle_us // MINUTE, end_us // MINUTE)
@@ -274,12 +273,12 @@ class ScaledSimulation(ControlledSimulation):
     def commanded(self, command: Command) -> None:
         """See `ControlledSimulation`."""
         if isinstance(command, StartWorker):
-            self._since_us[command.slice] = self.now_us
+            self._held.started(command.slice, self.now_us)
 
     def heard(self, slice_name: str, happening: Happening) -> None:
         """See `ControlledSimulation`."""
         if happening[0] == "worker_lost":
-            self._held.append((slice_name, self._since_us.pop(slice_name), self.now_us))
+            self._held.lost(slice_name, self.now_us)
 
     def capacity(self, asked: FindCapacity) -> Capacity | None:
         """See `ControlledSimulation`."""

@@ -51,7 +51,8 @@ class Columns:
 
 
 class Chronicle(Simulation):
-    """A simulation that keeps what happens; `columns` and `by_variant` are for after `play`."""
+    """A simulation that keeps what happens; `columns` and `by_variant` are for after `play`. `epoch_us`: the
+    instant that they call 0."""
 
     def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
         self._model_numbers = {model.name: number for number, model in enumerate(site.served)}
@@ -59,20 +60,23 @@ class Chronicle(Simulation):
         self._noted = Noted(site.served)
         self._requests = tuple(array("q") for _ in range(4))
         self._batches = tuple(array("q") for _ in range(5))
+        self.epoch_us = 0
+        self.broken: list[Fault] = [*faults]
         super().__init__(site, device, faults)
 
     def answered(self, answer: Answer, now_us: int) -> None:
         """A request ended."""
         request, outcome = answer.request, answer.outcome
         at_us, wait_us, model, ending = self._requests
-        at_us.append(request.arrived_us)
+        at_us.append(request.arrived_us - self.epoch_us)
         wait_us.append(now_us - request.arrived_us)
         model.append(self._model_numbers[request.model])
         ending.append(int(now_us > request.deadline_us) if outcome is COMPLETED else _CODES[outcome])
-        self._noted.answer(answer, self.parts_of(answer))
+        self._noted.answer(answer, self.parts_of(answer), self.epoch_us)
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
         """A batch starts."""
+        start_us -= self.epoch_us
         taken = super().take(batch, start_us, running)
         model, rows, slice_number, start, compute_us = self._batches
         model.append(self._model_numbers[batch.model])

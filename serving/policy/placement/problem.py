@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from serving.policy.placement.geometry import Geometry, MigProfile
+from serving.profile.carrying import Carried
 from serving.specs import Share
 
 SLACK = 0.45
@@ -23,7 +24,8 @@ class Option:
     `curve`: (rows, latency in us) of what was measured, rows ascending, latencies not falling.
     `memory_bytes`: what a replica holds while it runs. `pressure` and `sensitivity`: beside others on a
     device whose shares do not isolate, a batch takes 1 + sensitivity * sum of the others' pressures times as
-    long (Bubble-Up, MICRO 2011; `serving/profile/interference.py`).
+    long (Bubble-Up, MICRO 2011; `serving/profile/interference.py`). `profiled`: its profiled capacity, for
+    people: nothing is decided by it.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Option:
     streams: int = 1
     pressure: float = 0.0
     sensitivity: float = 0.0
+    profiled: Carried | None = None
 
     def latency_us(self, rows: int) -> float:
         """Of a batch of that many rows, between measured ones on the line through both; ValueError beyond

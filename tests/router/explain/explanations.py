@@ -24,6 +24,8 @@ def rung(variant: str, factor: float = 1.0, cost: float = 0.0) -> Rung:
         "rows": ROWS,
         "one_us": 2 * row_us,
         "cost": cost,
+        "profiled_capacity": {"rows_per_s": 1e6 / ROW_US[variant], "batch_rows": ROWS},
+        "capacity_today": {"rows_per_s": 1e6 / row_us, "batch_rows": ROWS},
     }
 
 

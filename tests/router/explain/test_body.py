@@ -13,13 +13,14 @@ from router.explain.words import sentences
 from router.status import Replica
 from router.telemetry import Telemetry
 from serving.objectives import Needs, SelectionSpec
+from serving.profile.carrying import Carried
 from serving.scheduler.standing import Ladder, Rung, Standing
 from serving.specs import Limits, ServedModel
 from tests.builders import model_spec, served
 from tests.router.fakes import FakeServing
 
 CNN = Rung("cnn", 0.98, 1_300.0, 8, 2_000.0, 0.4)
-LINEAR = Rung("linear", 0.92, 60.0, 16, 90.0, 0.0)
+LINEAR = Rung("linear", 0.92, 60.0, 16, 90.0, 0.0, Carried(16, 960.0, 16_667.0), None)
 
 
 def model() -> ServedModel:
@@ -67,6 +68,7 @@ def test_each_promise_stands_with_its_own_ladders() -> None:
     assert [(each["preferred"], each["carrying"]) for each in bulk["ladders"]] == [(1, 1)]
     assert bulk["ladders"][0]["rungs"][1] == {
         "variant": "linear", "accuracy": 0.92, "row_us": 60.0, "rows": 16, "one_us": 90.0, "cost": 0.0,
+        "profiled_capacity": {"rows_per_s": 16_667.0, "batch_rows": 16}, "capacity_today": None,
     }  # fmt: skip
     assert [(each["name"], each["served"], each["states"]) for each in found["variants"]] == [
         ("cnn", True, {"cpu0": "ready"}),

@@ -20,7 +20,8 @@ def of(times_us: Sequence[int], carrying: int, where: str = "s0") -> LadderOfSli
     """Rungs that take so long for a row, each less accurate than the one before."""
     rungs: list[Rung] = [
         {"variant": f"v{place}", "accuracy": 0.99 - place / 100, "row_us": float(us), "rows": 8,
-         "one_us": 2.0 * us, "cost": 0.0}
+         "one_us": 2.0 * us, "cost": 0.0, "profiled_capacity": None,
+         "capacity_today": {"rows_per_s": 1e6 / us, "batch_rows": 8}}
         for place, us in enumerate(times_us)
     ]  # fmt: skip
     return {"slice": where, "rungs": rungs, "preferred": 0, "carrying": carrying}

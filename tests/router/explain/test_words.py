@@ -22,8 +22,43 @@ do not answer
 """
 
 
+CARRIES = "what a slice carries"
+
+
 def told(now: Explanation, before: Explanation | None = None) -> str:
-    return "\n".join(sentences(now, now["promises"][0], before))
+    """All but what a slice carries, which has tests of its own."""
+    lines = sentences(now, now["promises"][0], before)
+    if CARRIES in lines:
+        place = lines.index(CARRIES)
+        del lines[place - 1 : place + 1 + len(carried(now))]
+    return "\n".join(lines)
+
+
+def carried(now: Explanation) -> list[str]:
+    lines = sentences(now, now["promises"][0])
+    after = lines[lines.index(CARRIES) + 1 :]
+    return after[: after.index("")] if "" in after else after
+
+
+def test_what_a_slice_carries_is_told_as_profiled_and_at_what_batches_take_today() -> None:
+    ladders = [ladder(["cnn"], where="cpu0", factor=1.25), ladder(["cnn"], where="cpu1")]
+    assert carried(explanation(promise(ladders), 0.0)) == [
+        "  cnn on cpu0: profiled capacity 769 rows/s in batches of 8; at what batches take today 615 "
+        "rows/s in batches of 8",
+        "  cnn on cpu1: profiled capacity 769 rows/s in batches of 8; at what batches take today the same",
+        "  profiled capacity: the batch that carries most, of those that take at most 25 ms, half the SLO, "
+        "by typical latencies (medians), with the model alone on the slice",
+    ]
+
+
+def test_a_slice_that_fits_no_two_batches_into_the_slo_is_told_so() -> None:
+    slow = ladder(["cnn"])
+    slow["rungs"][0]["capacity_today"] = None
+    (line, _) = carried(explanation(promise([slow]), 0.0))
+    assert line.endswith("; at what batches take today none: one row alone takes longer")
+    slow["rungs"][0]["profiled_capacity"] = None
+    (line, _) = carried(explanation(promise([slow]), 0.0))
+    assert line == "  cnn: profiled capacity none: one row alone takes longer"
 
 
 def test_idle_the_most_accurate_answers_and_rates_say_until_when() -> None:

@@ -44,7 +44,7 @@ def test_the_placement_is_there_device_by_device() -> None:
     assert second["residents"] == [
         {
             "model": "bert-large-uncased", "variant": "fp16", "rows": 16, "streams": 1,
-            "batch_ms": 79.6048, "capacity_rows_per_s": 200.993,
+            "batch_ms": 79.6048, "capacity_rows_per_s": 200.993, "profiled_capacity": None,
         }
     ]  # fmt: skip
     assert found["placement"]["node-1"][0]["start"] is None

@@ -45,14 +45,24 @@ def test_the_batch_to_run_takes_at_most_half_of_the_latency() -> None:
 
 
 @given(st.integers(1000, 100_000), st.lists(st.integers(100, 20_000), min_size=1, max_size=4, unique=True))
-def test_no_larger_batch_that_was_measured_would_have_been_within(slo_us: int, costs: Sequence[int]) -> None:
+def test_no_batch_that_was_measured_and_is_within_carries_more(slo_us: int, costs: Sequence[int]) -> None:
     slowest_first = sorted(costs, reverse=True)
     shares = [profile(f"cores:{place}", cost) for place, cost in enumerate(slowest_first, 1)]
     for share in only(*shares, slo_us=slo_us).shares:
-        rows = share.within.rows if share.within else 0
+        rate = share.within.throughput if share.within else 0.0
         assert share.within is None or share.within.p50_us <= slo_us / 2 * (1 + 1e-9)
-        beyond = [point for point in share.points if point.rows > rows]
-        assert all(point.p50_us > slo_us / 2 * (1 - 1e-9) for point in beyond)
+        within = [point for point in share.points if point.p50_us <= slo_us / 2 * (1 - 1e-9)]
+        assert all(point.rows * 1e6 / point.p50_us <= rate * (1 + 1e-6) for point in within)
+
+
+def test_a_smaller_batch_is_run_where_a_row_of_it_takes_less() -> None:
+    """The largest that is within takes twice as long a row as one of half its rows."""
+    steep = profile("cores:1", 500)
+    points = tuple(replace(each, p50_us=2 * each.p50_us) if each.rows >= 8 else each for each in steep.points)
+    best = only(replace(steep, points=points)).shares[0].within
+    assert best is not None
+    assert best.rows == 4
+    assert best.throughput == pytest.approx(2000)
 
 
 def test_a_latency_that_was_not_measured_is_not_made_up() -> None:
@@ -68,16 +78,16 @@ def test_what_has_nothing_to_compare_with_has_no_knee_and_says_so() -> None:
     scaling = only(profile("cores:1", 1000))
     assert scaling.knee is None
     assert words.sentence(scaling, SLO_US) == (
-        "v: 1 core carries 1,000 rows/s within 20 ms in batches of 8, the largest measured; "
-        "there is none to compare it with, so no knee."
+        "v: 1 core has a profiled capacity of 1,000 rows/s within 20 ms in batches of 8, the largest "
+        "measured; there is none to compare it with, so no knee."
     )
 
 
 def test_the_sentence_says_what_a_larger_share_buys_and_where_the_knee_is() -> None:
     scaling = only(profile("cores:1", 1900), profile("cores:2", 1600))
     assert words.sentence(scaling, SLO_US) == (
-        "v: 2 cores carry 1.2 times what 1 core does; the knee is at 1 core: 526 rows/s within 20 ms in "
-        "batches of 5."
+        "v: 2 cores carry 1.2 times what 1 core does; the knee is at 1 core: profiled capacity 526 rows/s "
+        "within 20 ms in batches of 5."
     )
 
 
@@ -98,7 +108,7 @@ def test_a_share_too_small_for_the_latency_is_named() -> None:
     said = words.sentence(only(profile("cores:1", 30_000), profile("cores:2", 4000)), SLO_US)
     assert said == (
         "v: on 1 core 20 ms do not hold two batches; the knee is at 2 cores, the largest share: "
-        "250 rows/s within 20 ms in batches of 2."
+        "profiled capacity 250 rows/s within 20 ms in batches of 2."
     )
 
 

@@ -15,6 +15,7 @@ from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\
 slices: [{name: cpu-a, cores: 1}]
+cache: false
 models:
   - {path: models/digits, slo_ms: 25, variants: [linear], default_variant: linear}
   - {path: models/minilm, slo_ms: 200, variants: [fp32]}

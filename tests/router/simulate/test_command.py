@@ -38,7 +38,8 @@ def test_policies_are_compared_row_by_row_with_a_sentence_that_says_what_to_see(
 def test_json_holds_every_figure_and_nothing_else_is_printed(simulate: Simulate) -> None:
     (found,) = results(simulate, "--rate", "digits=300,minilm=0")
     assert set(found) == {
-        "name", "config", "policy", "capacity", "busy_slices", "crashes", "stalls", "total", "models",
+        "name", "config", "policy", "capacity", "busy_slices", "crashes", "stalls", "not_simulated",
+        "held_slices", "total", "models",
     }  # fmt: skip
     assert (found["name"], found["policy"], found["capacity"]) == ("slo", None, None)
     digits, minilm = found["models"]["digits"], found["models"]["minilm"]

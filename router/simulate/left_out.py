@@ -1,0 +1,26 @@
+"""What a settings file says that is not simulated and may change the figures, in words: it is never silent.
+
+The table of docs/scheduling.md ("What of penstock.yaml is simulated") says of every key what becomes of it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from router.settings import Settings
+from serving.specs import ServedModel
+
+
+def left_out(settings: Settings, models: Sequence[ServedModel]) -> Iterator[str]:
+    """Phrases on what is asked for of `models`, those that are simulated."""
+    kept = [model.name for model in models if model.cache]
+    if settings.cache is not None and kept:
+        yield f"cache of {', '.join(kept)}: every request is computed"
+    for model in models:
+        if model.selection is not None:
+            yield (
+                f"the {model.selection.policy} of {model.name}: each request is computed once, by a variant "
+                "that may answer it"
+            )
+    used = {name for model in models for name in model.slices}
+    lent = [each.name for each in settings.slices if each.spot and each.name in used]
+    if lent:
+        yield f"spot of {', '.join(lent)}: none is taken away (--crash-every has workers die)"

@@ -1,0 +1,262 @@
+"""A site where control says what is where: the live controller beside the live scheduler in virtual time,
+for models whose replicas follow their load, and for slices on which not all models have room.
+
+Before the first request comes, workers start and load what is held without any load: a run begins there.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from serving.control.commands import Command, FindCapacity, Look, Route, StartWorker, Unroute, Withdraw
+from serving.control.control import Control
+from serving.control.holdings import KnownProfiles
+from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.control.rules import Rules
+from serving.objectives import ScalingSpec
+from serving.policy.scaling.capacity import Capacity
+from serving.profile.device import device_kind
+from serving.scheduler.commands import Command as Order
+from serving.scheduler.commands import Miss
+from serving.scheduler.scheduler import Scheduler
+from serving.simulation.arrivals import Arrival
+from serving.simulation.controlled import ControlledSimulation
+from serving.simulation.dataplane import routed
+from serving.simulation.device import Device
+from serving.simulation.faults import Fault
+from serving.simulation.held import Held, Presence, Replicas
+from serving.simulation.planning import Stubborn
+from serving.simulation.series import Chronicle, Span
+from serving.simulation.site import Site
+from serving.simulation.tally import Tally
+from serving.simulation.virtual_workers import Happening, Terms, Weight
+from serving.specs import ServedModel, SliceSpec
+from serving.vocabulary import NEVER_US
+
+_SECOND = 1_000_000
+_LEAD_S_MAX = 600
+"""What a start may take: a worker that starts and loads a few large models needs less."""
+_END_S_MAX = 3600
+"""How long the last requests may take to end."""
+_UNDER_WAY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING, ReplicaStatus.UNLOADING)
+
+
+class NotReadyError(Exception):
+    """What is wanted without any load is never there; the text says what it waits for."""
+
+
+@dataclass(frozen=True)
+class Governance:
+    """What control is told. `models`: all that the gateway serves, those without requests included, with
+    `profiles` of every variant on each of its slices. `capacity`: what is known of what replicas carry; None:
+    a guess has to do, as in a gateway that has just started."""
+
+    slices: tuple[SliceSpec, ...]
+    models: tuple[ServedModel, ...]
+    profiles: KnownProfiles
+    scaling: ScalingSpec
+    capacity: Callable[[FindCapacity], Capacity | None]
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Of each slice for an hour."""
+        return {each.name: each.price for each in self.slices}
+
+    def terms(self, start_us: int) -> Terms:
+        """Workers that do as they are told, and load as slowly as was measured."""
+        weights = {
+            (model, variant): Weight(profile.load_us, profile.memory_bytes)
+            for (_, model, variant), profile in self.profiles.items()
+        }
+        return Terms(MappingProxyType(weights), start_us=start_us)
+
+    def control(self, site: Site) -> Control:
+        """The live controller. Nothing is measured: profiles are what is true."""
+        rules = Rules(remeasure=False, refine=False, scaling=self.scaling)
+        return Control(self.slices, self.models, self.profiles, site.limits, device_kind, rules)
+
+
+class _Governing(ControlledSimulation):
+    """Keeps what is held, and which capacities had to be guessed."""
+
+    def __init__(self, governed: "Governed", governance: Governance, seed: int) -> None:
+        self._governance = governance
+        self.held = Held()
+        self.guessed: set[str] = set()
+        site = governed.site
+        control, terms = governance.control(site), governance.terms(site.start_us)
+        super().__init__(control, terms, Stubborn(), governed, seed, calm_us=0)
+
+    def commanded(self, command: Command) -> None:
+        """See `ControlledSimulation`."""
+        if isinstance(command, StartWorker):
+            self.held.started(command.slice, self.now_us)
+
+    def heard(self, slice_name: str, happening: Happening) -> None:
+        """See `ControlledSimulation`."""
+        if happening[0] == "worker_lost":
+            self.held.lost(slice_name, self.now_us)
+
+    def capacity(self, asked: FindCapacity) -> Capacity | None:
+        """See `ControlledSimulation`."""
+        found = self._governance.capacity(asked)
+        if found is None:
+            self.guessed.add(f"{asked.model.name} {asked.variant}")
+        return found
+
+    @property
+    def rests(self) -> bool:
+        """Whether what is wanted without any load is there."""
+        control = self.control
+        starting = (WorkerStatus.STARTING, WorkerStatus.WAITING)
+        return not control.progress.waiting and not any(
+            record.status in starting or any(each.status in _UNDER_WAY for each in record.replicas.values())
+            for record in control.slices.values()
+        )
+
+
+class Governed(Chronicle):
+    """One run, which keeps what happens; a `serving.simulation.controlled.DataPlane`. Its instant 0 is when
+    what is wanted without any load is there, and requests come from then on for `length_us`."""
+
+    def __init__(
+        self,
+        site: Site,
+        device: Device,
+        faults: Sequence[Fault],
+        governance: Governance,
+        seed: int,
+        length_us: int,
+    ) -> None:
+        """Of `site` the residents say what may be where, and what is true of it there."""
+        self._governance = governance
+        self._by_name = {model.name: model for model in governance.models}
+        self._prices = governance.prices
+        self._presence = Presence(self._by_name)
+        self._faults = faults
+        self._length_us = length_us
+        super().__init__(site, device)
+        self._governing = _Governing(self, governance, seed)
+
+    # what came of it
+
+    @property
+    def guessed(self) -> Collection[str]:
+        """The variants whose capacity was not known."""
+        return self._governing.guessed
+
+    def replicas(self, span: Span) -> dict[str, Replicas]:
+        """How many slices gave batches of each model a place."""
+        start_us, end_us = self.epoch_us + span.start_us, self.epoch_us + span.end_us
+        return {
+            model.name: self._presence.replicas(model.name, start_us, end_us) for model in self.site.served
+        }
+
+    def held(self, span: Span) -> dict[str, float]:
+        """By slice, the share of the time in which it was held."""
+        total: Counter[str] = Counter()
+        held = self._governing.held
+        for name, held_us in held.within_us(self.epoch_us + span.start_us, self.epoch_us + span.end_us):
+            total[name] += held_us
+        return {name: total[name] / (span.end_us - span.start_us) for name in self.site.slices}
+
+    # as a simulation
+
+    def build(self) -> Scheduler:
+        """See `Simulation`."""
+        tenants = {each.name: each for each in self.site.tenants}
+        devices = {each.name: each.device for each in self._governance.slices}
+        return Scheduler(self._governance.models, self.site.limits, tenants, devices=devices)
+
+    def begin(self) -> None:
+        """See `Simulation`: nothing is there before control says so."""
+
+    def play(self, arrivals: Iterable[Arrival]) -> Tally:
+        """See `Simulation`. NotReadyError where that can be."""
+        governing = self._governing
+        governing.at(0, governing.control.start)
+        until_us = 2 * _SECOND  # control has looked at the load once
+        governing.play(until_us)
+        while not governing.rests:
+            if until_us > _LEAD_S_MAX * _SECOND:
+                waiting = ", ".join(governing.control.progress.waiting)
+                raise NotReadyError(f"the gateway is not ready within {_LEAD_S_MAX} s: {waiting}")
+            until_us += _SECOND
+            governing.play(until_us)
+        self.epoch_us = until_us
+        for fault in self._faults:
+            self.befall(fault._replace(at_us=fault.at_us + until_us))
+        return super().play(each._replace(at_us=each.at_us + until_us) for each in arrivals)
+
+    def advance(self, until_us: int) -> None:
+        """See `Simulation`."""
+        if until_us < NEVER_US:
+            self._governing.play(until_us)
+            return
+        until_us = self.epoch_us + self._length_us
+        self._governing.play(until_us)
+        last_us = until_us + _END_S_MAX * _SECOND
+        while self.scheduler.open_requests and until_us < last_us:
+            until_us += _SECOND
+            self._governing.play(until_us)
+
+    def told(self, command: Order, now_us: int) -> None:
+        """See `Simulation`."""
+        if isinstance(command, Miss):
+            model, variant = command.model, command.variant
+            self._governing.at(now_us, lambda at_us: self._missed(model, variant, at_us))
+
+    def crash(self, slice_name: str, reason: str, now_us: int) -> None:
+        """See `Simulation`; `reason` is the worker's own."""
+        if slice_name in self._governing.held:
+            if reason == "died":
+                self.broken.append(Fault(now_us, slice_name))
+            self._governing.crash(now_us, slice_name)
+
+    def stall(self, slice_name: str, stall_us: int, now_us: int) -> None:
+        """See `Simulation`."""
+        if slice_name in self._governing.held:
+            self.broken.append(Fault(now_us, slice_name, stall_us))
+            super().stall(slice_name, stall_us, now_us)
+
+    # as a data plane
+
+    @property
+    def wake_us(self) -> int:
+        """See `DataPlane`."""
+        return self.due_us
+
+    def wake(self, now_us: int) -> Iterable[Happening]:
+        """See `DataPlane`."""
+        self.step(now_us)
+        return ()
+
+    def carry_out(self, command: Command, now_us: int) -> Iterable[Happening]:
+        """See `DataPlane`."""
+        match command:
+            case Look():
+                return (("seen", self.scheduler.seen(now_us)),)
+            case Route(slice=name, model=model, variant=variant):
+                self._presence.up(name, model, variant, now_us)
+            case Unroute(slice=name, model=model, variant=variant):
+                self._presence.down(name, model, variant, now_us)
+            case Withdraw(slice=name):
+                self._presence.gone(name, now_us)
+        self._carry_out(routed(self.scheduler, command, self._by_name, self._prices, now_us), now_us)
+        return ()
+
+    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:  # noqa: ARG002  a DataPlane
+        """See `DataPlane`."""
+        if happening[0] == "worker_lost":
+            self.forget(slice_name)
+        return ()
+
+    def idle(self, slices: Iterable[str]) -> Collection[str]:
+        """See `DataPlane`."""
+        return [name for name in slices if self.scheduler.is_idle(name)]
+
+    def _missed(self, model: str, variant: str, now_us: int) -> Sequence[Command]:
+        """Control hears that somebody asks for what is on no slice."""
+        busy = {name: self.scheduler.busy(name) for name in self._governing.control.slices}
+        return self._governing.control.missed(model, variant, self.scheduler.rates(now_us), busy, now_us)
