@@ -91,3 +91,14 @@ class SliceRecord:
     def by_key(self) -> dict[Key, ReplicaRecord]:
         """The replicas, whatever their status."""
         return {each.key: each for each in self.replicas.values()}
+
+
+def why_absent(record: SliceRecord, replica: ReplicaRecord) -> str:
+    """Why a replica is not loaded on its slice, as far as that is known; "" where it is loaded."""
+    if replica.status in LOADED:
+        return ""
+    if replica.reason:
+        return replica.reason
+    if record.reason and record.status in (WorkerStatus.WAITING, WorkerStatus.LOST):
+        return f"the worker of slice {record.spec.name} {record.reason}"
+    return ""

@@ -50,6 +50,7 @@ from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
 from serving.runtime.job import Work
 from serving.runtime.link import Link
+from serving.runtime.model_log import ModelLog
 from serving.runtime.observer import FleetObserver
 from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.contract import Setting
@@ -82,7 +83,8 @@ class Fleet:
         self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
-        self._supervisor = Supervisor(self, prepare)
+        self._model_log = ModelLog()
+        self._supervisor = Supervisor(self, prepare, self._model_log)
         self._links: dict[str, Link] = {}
         self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
         self._alarm = Alarm(self._tick)
@@ -108,6 +110,7 @@ class Fleet:
             self._alarm.close()
             await self._jobs.close()
             await self._supervisor.stop()
+            self._model_log.close()
 
     def stop(self) -> None:
         """End all workers."""

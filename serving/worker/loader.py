@@ -27,7 +27,9 @@ from typing import Final
 from serving.worker.backends.contract import Backend
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
-from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_unloaded
+from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_raised, pack_unloaded
+from serving.worker.output import SPEAKING
+from serving.worker.raising import Tracebacks
 from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
 from serving.worker.wire import ProtocolError
 
@@ -64,6 +66,7 @@ class Loader:
         self._backend = backend
         self._memory = memory
         self._send = send
+        self._tracebacks = Tracebacks()
         self._garbage = Garbage()
         self._lock = threading.Lock()  # of the two that follow
         self._replicas: dict[int, Replica] = {}
@@ -124,11 +127,13 @@ class Loader:
         order = job.order
         if not job.wanted:
             return
+        SPEAKING.model = order.model
         try:
             with self._garbage.paused():
                 replica, loaded = load_replica(self._backend, order, self._memory, self._garbage)
         except MODEL_ERRORS as error:
             message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
+            self._send(pack_raised(self._tracebacks.of(error, order, "while it was loaded")))
             answer = pack_load_failed(order.replica, message)
             replica = None
         else:
@@ -145,6 +150,7 @@ class Loader:
             self._send(answer)
 
     def _give_back(self, job: _Unload) -> None:
+        SPEAKING.model = job.replica.order.model if job.replica is not None else ""
         self._clear(job.replica)
         if job.told:
             self._send(pack_unloaded(job.number))

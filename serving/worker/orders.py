@@ -100,6 +100,20 @@ class Loaded:
     import_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a model's code raised, for the log. `doing`: at which work; `kind`: what was raised and where,
+    equal for equal errors; `sentence`: one line; `traceback`: the whole of it, "" where it was told a short
+    while ago."""
+
+    model: str
+    variant: str
+    doing: str
+    kind: str
+    sentence: str
+    traceback: str = ""
+
+
 def pack_load(order: LoadOrder) -> bytes:
     return pack_frame(
         FrameKind.LOAD,
@@ -168,6 +182,18 @@ def unpack_load_failed(frame: Frame) -> tuple[int, str]:
     """Replica and message."""
     found = _object(frame)
     return _field(found, "replica", int), _field(found, "message", str)[:MESSAGE_CHARS_MAX]
+
+
+def pack_raised(raised: Raised) -> bytes:
+    """The frame of RAISED; half characters, which JSON refuses, become question marks."""
+    texts = {name: str(getattr(raised, name)).encode(errors="replace").decode() for name in Raised.__slots__}
+    return pack_frame(FrameKind.RAISED, orjson.dumps(texts))
+
+
+def unpack_raised(frame: Frame) -> Raised:
+    """What a RAISED frame says; ProtocolError where it is none."""
+    found = _object(frame)
+    return Raised(*(_field(found, name, str) for name in Raised.__slots__))
 
 
 def pack_unload(replica: int) -> bytes:

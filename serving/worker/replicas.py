@@ -148,9 +148,16 @@ def load_replica(
     return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes)
 
 
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as fault:  # a class of the model's may do anything in its __str__
+        return f"(its text cannot be had: {type(fault).__name__})"
+
+
 def describe(error: BaseException) -> str:
     """Type, text and place of what a model's code raised, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(_text(error).split())
     if isinstance(error, TensorError):
         return text
     places = [

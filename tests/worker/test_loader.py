@@ -16,7 +16,14 @@ from serving.specs import TensorSpec
 from serving.worker.arrays import Arrays
 from serving.worker.loader import Loader
 from serving.worker.memory import Memory
-from serving.worker.orders import LoadOrder, unpack_load_failed, unpack_loaded, unpack_unloaded
+from serving.worker.orders import (
+    LoadOrder,
+    Raised,
+    unpack_load_failed,
+    unpack_loaded,
+    unpack_raised,
+    unpack_unloaded,
+)
 from serving.worker.wire import FrameBuffer, FrameKind, ProtocolError
 
 PATIENCE_S = 60.0
@@ -53,6 +60,7 @@ class Rack:
         self.kept: list[list[int]] = []
         self.settled: list[str] = []
         self.answers: Queue[Answer] = Queue()
+        self.raised: list[Raised] = []
         self.loader = Loader(self, Memory(), self._answer)
 
     def prepare(self, order: LoadOrder) -> None:
@@ -91,7 +99,10 @@ class Rack:
             FrameKind.LOAD_FAILED: lambda: unpack_load_failed(frame)[0],
             FrameKind.UNLOADED: lambda: unpack_unloaded(frame),
         }
-        self.answers.put((frame.kind, replica[frame.kind]()))
+        if frame.kind is FrameKind.RAISED:
+            self.raised.append(unpack_raised(frame))
+        else:
+            self.answers.put((frame.kind, replica[frame.kind]()))
 
 
 @pytest.fixture
