@@ -198,10 +198,7 @@ class Fleet:
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
         """A replica is loaded and warm."""
         now = now_us()
-        record = self.control.slices.get(link.slice)
-        # Libraries stay when the replica goes: where memory is what is shared out, they are nobody's.
-        stays_bytes = loaded.import_bytes if record is not None and record.spec.memory_bytes else 0
-        cost = (loaded.load_us, max(loaded.memory_bytes - stays_bytes, 0))
+        cost = (loaded.load_us, loaded.memory_bytes)
         busy = self._gateway.busy(link.slice)
         if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
             self.observer.replica_loaded(model, loaded.load_us)
@@ -329,8 +326,8 @@ class Fleet:
                 gateway.retire(model)
             case ForgetModel(model=model):
                 gateway.forget(model)
-            case Cold(model=model, variant=variant, load_us=load_us):
-                gateway.cold(model, variant, load_us)
+            case Cold(model=model, variant=variant, load_us=load_us, reason=reason):
+                gateway.cold(model, variant, load_us, reason)
             case Expect(model=model, variant=variant, ready_us=ready_us):
                 gateway.expect(model, variant, ready_us)
             case _:

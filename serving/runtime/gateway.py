@@ -240,10 +240,10 @@ class Gateway:
         del self._lanes[name]
         self._retiring.discard(name)
 
-    def cold(self, model: str, variant: str, load_us: int) -> None:
+    def cold(self, model: str, variant: str, load_us: int, reason: str = "") -> None:
         """See `Scheduler.cold`."""
         now = now_us()
-        self._execute(self._scheduler.cold(model, variant, load_us, now), now)
+        self._execute(self._scheduler.cold(model, variant, load_us, now, reason), now)
 
     def expect(self, model: str, variant: str, ready_us: int) -> None:
         """See `Scheduler.expect`."""

@@ -126,8 +126,8 @@ class Requests:
             case ForgetModel(model=model):
                 del self._models[model]
                 scheduler.forget(model)
-            case Cold(model=model, variant=variant, load_us=load_us):
-                orders = scheduler.cold(model, variant, load_us, now_us)
+            case Cold(model=model, variant=variant, load_us=load_us, reason=reason):
+                orders = scheduler.cold(model, variant, load_us, now_us, reason)
             case Expect(model=model, variant=variant, ready_us=ready_us):
                 orders = scheduler.expect(model, variant, ready_us, now_us)
             case Measure(slice=name):

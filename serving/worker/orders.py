@@ -90,8 +90,10 @@ class Loaded:
     """A replica that has run. `load_us`: all that it took, of which its first runs took `warm_us`;
     `memory_bytes`: by how much the process grew meanwhile, which on a CPU is what became resident: what is
     mapped is counted in full by each worker that shares it, and what batches of other replicas took in the
-    meantime is counted, too. `import_bytes`: of these, what its code's imports took, which stays when the
-    replica goes; the first that needs torch brings 210 MB of it."""
+    meantime is counted, too. `import_bytes`: what its code's imports took before, which stays when the
+    replica goes and is not in `memory_bytes`; the first that needs torch brings 210 MB of it. What code
+    imports in its `load` cannot be told from the model: it counts for the first that is loaded in a
+    process."""
 
     replica: int
     load_us: int

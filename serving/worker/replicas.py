@@ -144,7 +144,7 @@ def load_replica(
     replica.warm_up()
     warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
     load_us = (time.perf_counter_ns() - started_ns) // 1000
-    memory_bytes = max(import_bytes, memory.held_bytes() - before_bytes)
+    memory_bytes = max(0, memory.held_bytes() - before_bytes - import_bytes)
     return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes)
 
 
