@@ -113,7 +113,9 @@ async def _announce_changes(deployment: Deployment) -> None:
             # What start-up made lives as long as the process: no collection need ever walk over it again.
             gc.collect()
             gc.freeze()
-            logger.info("penstock is ready; Ctrl-C ends it")
+            missing = sorted(name for name in since if not gateway.model_ready(name))
+            without = f", without {', '.join(missing)}" if missing else ""
+            logger.info("penstock is ready%s; Ctrl-C ends it", without)
         await changed.wait()
         changed.clear()
 

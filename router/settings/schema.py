@@ -337,6 +337,7 @@ class ServedSection(NeedsSection):
     default_variant: str = ""
     batching: BatchingSection = BatchingSection()
     cache: bool | None = None
+    required: bool = False
     domains: Annotated[int, Field(ge=1, le=1000)] = 1
     tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
     selection: SelectionSection | None = None
