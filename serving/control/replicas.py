@@ -54,6 +54,7 @@ class ReplicaRecord:
     status: ReplicaStatus = ReplicaStatus.ABSENT
     reason: str = ""
     load_us: int = 0
+    loaded_us: int = 0  # when its last load ended
     memory_bytes: int = 0
     failures: int = 0
     retry_us: int = NEVER_US
