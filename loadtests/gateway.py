@@ -103,7 +103,7 @@ def settings_of(
     return {
         "server": {"host": "127.0.0.1"},
         "slices": [measured],
-        "models": list(models),
+        "models": [{"required": True, **each} for each in models],  # ready is when all are
         "profiles": str(profiles),
         "cache": False,
     }

@@ -70,7 +70,8 @@ def _add_health(app: FastAPI, serving: Serving) -> None:
         return JSONResponse({"live": True})
 
     async def ready() -> JSONResponse:
-        """New requests are welcome and every model has a replica: 200; otherwise 400."""
+        """New requests are welcome, and every model that ever was ready, or is `required`, has a replica:
+        200; otherwise 400."""
         if serving.ready:
             return JSONResponse({"ready": True})
         waiting = [model for model in serving.models if not serving.model_ready(model)]

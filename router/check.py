@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.feasibility import Measured, Measurements, check_promises
+from router.fitting import check_memory
 from router.operations.standing import standing
 from router.plan import plan_lines
 from router.settings import Problem, SettingsError, read_settings
@@ -47,6 +48,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
     for index, model in enumerate(settings.models):
         latencies = Measurements(model, [slices[name] for name in model.slices], measured)
         notes.extend(check_promises(findings, index, latencies))
+        check_memory(findings, index, latencies)
         if unmeasured := latencies.unmeasured_sentence():
             notes.append(unmeasured)
     return Report(

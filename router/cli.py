@@ -1,5 +1,6 @@
 """The `penstock` command: one verb, one function. Heavy imports wait until their verb is called."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -19,16 +20,27 @@ PortOption = Annotated[
 ]
 
 
+LevelOption = Annotated[
+    str | None, typer.Option(help="debug, info, warning or error, instead of the settings' logging.level.")
+]
+FormatOption = Annotated[
+    str | None, typer.Option(help="text or json (one object a line), instead of logging.format.")
+]
+
+
 @app.command()
 def serve(
     config: ConfigOption = Path("penstock.yaml"),
     rest_port: PortOption = None,
     grpc_port: PortOption = None,
     metrics_port: PortOption = None,
+    log_level: LevelOption = None,
+    log_format: FormatOption = None,
 ) -> None:
     """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends."""
     from router.serve import serve_settings  # pulls in the servers: 0.5 s that `check` need not wait for
     from router.settings import SettingsError, load_settings
+    from router.settings.schema import LOG_FORMATS, LOG_LEVELS
 
     try:
         settings = load_settings(config)
@@ -42,7 +54,12 @@ def serve(
         grpc_port=settings.server.grpc_port if grpc_port is None else grpc_port,
         metrics_port=settings.server.metrics_port if metrics_port is None else metrics_port,
     )
-    raise typer.Exit(serve_settings(replace(settings, server=server)))
+    logs = replace(
+        settings.logging,
+        level=_one_of("--log-level", log_level, LOG_LEVELS, settings.logging.level),
+        format=_one_of("--log-format", log_format, LOG_FORMATS, settings.logging.format),
+    )
+    raise typer.Exit(serve_settings(replace(settings, server=server, logging=logs)))
 
 
 @app.command()
@@ -127,6 +144,13 @@ def _place(asked: PlaceOptions) -> int:
 
 
 app.command("place")(command(PlaceOptions, _place))
+
+
+def _one_of(option: str, value: str | None, names: Sequence[str], default: str) -> str:
+    """An option's value, which must be one of these names; without it the default."""
+    if value is not None and value not in names:
+        raise typer.BadParameter(f"expected {', '.join(names)}, got {value!r}", param_hint=option)
+    return default if value is None else value
 
 
 def _fail(message: str) -> None:

@@ -36,7 +36,7 @@ from router.telemetry import (
     demand,
 )
 from serving.control.control import Control
-from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.control.replicas import ReplicaStatus, WorkerStatus, why_absent
 from serving.control.rules import Rules
 from serving.policy.freshness import Freshness
 from serving.ports import Serving
@@ -95,6 +95,9 @@ class Deployment:
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self.operations.offer(app, self._rpc)
+        if settings.logging.access:
+            self._rest.log_access()
+            self._rpc.log_access()
         self._known = set(self.gateway.models)
         self.gateway.on_models = self._take_models
         self._metrics = MetricsServer(self._telemetry)
@@ -238,6 +241,8 @@ class Deployment:
                         "renewing": each.sweep.renewing,
                     }
                 )
+                if reason := why_absent(record, each):
+                    found[-1]["reason"] = reason
         return found
 
     def _present(self) -> Present:

@@ -38,6 +38,10 @@ class Measurements:
             for variant, on in self._known.items()
         }
 
+    def of(self, variant: str, slice_name: str) -> Latency | None:
+        """What was measured of a variant on a slice."""
+        return self._known[variant][slice_name]
+
     def late_everywhere(self, variant: str, slo_us: int) -> bool:
         """Whether it was measured on every slice and is too slow on each."""
         return all(us is not None and us > slo_us for us in self.latency_us[variant].values())

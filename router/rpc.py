@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 from tritonclient.grpc import service_pb2
 
+from router.access import RpcAccess
 from router.explanation import completed_lines, failure_fields, retry_ms, separate
 from router.oip import (
     ACCURACY_FIELD,
@@ -91,14 +92,19 @@ class RpcServer:
         self._answered.set()
         self._server: Any = None
         self._more: dict[str, RpcMethod] = {}
+        self._interceptors: tuple[RpcAccess, ...] = ()
 
     def offer(self, methods: Mapping[str, RpcMethod]) -> None:
         """Serve these methods of the service too; before `start`."""
         self._more.update(methods)
 
+    def log_access(self) -> None:
+        """Log each answer; before `start`."""
+        self._interceptors = (RpcAccess(),)
+
     async def start(self, port: int) -> int:
         """Listen; returns the bound port (`port` 0: any). OSError where it cannot be had."""
-        self._server = grpc.aio.server(options=_options(self._limits))
+        self._server = grpc.aio.server(options=_options(self._limits), interceptors=self._interceptors)
         self._server.add_generic_rpc_handlers((self._inference_handlers(), self._health_handlers()))
         host = f"[{self._host}]" if ":" in self._host else self._host
         try:

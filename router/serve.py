@@ -11,26 +11,28 @@ import gc
 import logging
 import os
 import signal
-import sys
 
 import uvloop
 
 from router.builds import identified
 from router.deployment import Deployment
 from router.example import example_curl
+from router.logs import say, set_up
 from router.operations.standing import settings_in_force
 from router.settings import Settings
 from serving.compiled import is_compiled
+
+logger = logging.getLogger(__name__)
 
 INTERPRETED = "warning: decisions are interpreted, at twice the cost: `make setup` compiles them"
 
 
 def serve_settings(filed: Settings) -> int:
     """Serve what the file says, and what was applied to it, until a signal; returns the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    set_up(filed.logging)
     settings, said = settings_in_force(filed)
     if said:
-        _say(said)
+        logger.info("%s", said)
     settings = identified(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, filed))
@@ -45,7 +47,7 @@ async def _serve(settings: Settings, filed: Settings) -> int:
     try:
         await deployment.bind()
     except OSError as error:
-        _say(f"penstock cannot listen: {error}")
+        logger.error("penstock cannot listen: %s", error)
         await deployment.close()
         return 1
     _announce(deployment, settings)
@@ -62,13 +64,13 @@ async def _serve(settings: Settings, filed: Settings) -> int:
         deployment.fleet.stop()
         await fleet
         await deployment.close()
-    _say("penstock has ended" + (f"; {unanswered} requests were left unanswered" if unanswered else ""))
+    logger.info("penstock has ended%s", f"; {unanswered} requests were left unanswered" if unanswered else "")
     return 0
 
 
 def _on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
-        _say("penstock ends at once")
+        logger.warning("penstock ends at once")
         os._exit(1)  # the workers die with it; an exception would unwind every task, with tracebacks
     stop.set()
 
@@ -76,7 +78,7 @@ def _on_signal(stop: asyncio.Event) -> None:
 async def _drain(deployment: Deployment, settings: Settings) -> int:
     """Answer what was accepted, within the limits; returns how many requests were not."""
     limits = settings.limits
-    _say(f"penstock is draining: {deployment.serving.open_requests} open requests")
+    logger.info("penstock is draining: %d open requests", deployment.serving.open_requests)
     deployment.gateway.stop_ready()
     await asyncio.sleep(limits.drain_grace_s)
     return await deployment.drain(limits.drain_s)
@@ -96,14 +98,14 @@ async def _announce_changes(deployment: Deployment) -> None:
         since |= dict.fromkeys(there - seen, gateway.now_us())
         for name in sorted(seen - there):
             since.pop(name, None)
-            _say(f"  {name} is not served any more")
+            logger.info("%s is not served any more", name)
         seen = there
         for name in sorted(name for name in since if gateway.model_ready(name)):
-            _say(f"  {name} is ready ({(gateway.now_us() - since.pop(name)) / 1e6:.1f} s)")
+            logger.info("%s is ready (%.1f s)", name, (gateway.now_us() - since.pop(name)) / 1e6)
         troubles = deployment.troubles()
         for where, trouble in troubles.items():
             if said.get(where) != trouble:
-                _say(f"  {trouble}")
+                logger.warning("%s", trouble)
         # A replica that fails again and again is said once; what is over is forgotten: it would be news.
         said = troubles if deployment.settled else said | troubles
         if deployment.settled and not settled:
@@ -111,7 +113,9 @@ async def _announce_changes(deployment: Deployment) -> None:
             # What start-up made lives as long as the process: no collection need ever walk over it again.
             gc.collect()
             gc.freeze()
-            _say("penstock is ready; Ctrl-C ends it")
+            missing = sorted(name for name in since if not gateway.model_ready(name))
+            without = f", without {', '.join(missing)}" if missing else ""
+            logger.info("penstock is ready%s; Ctrl-C ends it", without)
         await changed.wait()
         changed.clear()
 
@@ -130,9 +134,8 @@ def _announce(deployment: Deployment, settings: Settings) -> None:
         *(f"warning: profile {problem}" for problem in deployment.profile_problems),
         "starting workers, loading models, measuring what is not measured yet:",
     ):
-        _say(line)
+        say(line)
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    logger.info("%s", line)

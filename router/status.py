@@ -51,6 +51,7 @@ class Replica(TypedDict):
     profile: str
     profile_ratio: float
     renewing: bool
+    reason: NotRequired[str]  # why it is not there, where that is known
 
 
 class SliceStatus(TypedDict):
@@ -177,6 +178,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
     ]
     if lines:
         lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
+    lines += [Text(line) for line in _missing(current["models"])]
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in _doubtful_profiles(current["models"])]
     scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in scaled_lines(scaled)]
@@ -279,6 +281,14 @@ def _doubtful_profiles(models: Sequence[ModelStatus]) -> list[str]:
         again = ", is measured anew" if each["renewing"] else ""
         lines.append(f" {name:{width}}   {each['profile']} (x{each['profile_ratio']:.2f}){again}")
     return ["", DOUBTFUL, *lines] if lines else []
+
+
+def _missing(models: Sequence[ModelStatus]) -> Iterator[str]:
+    """Why replicas are not there, a line each."""
+    for model in models:
+        for each in model["replicas"]:
+            if reason := each.get("reason"):
+                yield f" {each['model']} {each['variant']} on {each['slice']} is {each['state']}: {reason}"
 
 
 def _move(move: MoveStatus | None) -> Iterator[str]:

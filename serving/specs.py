@@ -159,6 +159,7 @@ class ServedModel:
 
     `needs`: what is promised of it; `tiers`: what is promised otherwise, to whom asks for a tier. `own` and
     `by_tier` are these as it can meet them. `replicas`: how many follow its load; None: one on each slice.
+    `required`: the gateway is not ready without it, though it never was there.
     """
 
     spec: ModelSpec
@@ -174,6 +175,7 @@ class ServedModel:
     tiers: tuple[Needs, ...] = ()
     selection: SelectionSpec | None = None
     replicas: ReplicaSpec | None = None
+    required: bool = False
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)

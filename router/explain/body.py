@@ -3,7 +3,7 @@ variants answers."""
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from router.explain.scaled import Scaled
 from serving.objectives import Objective
@@ -65,12 +65,14 @@ class Promise(TypedDict):
 
 
 class Variant(TypedDict):
-    """One of the model's folder; `states` of its replicas, by slice."""
+    """One of the model's folder; `states` of its replicas, by slice; `reasons` why they are not there, where
+    that is known."""
 
     name: str
     accuracy: float | None
     served: bool
     states: dict[str, str]
+    reasons: NotRequired[dict[str, str]]
 
 
 class Explanation(TypedDict):
@@ -126,6 +128,11 @@ def describe(
                 "accuracy": each.accuracy,
                 "served": each.name in model.variants,
                 "states": {one["slice"]: one["state"] for one in own if one["variant"] == each.name},
+                "reasons": {
+                    one["slice"]: one["reason"]
+                    for one in own
+                    if one["variant"] == each.name and one.get("reason")
+                },
             }
             for each in model.spec.variants
         ],

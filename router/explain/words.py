@@ -61,12 +61,18 @@ def _left_out(variant: Variant, promise: Promise) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for each in promise["ladders"]:
         if variant["name"] not in [rung["variant"] for rung in each["rungs"]]:
-            state = variant["states"].get(each["slice"], "")
+            state = variant["states"].get(each["slice"], "") + _because(variant, each["slice"])
             reasons.setdefault(_why_no_rung(variant, promise, each["rungs"], state), []).append(each["slice"])
     everywhere = len(promise["ladders"]) > 1
     for why, slices in reasons.items():
         where = f" on {joined(slices)}" if everywhere else ""
         yield f"{named(variant)}{where} {why}"
+
+
+def _because(variant: Variant, slice_name: str) -> str:
+    """Why it is not there, after a colon."""
+    reason = variant.get("reasons", {}).get(slice_name, "")
+    return f": {reason}" if reason else ""
 
 
 def _why_no_rung(variant: Variant, promise: Promise, rungs: Sequence[Rung], state: str) -> str:
@@ -112,7 +118,7 @@ def _nothing(now: Explanation, promise: Promise) -> Iterator[str]:
     for each in now["variants"]:
         if each["name"] in promise["variants"]:
             for where, state in each["states"].items():
-                yield f"{each['name']} on {where} is {state}"
+                yield f"{each['name']} on {where} is {state}{_because(each, where)}"
 
 
 def _carrying(now: Explanation, promise: Promise, stretch: Stretch, room: float) -> str:

@@ -1,7 +1,7 @@
 """What all connections of one REST server share: the core, limits, paths, answer heads, the sweep."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -16,7 +16,8 @@ from serving.specs import Limits, ServedModel
 
 class Edge:
     """One per server. `closed` is set while it has no connection; `direct` False leaves every request
-    to the ASGI application (the contract tests compare both ways)."""
+    to the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
+    for each answer, as `router.access.say_access`; None where there is none."""
 
     def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
         self.serving = serving
@@ -26,6 +27,7 @@ class Edge:
         self.paths = InferPaths({})
         self.serve(serving.models)
         self.draining = False  # connections still in the kernel's queue are closed as they come
+        self.access: Callable[[object, str, int, int, int], None] | None = None
         self.closed = asyncio.Event()
         self.closed.set()
         self.hangups = HangupWatch()

@@ -19,6 +19,8 @@ from serving.specs import ServedModel
 logger = logging.getLogger(__name__)
 
 _INTERNAL_ERROR: Rendered = (500, plain_error(INTERNAL_ERROR), None, b"")
+CLIENT_GONE = 499
+"""What the access log says of a client that left before its answer: nginx's status, never sent."""
 _JOIN_MAX_BYTES = 64 << 10
 """Up to here one copy is cheaper than a second buffer on its way to the socket."""
 
@@ -70,7 +72,7 @@ class Exchange:
 class Inference(Exchange):
     """`POST .../infer`: decoded, submitted and answered by direct callbacks."""
 
-    __slots__ = ("body", "decoded", "fields", "model", "request_id")
+    __slots__ = ("arrived_us", "body", "decoded", "fields", "model", "request_id")
     body: bytes | bytearray
     decoded: Decoded | None
 
@@ -87,6 +89,7 @@ class Inference(Exchange):
         self.body = b""
         self.decoded = None
         self.request_id = 0
+        self.arrived_us = 0
 
     def add(self, piece: bytes) -> None:
         """Take the next piece of the body; a body that comes whole is not copied."""
@@ -110,7 +113,7 @@ class Inference(Exchange):
         serving = edge.serving
         tenant = stated_tenant(serving, self.fields)
         try:
-            arrived_us = serving.now_us()
+            arrived_us = self.arrived_us = serving.now_us()
             tier = serving.tenants[tenant].tier
             decoded = self.decoded = decode_request(self.body, self.fields, self.model, edge.limits, tier)
             decoded.call.arrived_us = arrived_us
@@ -144,6 +147,8 @@ class Inference(Exchange):
         self._forget()
         if self.request_id and not self.response_complete:
             self.connection.edge.serving.cancel(self.request_id)
+            if self.connection.edge.access is not None:
+                self._log(CLIENT_GONE, 0)
 
     def _forget(self) -> None:
         """Let go of the tensors: an idle connection keeps its last exchange, and a closed one waits, with
@@ -161,6 +166,8 @@ class Inference(Exchange):
         if transport.is_closing():
             return
         status, body, json_length, more = rendered
+        if edge.access is not None:
+            self._log(status, len(body))
         if status != 200:
             head = edge.head(status, b"application/json") + b"content-length: "
         elif json_length is None:
@@ -180,6 +187,14 @@ class Inference(Exchange):
             transport.close()
         connection.on_response_complete()
 
+    def _log(self, status: int, answer_bytes: int) -> None:
+        """A line in the access log."""
+        edge = self.connection.edge
+        if edge.access is not None:
+            client: object = self.connection.transport.get_extra_info("peername")
+            took_us = edge.serving.now_us() - self.arrived_us
+            edge.access(client, f"POST /v2/models/{self.model.name}/infer", status, answer_bytes, took_us)
+
 
 class Refusal(Exchange):
     """An error of HTTP itself: answered in its turn, and the last on its connection."""
@@ -193,6 +208,9 @@ class Refusal(Exchange):
 
     def start(self) -> None:
         status, body, _, more = self.rendered
+        if self.connection.edge.access is not None:
+            client: object = self.connection.transport.get_extra_info("peername")
+            self.connection.edge.access(client, "-", status, len(body), 0)
         head = self.connection.edge.head(status, b"application/json")
         frame = b"content-length: %d%b\r\nconnection: close\r\n\r\n" % (len(body), more)
         self.connection.transport.write(head + frame + body)

@@ -11,6 +11,7 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from router.access import logged, say_access
 from router.fastpath.edge import Edge
 from router.fastpath.protocol import FastProtocol
 from serving.ports import Serving
@@ -47,6 +48,11 @@ class RestServer:
             raise OSError(f"cannot serve REST on {host}:{port}: {reason}") from error
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
+
+    def log_access(self) -> None:
+        """Log each answer from now on; before `start`."""
+        self._edge.access = say_access
+        self._config.app = logged(self._config.app)  # type: ignore[arg-type]  # an application, as given
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
         """These models are called by the fast path from now on, and no others."""

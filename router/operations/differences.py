@@ -73,6 +73,7 @@ def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
         ("batching", "batching"),
         ("cache", "cache"),
         ("domains_min", "domains"),
+        ("required", "required"),
         ("spec", "model.yaml"),
     ):
         if getattr(old, key) != getattr(new, key):

@@ -16,7 +16,7 @@ from router.operations.differences import differences
 from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX, Document
-from router.settings.gateway import read_server
+from router.settings.gateway import read_logs, read_server
 from router.settings.problems import Loc
 
 logger = logging.getLogger(__name__)
@@ -213,6 +213,7 @@ def _fixed(
     yield "profiles", (old.profiles, old.remeasure), (new.profiles, new.remeasure)
     yield "recording", old.recording, new.recording
     yield "cache", old.cache, new.cache
+    yield "logging", read_logs(old_document), read_logs(new_document)
 
 
 def _differing(section: str, old: Document, new: Document) -> list[Loc]:

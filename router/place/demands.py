@@ -79,7 +79,7 @@ def _option(model: ServedModel, profile: Profile, neighbours: "Neighbours") -> O
         share=profile.share,
         variant=profile.variant,
         curve=curve,
-        memory_bytes=profile.memory_bytes + max(each.activation_bytes for each in profile.points),
+        memory_bytes=profile.process_bytes + max(each.activation_bytes for each in profile.points),
         load_us=profile.load_us + profile.warm_us,
         streams=profile.streams,
         pressure=pressure,

@@ -195,6 +195,7 @@ class Measurer:
         return Profile(
             target.model.name, target.variant, self._device.kind, work.exploration.points(), loaded.load_us,
             loaded.memory_bytes, "", target.streams, target.share, loaded.warm_us, origin,
+            loaded.import_bytes,
         )  # fmt: skip
 
     def origin(self, build: str, seconds: float, noise: float) -> Origin:

@@ -10,6 +10,7 @@ from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
 from router.settings.findings import Findings
 from router.settings.floors import check_prices
+from router.settings.logs import LogSettings, read_logging
 from router.settings.prices import check_kinds, read_prices
 from router.settings.problems import Problem, SettingsError, fault
 from router.settings.promises import read_tiers
@@ -56,7 +57,7 @@ class Settings:
     `tiers`: as the file lists them; what each means for a model is in that.
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
-    `scaling`: how the replicas of models that say so follow the load.
+    `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
     `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
     """
 
@@ -74,6 +75,7 @@ class Settings:
     devices: tuple[DeviceSpec, ...] = ()
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
+    logging: LogSettings = field(default_factory=LogSettings)
     warnings: tuple[Problem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
@@ -97,7 +99,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     check_kinds(findings, prices, devices)
     tiers = read_tiers(findings)
     tenants = read_tenants(findings)
-    recording = read_recording(findings)
+    recording, logging = read_recording(findings), read_logging(findings)
     repository = read_repository(findings)
     cache = read_cache(findings)
     profiles = _read_profiles(findings)
@@ -128,6 +130,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         devices=devices,
         repository=repository,
         scaling=scaling,
+        logging=logging,
         warnings=tuple(sorted(findings.warnings)),
         document=findings.document,
     )
@@ -147,6 +150,11 @@ def read_served(document: Document, index: int) -> ServedModel:
 def read_server(document: Document) -> ServerSettings:
     """`server:` of a sound document: what the file says, whatever the command line did."""
     return _read_server(Findings(document))
+
+
+def read_logs(document: Document) -> LogSettings:
+    """`logging:` of a sound document, likewise."""
+    return read_logging(Findings(document))
 
 
 def _read_server(findings: Findings) -> ServerSettings:

@@ -47,6 +47,9 @@ DEVICE_COUNT_MAX = 100_000
 SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
 _BATCHING = BatchingSpec()
 
 
@@ -141,6 +144,7 @@ class GatewayFile(Section):
     recording: dict[str, object] | None = None
     repository: dict[str, object] | None = None
     cache: Annotated[object, AfterValidator(_check_cache)] = None
+    logging: dict[str, object] = {}
 
 
 class ServerSection(Section):
@@ -184,6 +188,14 @@ class RecordingSection(Section):
     folder: Text = "recordings"
     file_mb: Annotated[float, Field(ge=0.1, le=4096, allow_inf_nan=False)] | None = None
     files: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
+class LoggingSection(Section):
+    """`logging:`; the defaults are those of LogSettings."""
+
+    level: Annotated[str, AfterValidator(known("log level", LOG_LEVELS))] = "info"
+    format: Annotated[str, AfterValidator(known("log format", LOG_FORMATS))] = "text"
+    access: bool = False
 
 
 class RepositorySection(Section):
@@ -326,6 +338,7 @@ class ServedSection(NeedsSection):
     default_variant: str = ""
     batching: BatchingSection = BatchingSection()
     cache: bool | None = None
+    required: bool = False
     domains: Annotated[int, Field(ge=1, le=1000)] = 1
     tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
     selection: SelectionSection | None = None

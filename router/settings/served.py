@@ -44,6 +44,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
         needs=needs,
         tiers=own_tiers,
         replicas=read_replicas(findings, (*loc, "replicas"), section.replicas),
+        required=section.required,
     )
     check_replicas(findings, loc, model)
     if findings.sound((*loc, "variants")):

@@ -119,11 +119,13 @@ class ForgetModel:
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """A variant is on no slice, and is loaded within `load_us` when it is asked for; NEVER_US: it is not."""
+    """A variant is on no slice, and is loaded within `load_us` when it is asked for; NEVER_US: it is not.
+    `reason`: why it cannot be before something changes, "" where that may be over at any moment."""
 
     model: str
     variant: str
     load_us: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

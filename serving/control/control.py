@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from serving.control.commands import Command, EndWorker, FindCapacity, Replan, StopWorker, Unroute, Withdraw
 from serving.control.course import Course, Movement, Progress
 from serving.control.holdings import Holdings, KnownProfiles
-from serving.control.measuring import Measuring
+from serving.control.measuring import Measuring, is_loading
 from serving.control.patience import HEALTHY_US, backoff_us, overdue
 from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved, start
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
@@ -198,7 +198,7 @@ class Control:
             return self._then(now_us, [])
         record.heard_us = now_us
         (replica.load_us, replica.memory_bytes), replica.failures, replica.reason = cost, 0, ""
-        known = replica.profile is not None
+        known, replica.loaded_us = replica.profile is not None, now_us
         replica.status = ReplicaStatus.STANDING if known else ReplicaStatus.MEASURING
         commands = self._residing.loaded(record, replica, busy, now_us)
         return self._then(now_us, commands, record)
@@ -254,6 +254,8 @@ class Control:
             commands = self._measuring.refresh(record, replica, renewed)
         elif replica.status is ReplicaStatus.MEASURING and replica.sweep.next_coarse() is None:
             replica.status = ReplicaStatus.STANDING
+            if is_loading(record):  # which made its batches longer: to be measured anew in quiet
+                replica.freshness = Freshness.STALE
             commands = self._measuring.refresh(record, replica, save=True)
         return self._then(now_us, commands, record)
 
@@ -319,7 +321,7 @@ class Control:
                 for replica in record.replicas.values():
                     if replica.retry_us <= now_us:
                         replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
-                orders = self._measuring.refine(record, now_us)
+                orders = self._measuring.next_coarse(record, now_us) or self._measuring.refine(record, now_us)
                 if orders:
                     record.heard_us = now_us
                 commands += orders
@@ -346,7 +348,7 @@ class Control:
             commands.append(Replan(self._replan))
             self._replan = ""
         if heard is not None:
-            commands += self._measuring.next_coarse(heard)
+            commands += self._measuring.next_coarse(heard, now_us)
         due = [self.scaling.due_us]
         for record in self.slices.values():
             due += [record.retry_us, overdue(record, self._limits)[1]]

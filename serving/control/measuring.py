@@ -18,6 +18,10 @@ RENEW_EVERY_US = 3_600_000_000
 """Between two new measurements of a profile. Where live batches always differ from measured ones (colder
 caches, a busier machine) it stays stale whatever is measured; estimates are corrected all the same."""
 
+LOAD_PATIENCE_US = 3_000_000
+"""What is loaded waits so long for the loads of others before it is measured beside them. It is more than the
+worker waits before it has the next load beside a slow one (`serving.worker.loader.SLOW_S`)."""
+
 _BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
 
 
@@ -30,11 +34,10 @@ class Measuring:
         self._remeasure = remeasure
         self._refine = refine
 
-    def next_coarse(self, record: SliceRecord) -> list[Command]:
+    def next_coarse(self, record: SliceRecord, now_us: int) -> list[Command]:
         """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded (where
-        all of it is to be)."""
-        loading = any(each.status is ReplicaStatus.LOADING for each in record.replicas.values())
-        if record.measuring or (loading and not record.spec.memory_bytes):
+        all of it is to be), but for what takes long to load."""
+        if record.measuring or now_us < self._coarse_us(record):
             return []
         for replica in record.replicas.values():
             if replica.status is ReplicaStatus.MEASURING:
@@ -43,6 +46,14 @@ class Measuring:
                     record.measuring = replica.id
                     return [Measure(record.spec.name, replica.id, measurement)]
         return []
+
+    @staticmethod
+    def _coarse_us(record: SliceRecord) -> int:
+        """From when on first sweeps may go on: batches beside a load take longer than alone."""
+        if record.spec.memory_bytes or not is_loading(record):
+            return 0
+        measuring = [each for each in record.replicas.values() if each.status is ReplicaStatus.MEASURING]
+        return min([each.loaded_us for each in measuring], default=0) + LOAD_PATIENCE_US
 
     def count_idle(self, idle: Collection[str]) -> None:
         """A tick: `idle` names the slices without work."""
@@ -75,6 +86,8 @@ class Measuring:
             return
         budget_us = _budget_us(record)
         replicas = record.replicas.values()
+        if not record.measuring and any(each.status is ReplicaStatus.MEASURING for each in replicas):
+            yield max(now_us, self._coarse_us(record))
         if not record.measuring and any(self._is_due(replica, budget_us, now_us) for replica in replicas):
             yield now_us + REFINE_EVERY_US
         if self._remeasure:
@@ -96,6 +109,7 @@ class Measuring:
             replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
             replica.load_us, replica.memory_bytes, "measured by this gateway",
             1 if replica.profile is None else replica.profile.streams, record.spec.share,
+            import_bytes=(replica.profile.import_bytes or 0) if replica.profile else 0,
         )  # fmt: skip
         self._holdings.learn(record.spec, replica.profile)
         commands: list[Command] = [route(record, replica)] if replica.status is ReplicaStatus.READY else []
@@ -131,6 +145,11 @@ class Measuring:
         if replica.freshness is Freshness.STALE:
             return self._remeasure and now_us >= replica.renew_us
         return replica.sweep.next_refinement(budget_us) is not None
+
+
+def is_loading(record: SliceRecord) -> bool:
+    """Whether anything is being loaded on a slice."""
+    return any(each.status is ReplicaStatus.LOADING for each in record.replicas.values())
 
 
 def _budget_us(record: SliceRecord) -> int:

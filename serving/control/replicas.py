@@ -54,6 +54,7 @@ class ReplicaRecord:
     status: ReplicaStatus = ReplicaStatus.ABSENT
     reason: str = ""
     load_us: int = 0
+    loaded_us: int = 0  # when its last load ended
     memory_bytes: int = 0
     failures: int = 0
     retry_us: int = NEVER_US
@@ -91,3 +92,14 @@ class SliceRecord:
     def by_key(self) -> dict[Key, ReplicaRecord]:
         """The replicas, whatever their status."""
         return {each.key: each for each in self.replicas.values()}
+
+
+def why_absent(record: SliceRecord, replica: ReplicaRecord) -> str:
+    """Why a replica is not loaded on its slice, as far as that is known; "" where it is loaded."""
+    if replica.status in LOADED:
+        return ""
+    if replica.reason:
+        return replica.reason
+    if record.reason and record.status in (WorkerStatus.WAITING, WorkerStatus.LOST):
+        return f"the worker of slice {record.spec.name} {record.reason}"
+    return ""

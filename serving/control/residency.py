@@ -78,6 +78,13 @@ class Residency:
             return NEVER_US
         return round(max(0, one.retry_us - now_us) + one.load_us)
 
+    def why_never(self, key: Key) -> str:
+        """Why it cannot be loaded until something changes; "" where it can be, or is not wanted here."""
+        one = self._residents.get(key)
+        if one is None or not one.wanted or one.need_bytes <= self.limit_bytes:
+            return ""
+        return _too_large(one.need_bytes, self.limit_bytes)
+
     def ready_in_us(self, key: Key, now_us: int) -> int:
         """How long it is until it is loaded, or would be, were it asked for now and let in; NEVER_US where it
         cannot be."""
@@ -101,8 +108,12 @@ class Residency:
         """These may be here, and no others; the first are the first to be loaded. What is not wanted any more
         goes, whoever uses it."""
         orders: list[Order] = []
-        for key in [key for key in self._residents if key not in keys]:
+        gone = [key for key in self._residents if key not in keys]
+        for key in gone:
             orders += self._dismiss(key)
+        if gone:  # what others took beside them was counted, too
+            for one in self._residents.values():
+                one.forget_oversize(self.limit_bytes)
         before = self._residents
         self._residents = {key: before.get(key, Resident(figures)) for key, figures in keys.items()}
         for key, figures in keys.items():
@@ -110,6 +121,12 @@ class Residency:
             one.wanted, one.figures = True, figures
         self._residents = self._residents | before  # the others are on their way out
         return [*orders, *self._next(now_us)]
+
+    def renew(self, key: Key) -> None:
+        """What it was found to take counts no more: its files have changed."""
+        one = self._residents.get(key)
+        if one is not None:
+            one.forget()
 
     def fill(self, rates: Rates, now_us: int) -> Sequence[Order]:
         """The worker is there: load what there is room for. The first time that is all that fits, later what
@@ -225,10 +242,7 @@ class Residency:
         if now_us < one.retry_us:
             return (), f"it could not be loaded; the next try is in {(one.retry_us - now_us) / 1e6:.1f} s"
         if one.need_bytes > self.limit_bytes:
-            return (
-                (),
-                f"it takes {one.need_bytes / _MB:.0f} MB, and its slice has {self.limit_bytes / _MB:.0f}",
-            )
+            return (), _too_large(one.need_bytes, self.limit_bytes)
         orders: Sequence[Order] = ()
         if one.promised_bytes:  # to be loaded ahead; now it is needed
             self._queue.remove(key)
@@ -326,3 +340,8 @@ class Residency:
         one.residence, one.held_bytes, one.keep_us = Residence.ABSENT, 0, 0
         if not one.wanted:
             del self._residents[key]
+
+
+def _too_large(need_bytes: int, limit_bytes: int) -> str:
+    need, limit = need_bytes / _MB, limit_bytes / _MB
+    return f"it takes {need:.0f} MB, and its slice has {limit:.0f} MB for models (memory_mb)"

@@ -91,8 +91,8 @@ class Resident:
     @property
     def need_bytes(self) -> int:
         """The room that it needs: what it took of late, the more of two loads. The first load of a process
-        brings libraries that the next find there, and one into memory that was just freed seems to take none.
-        After one load it is what that took, but at least half of what was estimated."""
+        may bring libraries that the next find there, and one into freed memory seems to take none. After one
+        load it is what that took, but at least half of what was estimated."""
         estimate = self.figures.memory_bytes // (1 + bool(self.taken_bytes))
         known = self.taken_bytes if len(self.taken_bytes) > 1 else (*self.taken_bytes, estimate)
         return max(1, *known)
@@ -115,6 +115,11 @@ class Resident:
         self.oversized = False
         if self.need_bytes > limit_bytes:
             self.taken_bytes = ()
+
+    def forget(self) -> None:
+        """What was learnt of it, and how often it failed, is of other files."""
+        self.taken_bytes, self.took_us, self.oversized = (), 0.0, False
+        self.failures = self.retry_us = 0
 
     def may_go(self, now_us: int) -> bool:
         """It is there, and has been for long enough."""

@@ -15,6 +15,7 @@ from serving.control.residency import Residency
 from serving.control.residents import Figures, Load, Order, Ready, Refuse, Residence, Unload
 from serving.control.wanted import Wanted, WantedSlice
 from serving.policy.residency import Key
+from serving.profile.curve import Profile
 from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
@@ -52,6 +53,7 @@ class Residing:
             self._filled.discard(name)
             if name not in self._holdings.slices:
                 del self._places[name]
+        self._give_reasons()
         return [*commands, *self._say(now_us)]
 
     def missed(self, key: Key, rates: Mapping[str, float], busy: Busy, now_us: int) -> list[Command]:
@@ -72,8 +74,9 @@ class Residing:
         place = self._places.get(record.spec.name)
         if place is None:
             return []
-        cost = (replica.load_us, replica.memory_bytes)
-        return self._carry_out(record.spec.name, place.loaded(_key(replica), cost, now_us, busy), now_us)
+        key, cost = _key(replica), (replica.load_us, replica.memory_bytes)
+        commands = self._carry_out(record.spec.name, place.loaded(key, cost, now_us, busy), now_us)
+        return [*commands, *self._retract(place, key, commands, now_us)]
 
     def failed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
         """A replica could not be loaded, or not be measured: its worker has dropped it."""
@@ -83,6 +86,7 @@ class Residing:
             return []
         replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US  # when again is decided there
         commands = self._carry_out(name, place.failed(key, now_us), now_us)
+        commands += self._retract(place, key, commands, now_us)
         if place.residence(key) is Residence.LEAVING:
             commands += self._carry_out(name, place.unloaded(key, now_us), now_us)
         return commands
@@ -112,8 +116,12 @@ class Residing:
         if name not in self._wanted:  # what was to go, when it was not wanted, goes
             leaving = [key for key in keys if place.residence(key) is Residence.LEAVING]
             commands += [command for key in leaving for command in self._unload(record, key, now_us)]
-        if keys.keys() != self._wanted.get(name, {}).keys():
+        before = self._wanted.get(name, {})
+        renewed = [key for key in keys if key in before and keys[key].revision != before[key].revision]
+        if keys.keys() != before.keys() or renewed:
             self._wanted[name] = keys
+            for key in renewed:
+                place.renew(key)
             figures = {key: self._figure(record, served, key[1]) for key, served in keys.items()}
             commands += self._carry_out(name, place.want(figures, now_us), now_us)
             if name in self._filled:
@@ -143,11 +151,11 @@ class Residing:
 
     def _figure(self, record: SliceRecord, model: ServedModel, variant: str) -> Figures:
         profile = self._holdings.profile(record.spec, model.name, variant)
-        held_bytes = profile.memory_bytes if profile is not None else 0
         load_us = profile.load_us if profile is not None else 0
         share = 1.0 if variant == model.answering_variant else 0.0
         artifact_bytes = model.spec.variant(variant).artifact_bytes
-        return Figures(held_bytes or artifact_bytes + PROCESS_BYTES, load_us or LOAD_US, share, model.slo_us)
+        held_bytes = memory_estimate(profile, artifact_bytes, record.spec.memory_bytes)
+        return Figures(held_bytes, load_us or LOAD_US, share, model.slo_us)
 
     def _carry_out(self, name: str, orders: Iterable[Order], now_us: int) -> list[Command]:
         record = self._holdings.slices[name]
@@ -197,7 +205,22 @@ class Residing:
             self._cold.discard(key)
             return []
         self._cold.add(key)
-        return [Cold(*key, load_us)]
+        reasons = [place.why_never(key) for place in self._places.values()] if load_us == NEVER_US else []
+        return [Cold(*key, load_us, next(filter(None, reasons), ""))]
+
+    def _retract(self, place: Residency, key: Key, told: Iterable[Command], now_us: int) -> Iterable[Command]:
+        """The scheduler expects what was loaded ahead of any request, too: it hears that it does not come."""
+        there = place.residence(key) in (Residence.RESIDENT, Residence.LOADING, Residence.QUEUED)
+        if there or key not in self._cold or any(isinstance(each, Cold) for each in told):
+            return []
+        return self._tell(key, self._ready_in_us(key, now_us))
+
+    def _give_reasons(self) -> None:
+        """Replicas that cannot be loaded before something changes bear why."""
+        for name, place in self._places.items():
+            for replica in self._holdings.slices[name].replicas.values():
+                if replica.status is ReplicaStatus.ABSENT and (why := place.why_never(_key(replica))):
+                    replica.reason = why
 
     def _load_us(self, key: Key, now_us: int) -> int:
         """What its own loading takes, whatever is being loaded at the moment."""
@@ -206,6 +229,20 @@ class Residing:
     def _ready_in_us(self, key: Key, now_us: int) -> int:
         """When it could be there, after what is being loaded."""
         return min((place.ready_in_us(key, now_us) for place in self._places.values()), default=NEVER_US)
+
+
+def memory_estimate(profile: Profile | None, artifact_bytes: int, limit_bytes: int) -> int:
+    """What a variant is thought to hold, in bytes, before it was loaded on a slice of `limit_bytes`.
+
+    A profile that does not count imports apart says too much, as the first load of a process brings them.
+    Where only that keeps the variant out, it is thought to need all of the slice: its load will tell.
+    """
+    least_bytes = artifact_bytes + PROCESS_BYTES
+    if profile is None or not profile.memory_bytes:
+        return least_bytes
+    if profile.import_bytes is None and least_bytes <= limit_bytes:
+        return min(profile.memory_bytes, limit_bytes)
+    return profile.memory_bytes
 
 
 def _key(replica: ReplicaRecord) -> Key:

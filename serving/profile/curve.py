@@ -79,7 +79,9 @@ class Profile:
 
     `streams`: batches that ran at once while it was measured, and may again. The workers here compute one
     batch at a time and measure so: more comes only from a profile that was measured elsewhere and says so.
-    `load_us` and `warm_us`: what loading took, and what its first runs took.
+    `load_us` and `warm_us`: what loading took, and what its first runs took. `memory_bytes`: what the loaded
+    variant holds; `import_bytes`: what its code's imports hold beside, once a process. None: a profile of
+    before they were counted apart, whose `memory_bytes` may be the sum of both.
     """
 
     model: str
@@ -93,6 +95,12 @@ class Profile:
     share: Share = ONE_CORE
     warm_us: int = 0
     origin: Origin = UNKNOWN
+    import_bytes: int | None = None
+
+    @property
+    def process_bytes(self) -> int:
+        """What a process holds that has loaded nothing else, beside Python itself."""
+        return self.memory_bytes + (self.import_bytes or 0)
 
     def __post_init__(self) -> None:
         if not self.points:

@@ -50,6 +50,7 @@ def _share_text(profile: Profile) -> str:
         "load_us": profile.load_us,
         "warm_us": profile.warm_us,
         "memory_bytes": profile.memory_bytes,
+        **({} if profile.import_bytes is None else {"import_bytes": profile.import_bytes}),
         "origin": origin_fields(profile.origin),
     }
     head = json.dumps(fields, indent=1)[1:-2].replace("\n", "\n  ")
@@ -100,8 +101,9 @@ def _profile(entry: object, identity: Identity, source: str) -> Profile:
         raise ValueError("streams must be at least 1: the batches that ran at once while it was measured")
     load_us, memory_bytes = whole_in(fields, "load_us"), whole_in(fields, "memory_bytes")
     warm_us = whole_in({"warm_us": 0, **fields}, "warm_us")
+    imports = whole_in(fields, "import_bytes") if "import_bytes" in fields else None
     share, origin = Share.parse(text_in(fields, "share")), parse_origin(fields.get("origin", {}))
-    return Profile(*identity, points, load_us, memory_bytes, source, streams, share, warm_us, origin)
+    return Profile(*identity, points, load_us, memory_bytes, source, streams, share, warm_us, origin, imports)
 
 
 def parse_origin(entry: object) -> Origin:

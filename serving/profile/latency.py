@@ -37,6 +37,11 @@ class Latency:
         self._worth: dict[int, int] = {}
 
     @property
+    def profile(self) -> Profile:
+        """What it was made of."""
+        return self._profile
+
+    @property
     def streams(self) -> int:
         """Batches at once, as in `Profile`."""
         return self._profile.streams

@@ -50,6 +50,7 @@ from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
 from serving.runtime.job import Work
 from serving.runtime.link import Link
+from serving.runtime.model_log import ModelLog
 from serving.runtime.observer import FleetObserver
 from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.contract import Setting
@@ -82,7 +83,8 @@ class Fleet:
         self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
-        self._supervisor = Supervisor(self, prepare)
+        self._model_log = ModelLog()
+        self._supervisor = Supervisor(self, prepare, self._model_log)
         self._links: dict[str, Link] = {}
         self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
         self._alarm = Alarm(self._tick)
@@ -108,6 +110,7 @@ class Fleet:
             self._alarm.close()
             await self._jobs.close()
             await self._supervisor.stop()
+            self._model_log.close()
 
     def stop(self) -> None:
         """End all workers."""
@@ -195,10 +198,7 @@ class Fleet:
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
         """A replica is loaded and warm."""
         now = now_us()
-        record = self.control.slices.get(link.slice)
-        # Libraries stay when the replica goes: where memory is what is shared out, they are nobody's.
-        stays_bytes = loaded.import_bytes if record is not None and record.spec.memory_bytes else 0
-        cost = (loaded.load_us, max(loaded.memory_bytes - stays_bytes, 0))
+        cost = (loaded.load_us, loaded.memory_bytes)
         busy = self._gateway.busy(link.slice)
         if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
             self.observer.replica_loaded(model, loaded.load_us)
@@ -326,8 +326,8 @@ class Fleet:
                 gateway.retire(model)
             case ForgetModel(model=model):
                 gateway.forget(model)
-            case Cold(model=model, variant=variant, load_us=load_us):
-                gateway.cold(model, variant, load_us)
+            case Cold(model=model, variant=variant, load_us=load_us, reason=reason):
+                gateway.cold(model, variant, load_us, reason)
             case Expect(model=model, variant=variant, ready_us=ready_us):
                 gateway.expect(model, variant, ready_us)
             case _:

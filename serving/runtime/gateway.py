@@ -80,18 +80,25 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._lanes = {name: Lanes(model) for name, model in self.models.items()}
         self._retiring: set[str] = set()
+        self._answered: set[str] = set()  # models that could ever answer
+        self._opened = False  # whether any model ever could
         self.builds = Builds()
 
     # what edges see
 
     @property
     def ready(self) -> bool:
-        """New requests are welcome, and every model can answer, but for those that have just come or may
-        have no replica."""
-        return not self._draining and all(
-            self._lanes[name].coming or model.dispensable or self.model_ready(name)
-            for name, model in self.models.items()
-        )
+        """New requests are welcome, something has been able to answer, and every model can that ever could or
+        is required, but for those that have just come or may have no replica.
+
+        A model that never came up takes the others out of no load balancer; one that is gone does."""
+        if self._draining or not self._opened:
+            return False
+        for name, model in self.models.items():
+            counts = (name in self._answered or model.required) and not model.dispensable
+            if counts and not self._lanes[name].coming and not self.model_ready(name):
+                return False
+        return True
 
     def model_ready(self, name: str) -> bool:
         """Whether a variant that may answer is live, or will be when it is asked for."""
@@ -232,6 +239,7 @@ class Gateway:
         del self._served[name]
         self._scheduler.retire(name)
         self._retiring.add(name)
+        self._answered.discard(name)
         self._loop.call_soon(self._look_retired, name)
         self.on_models()
 
@@ -243,15 +251,17 @@ class Gateway:
         del self._lanes[name]
         self._retiring.discard(name)
 
-    def cold(self, model: str, variant: str, load_us: int) -> None:
+    def cold(self, model: str, variant: str, load_us: int, reason: str = "") -> None:
         """See `Scheduler.cold`."""
         now = now_us()
-        self._execute(self._scheduler.cold(model, variant, load_us, now), now)
+        self._execute(self._scheduler.cold(model, variant, load_us, now, reason), now)
+        self._opened = self._opened or (model in self._served and self.model_ready(model))
 
     def expect(self, model: str, variant: str, ready_us: int) -> None:
         """See `Scheduler.expect`."""
         now = now_us()
         self._execute(self._scheduler.expect(model, variant, ready_us, now), now)
+        self._opened = self._opened or (model in self._served and self.model_ready(model))
 
     def seen(self) -> tuple[Seen, ...]:
         """See `Scheduler.seen`."""
@@ -278,6 +288,9 @@ class Gateway:
         up = Replica(replica, variant, latency, self._lanes[model].model)
         up.price = self.prices.get(runner.slice, 0.0)
         self._execute(self._scheduler.replica_up(runner.slice, model, up, now), now)
+        if model in self._served and self.model_ready(model):
+            self._answered.add(model)
+            self._opened = True
 
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
         """A replica is gone, its worker lives."""

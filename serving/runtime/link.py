@@ -28,6 +28,7 @@ from serving.worker.orders import (
     LoadOrder,
     Measured,
     MeasureOrder,
+    Raised,
     pack_load,
     pack_measure,
     pack_unload,
@@ -35,6 +36,7 @@ from serving.worker.orders import (
     unpack_load_failed,
     unpack_loaded,
     unpack_measured,
+    unpack_raised,
     unpack_unloaded,
 )
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
@@ -104,7 +106,8 @@ class _Flight:
 
 
 class Link(asyncio.BufferedProtocol):
-    """One worker. `areas`: shared memory for requests and answers; None for a worker that is far away."""
+    """One worker. `areas`: shared memory for requests and answers; None for a worker that is far away.
+    `on_raised`: hears what the slice's models raise, before the event that says what failed by it."""
 
     inline_bytes_max = INLINE_BYTES_MAX
 
@@ -118,6 +121,7 @@ class Link(asyncio.BufferedProtocol):
         self.slice = slice_name
         self.pid = process.pid if process else 0
         self.versions: dict[str, str] = {}
+        self.on_raised: Callable[[str, Raised], None] = lambda _slice, _raised: None
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._events = events
@@ -143,6 +147,7 @@ class Link(asyncio.BufferedProtocol):
             FrameKind.LOAD_FAILED: self._on_load_failed,
             FrameKind.UNLOADED: self._on_unloaded,
             FrameKind.MEASURED: self._on_measured,
+            FrameKind.RAISED: lambda frame: self.on_raised(self.slice, unpack_raised(frame)),
         }
 
     # ---- orders; after `close` or the worker's end they do nothing: `worker_lost` says it all

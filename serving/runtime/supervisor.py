@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from serving.runtime.link import Link, LinkEvents
+from serving.runtime.model_log import ModelLog, Printed
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.specs import SliceSpec
@@ -49,11 +51,18 @@ class _Child:
 class Supervisor:
     """All workers of this gateway; `events` hears of each through its link."""
 
-    def __init__(self, events: LinkEvents, prepare: Callable[[SliceSpec], Setting] = core_set) -> None:
+    def __init__(
+        self,
+        events: LinkEvents,
+        prepare: Callable[[SliceSpec], Setting] = core_set,
+        log: ModelLog | None = None,
+    ) -> None:
         """`prepare` says what the worker of a slice is started with, each time that it is. It is called in
-        the event loop: what takes time to open is opened before."""
+        the event loop: what takes time to open is opened before. `log` takes what models raise and print;
+        without it workers print where this process does."""
         self._events = events
         self._prepare = prepare
+        self._log = log
         self._links: set[Link] = set()
         self._stopping = False
 
@@ -66,14 +75,22 @@ class Supervisor:
             return
         self._links = {link for link in self._links if not link.ended.is_set()}
         loop = asyncio.get_running_loop()
+        pipes = _Pipes()
         try:
-            ours, child, areas = _spawn(spec.name, self._prepare(spec))
+            if self._log is not None:
+                pipes.open()
+            ours, child, areas = _spawn(spec.name, self._prepare(spec), pipes)
         except (OSError, SlicingError) as error:
+            pipes.close()
             Link(spec.name, self._events).fail_to_start(str(error))
             return
         link = Link(spec.name, self._events, child, areas)
+        printed: list[Printed] = []
+        if self._log is not None:
+            link.on_raised = self._log.raised
+            printed = pipes.listen(spec.name, self._log)
         self._links.add(link)
-        loop.add_reader(child.pidfd, self._reap, loop, child, link)
+        loop.add_reader(child.pidfd, self._reap, loop, child, link, printed)
         await loop.create_unix_connection(lambda: link, sock=ours)
 
     def kill(self, slice_name: str, reason: str) -> None:
@@ -109,12 +126,51 @@ class Supervisor:
         return all(link.ended.is_set() for link in self._links)
 
     @staticmethod
-    def _reap(loop: asyncio.AbstractEventLoop, child: _Child, link: Link) -> None:
+    def _reap(loop: asyncio.AbstractEventLoop, child: _Child, link: Link, printed: list[Printed]) -> None:
         loop.remove_reader(child.pidfd)
-        link.exited(child.reap())
+        how = child.reap()
+        for each in printed:  # its last words first
+            each.close()
+        link.exited(how)
 
 
-def _spawn(name: str, setting: Setting) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
+class _Pipes:
+    """For what a worker prints: two pipes, where somebody listens."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, tuple[int, int]] = {}
+
+    def open(self) -> None:
+        """OSError where there are no more descriptors."""
+        for stream in ("stdout", "stderr"):
+            self._ends[stream] = os.pipe()
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
+    def end(self, stream: str) -> int | None:
+        """What the worker writes to; None for what this process writes to."""
+        return self._ends[stream][1] if stream in self._ends else None
+
+    def listen(self, slice_name: str, log: ModelLog) -> list[Printed]:
+        """Once the worker has its ends: the gateway's."""
+        for _, theirs in self._ends.values():
+            os.close(theirs)
+        return [
+            Printed(ours, partial(log.printed, slice_name, stream))
+            for stream, (ours, _) in self._ends.items()
+        ]
+
+    def close(self) -> None:
+        """No worker has come of it."""
+        for ours, theirs in self._ends.values():
+            os.close(ours)
+            os.close(theirs)
+
+
+def _spawn(
+    name: str, setting: Setting, pipes: _Pipes
+) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     areas: list[SharedArea] = []
     try:
@@ -125,10 +181,16 @@ def _spawn(name: str, setting: Setting) -> tuple[socket.socket, _Child, tuple[Sh
             sys.executable, "-P", "-m", "serving.worker", "--slice", name,
             "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}",
             "--cores", ",".join(map(str, setting.cores)), "--threads", str(setting.threads),
-            "--device", setting.device,
+            "--device", setting.device, *(("--name-lines",) if pipes else ()),
         ]  # fmt: skip
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
-            command, stdin=subprocess.DEVNULL, pass_fds=fds, env=_environment(setting), start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=pipes.end("stdout"),
+            stderr=pipes.end("stderr"),
+            pass_fds=fds,
+            env=_environment(setting),
+            start_new_session=True,
         )
         return ours, _Child(popen), (areas[0], areas[1])
     except OSError:

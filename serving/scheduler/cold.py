@@ -23,9 +23,13 @@ class ColdStarts:
         self._models = models
         self.look_us = NEVER_US
 
-    def mark(self, model: Model, variant: str, load_us: int, now_us: int) -> None:
-        """A variant can be loaded within `load_us`; NEVER_US: it cannot be."""
+    def mark(self, model: Model, variant: str, load_us: int, now_us: int, reason: str = "") -> None:
+        """A variant can be loaded within `load_us`; NEVER_US: it cannot be, for that reason where there is a
+        lasting one."""
         model.forecast.begin(now_us)
+        model.hopeless.pop(variant, None)
+        if load_us == NEVER_US and reason:
+            model.hopeless[variant] = reason
         absent = model.absent.get(variant)
         if load_us == NEVER_US:
             model.absent.pop(variant, None)
@@ -38,6 +42,7 @@ class ColdStarts:
     def expect(self, model: Model, variant: str, ready_us: int, now_us: int) -> None:
         """A variant is being loaded, and will be there at about `ready_us`."""
         model.forecast.begin(now_us)
+        model.hopeless.pop(variant, None)
         absent = model.absent.setdefault(variant, Absent(max(ready_us - now_us, 0), now_us))
         absent.ready_us = ready_us
         self.look_us = now_us

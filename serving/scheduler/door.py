@@ -92,7 +92,7 @@ class Door:
         if outcome is DRAINING:
             return 0
         if outcome is NO_REPLICA:
-            return 0 if model.retired else RESTART_US
+            return 0 if model.retired or model.why_hopeless(request.variants) else RESTART_US
         if model.absent and not model.resides(request.variants):
             answer_us = model.answer_us(request, now_us)
             if answer_us < NEVER_US:

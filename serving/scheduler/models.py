@@ -55,14 +55,15 @@ class Model:
     """What the scheduler keeps of a model.
 
     `open`: its accepted requests without an answer. `retired`: it takes no more. `absent`: the variants that
-    can be loaded; those of them that are live are so still. `unsettled`: by id, requests that were split
-    before a replica was there, with how much later each further piece of them is due.
+    can be loaded; those of them that are live are so still. `hopeless`: why others cannot be. `unsettled`: by
+    id, requests that were split before a replica was there, with how much later each further piece of them is
+    due.
     """
 
     __slots__ = (
         "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "flows", "forecast",
-        "intake", "open", "outlook", "policy", "queue", "resident", "retired", "reviewed_us", "served",
-        "since_us", "slices", "unsettled", "variant_us",
+        "hopeless", "intake", "open", "outlook", "policy", "queue", "resident", "retired", "reviewed_us",
+        "served", "since_us", "slices", "unsettled", "variant_us",
     )  # fmt: skip
 
     def __init__(self, served: ServedModel, since_us: int = -1) -> None:
@@ -71,6 +72,7 @@ class Model:
         self.open = 0
         self.retired = False
         self.absent: dict[str, Absent] = {}
+        self.hopeless: dict[str, str] = {}
         self.unsettled: dict[int, tuple[Request, int]] = {}
         self.forecast = Forecast()
         self.intake = Intake()
@@ -116,6 +118,16 @@ class Model:
     def can_answer(self, variant: str) -> bool:
         """Whether a live replica of the variant exists, or will when one is asked for."""
         return bool(self.resident.get(variant)) or variant in self.absent
+
+    def why_hopeless(self, variants: tuple[str, ...]) -> str:
+        """Why none of these can be loaded before something changes; "" where one may be."""
+        for variant in variants:
+            if variant not in self.hopeless:
+                return ""
+        name = self.served.name
+        return "; ".join(
+            [f"{name} {variant} cannot be loaded: {self.hopeless[variant]}" for variant in variants]
+        )
 
     def stranded(self) -> list[Request]:
         """Waiting requests that nothing can answer, now or when it has been loaded."""
@@ -321,6 +333,9 @@ def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> st
     if outcome is NO_REPLICA and model.retired:
         return f"{name} is being unloaded: it takes no new requests"
     if outcome is NO_REPLICA:
+        hopeless = model.why_hopeless(request.variants)
+        if hopeless:
+            return hopeless
         return f"no replica of {name} {' or '.join(request.variants)} is ready"
     if outcome is QUEUE_FULL:
         return f"the queue of {name} is full: {backlog.requests} requests of {backlog.rows} rows wait"

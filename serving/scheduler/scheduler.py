@@ -327,14 +327,17 @@ class Scheduler:
         del self._models[model]
         self._door.regroup()
 
-    def cold(self, model: str, variant: str, load_us: int, now_us: int) -> Sequence[Command]:
+    def cold(
+        self, model: str, variant: str, load_us: int, now_us: int, reason: str = ""
+    ) -> Sequence[Command]:
         """A variant is loaded within `load_us` of a Miss, whenever no slice holds it. NEVER_US: it cannot be
-        any more, and what waits for it ends."""
+        any more, for that `reason` where it is a lasting one, and what waits for it ends."""
         owner = self._models[model]
         answers = self._endings.expire(now_us)
-        self._cold.mark(owner, variant, load_us, now_us)
+        self._cold.mark(owner, variant, load_us, now_us, reason)
         if load_us == NEVER_US:
-            answers += self._endings.abandon(owner, f"{model} {variant} cannot be loaded")
+            why = f": {reason}" if reason else ""
+            answers += self._endings.abandon(owner, f"{model} {variant} cannot be loaded{why}")
         return self._plan(answers, now_us)
 
     def expect(self, model: str, variant: str, ready_us: int, now_us: int) -> Sequence[Command]:

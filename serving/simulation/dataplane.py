@@ -73,8 +73,8 @@ def routed(
             return scheduler.replica_down(name, model, variant, reason, now_us)
         case Withdraw(slice=name, reason=reason):
             return scheduler.slice_down(name, reason, now_us)
-        case Cold(model=model, variant=variant, load_us=load_us):
-            return scheduler.cold(model, variant, load_us, now_us)
+        case Cold(model=model, variant=variant, load_us=load_us, reason=reason):
+            return scheduler.cold(model, variant, load_us, now_us, reason)
         case Expect(model=model, variant=variant, ready_us=ready_us):
             return scheduler.expect(model, variant, ready_us, now_us)
     return ()

@@ -6,6 +6,7 @@ listens, and the death of either side is end of file for the other.
 
 import argparse
 import ctypes
+import faulthandler
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cores", default="", metavar="0,1", help="cores to stay on, or none")
     parser.add_argument("--threads", type=int, default=1, help="compute threads")
     parser.add_argument("--device", default="cpu", metavar="cuda:0", help="where models compute")
+    parser.add_argument("--name-lines", action="store_true", help="printed lines name their models")
     return parser.parse_args(argv)
 
 
@@ -32,6 +34,7 @@ def main() -> int:
     asked = arguments()
     # Ctrl-C reaches the whole foreground group; the gateway decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()  # a crash in a model's C code says where its Python code was
     # End of file is noticed between batches; this one also ends a batch whose gateway died. It follows the
     # thread that started this process, so the gateway starts workers from its main thread.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -55,12 +58,15 @@ def _serve(asked: argparse.Namespace) -> int:
     from serving.worker.backends.python import PythonBackend
     from serving.worker.libraries import open_torch_beside
     from serving.worker.loader import SWITCH_S
+    from serving.worker.output import name_lines, say_rest
     from serving.worker.serve import Worker
     from serving.worker.shared import SharedArea
     from serving.worker.wire import ProtocolError
 
     descriptors = [int(fd) for fd in asked.shared.split(",") if fd]
     areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None
+    if asked.name_lines:
+        name_lines()
     sys.setswitchinterval(SWITCH_S)
     open_torch_beside()
     code = 0
@@ -71,6 +77,7 @@ def _serve(asked: argparse.Namespace) -> int:
         except ProtocolError as error:
             sys.stderr.write(f"slice {asked.slice}: the gateway {error}\n")
             code = 2
+        say_rest()
         # A thread cannot be ended, and the interpreter's own end waits for what it computes; with torch that
         # end takes a second, in which whoever moves a slice waits. A GPU's context is to be closed.
         if worker.loading or asked.device == "cpu":

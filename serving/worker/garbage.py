@@ -8,6 +8,7 @@ so that a cycle among them is found when the model is unloaded, in 2 ms.
 import ctypes
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -24,6 +25,8 @@ class Garbage:
         gc.collect()
         gc.freeze()
         self._modules = len(sys.modules)
+        self._pauses = 0
+        self._lock = threading.Lock()
         self.freezes = 0
         """Times that what there was became invisible to the collector."""
 
@@ -31,11 +34,16 @@ class Garbage:
     def paused(self) -> Iterator[None]:
         """No collection by itself meanwhile: an import makes so many objects that it would be walked over six
         times, a third of what `import torch` takes."""
-        gc.disable()
+        with self._lock:
+            self._pauses += 1
+            gc.disable()
         try:
             yield
         finally:
-            gc.enable()
+            with self._lock:  # another load may be under way
+                self._pauses -= 1
+                if not self._pauses:
+                    gc.enable()
 
     def freeze_imports(self) -> None:
         """Freeze all there is where much was imported since the last time; without looking for garbage."""

@@ -1,4 +1,6 @@
-"""Loads and unloads beside the batches: one thread, one at a time, in the order they were asked for.
+"""Loads and unloads beside the batches: one at a time, in the order they were asked for, but for slow loads.
+
+A load that takes longer than SLOW_S goes on beside those that follow, so that it delays only itself.
 
 Both threads need the interpreter; a batch that waits for it gets it after SWITCH_S, unless a single call of
 the load keeps it longer (reading minilm's vocabulary: 15 ms). What a round trip of one of digits' rows takes
@@ -22,52 +24,72 @@ import threading
 import traceback
 from collections.abc import Callable
 from queue import Queue
-from typing import Final
+from typing import Final, TypeVar
 
 from serving.worker.backends.contract import Backend
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
-from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_unloaded
+from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_raised, pack_unloaded
+from serving.worker.output import SPEAKING
+from serving.worker.raising import Tracebacks
 from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
 from serving.worker.wire import ProtocolError
 
+SLOW_S: Final = 2.0
+"""A load that takes longer has the next one beside it. Most take less, with `import torch` in them; two at
+once share the interpreter, and cannot be told apart by the memory that they take."""
+BESIDE_MAX: Final = 8
+"""Loads at once; where all are slow the next one waits for one of them."""
 SWITCH_S: Final = 0.0005
 """For `sys.setswitchinterval`; Python's own is 5 ms."""
 
 
 class _Load:
-    """A load that was asked for; `wanted` until its replica is to be unloaded again."""
+    """A load that was asked for; `wanted` until its replica is to be unloaded again, `ended` when nothing of
+    it is under way."""
 
-    __slots__ = ("order", "wanted")
+    __slots__ = ("ended", "order", "wanted")
 
     def __init__(self, order: LoadOrder) -> None:
         self.order = order
         self.wanted = True
+        self.ended = threading.Event()
 
 
 class _Unload:
-    """A replica that takes no batches any more, and where it is still loaded; `told`: whoever asked for it
-    hears when its memory is free."""
+    """A replica that takes no batches any more, and where it is still loaded, or its load; `told`: whoever
+    asked for it hears when its memory is free."""
 
-    __slots__ = ("number", "replica", "told")
+    __slots__ = ("load", "number", "replica", "told")
 
-    def __init__(self, number: int, replica: Replica | None, told: bool) -> None:
+    def __init__(self, number: int, replica: Replica | None, load: _Load | None, told: bool) -> None:
         self.number = number
         self.replica = replica
+        self.load = load
         self.told = told
 
 
-class Loader:
-    """The replicas of one worker. `send` sends a frame, from the loader's thread."""
+_Job = TypeVar("_Job", _Load, _Unload)
 
-    def __init__(self, backend: Backend, memory: Memory, send: Callable[[bytes], None]) -> None:
+
+class Loader:
+    """The replicas of one worker. `send` sends a frame, from any of the loader's threads. `slow_s`: seconds
+    after which a load has the next one beside it."""
+
+    def __init__(
+        self, backend: Backend, memory: Memory, send: Callable[[bytes], None], slow_s: float = SLOW_S
+    ) -> None:
+        self._slow_s = slow_s
         self._backend = backend
         self._memory = memory
         self._send = send
+        self._tracebacks = Tracebacks()
         self._garbage = Garbage()
-        self._lock = threading.Lock()  # of the two that follow
+        self._lock = threading.Lock()  # of the three that follow
         self._replicas: dict[int, Replica] = {}
         self._loads: dict[int, _Load] = {}
+        self._begun: list[_Load] = []  # under way
+        self._room = threading.Semaphore(BESIDE_MAX)
         self._jobs: Queue[_Load | _Unload] = Queue()
         self._thread = threading.Thread(target=self._work, name="loader", daemon=True)
         self._thread.start()
@@ -75,7 +97,7 @@ class Loader:
     @property
     def loading(self) -> bool:
         """Whether its thread has, or is about to have, anything to do."""
-        return self._jobs.unfinished_tasks > 0
+        return self._jobs.unfinished_tasks > 0 or bool(self._begun)
 
     def find(self, number: int) -> Replica | None:
         """The replica, for the thread that runs its batches; None where it is not loaded."""
@@ -100,40 +122,56 @@ class Loader:
             load = self._loads.pop(number, None)
             if load is not None:
                 load.wanted = False
-            job = _Unload(number, self._replicas.pop(number, None), told)
+            job = _Unload(number, self._replicas.pop(number, None), load, told)
         self._jobs.put(job)
 
-    # ---- the loader's thread
+    # ---- the loader's threads
 
     def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if isinstance(job, _Load):
+                self._begin(job)
+            else:
+                _until_over(self._give_back, job)
+            self._jobs.task_done()
+
+    def _begin(self, job: _Load) -> None:
+        """Load on a thread of its own, and go on when it is done, or slow."""
+        with self._lock:
+            if not job.wanted:
+                job.ended.set()
+                return
+            self._begun.append(job)
+        self._room.acquire()
+        threading.Thread(target=_until_over, args=(self._load_beside, job), name="load", daemon=True).start()
+        job.ended.wait(self._slow_s)
+
+    def _load_beside(self, job: _Load) -> None:
         try:
-            while True:
-                job = self._jobs.get()
-                if isinstance(job, _Load):
-                    self._carry_out(job)
-                else:
-                    self._give_back(job)
-                self._jobs.task_done()
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the gateway is gone: the worker's loop finds its end of file
-        except BaseException:  # a worker that loads nothing any more is none
-            traceback.print_exc()
-            os._exit(1)
+            self._carry_out(job)
+        finally:
+            with self._lock:
+                if job in self._begun:
+                    self._begun.remove(job)
+            self._room.release()
+            job.ended.set()
 
     def _carry_out(self, job: _Load) -> None:
         order = job.order
-        if not job.wanted:
-            return
+        SPEAKING.model = order.model
         try:
             with self._garbage.paused():
                 replica, loaded = load_replica(self._backend, order, self._memory, self._garbage)
         except MODEL_ERRORS as error:
             message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
+            self._send(pack_raised(self._tracebacks.of(error, order, "while it was loaded")))
             answer = pack_load_failed(order.replica, message)
             replica = None
         else:
             answer = pack_loaded(loaded)
         with self._lock:
+            self._begun.remove(job)
             wanted = job.wanted
             if wanted:
                 del self._loads[order.replica]
@@ -145,6 +183,9 @@ class Loader:
             self._send(answer)
 
     def _give_back(self, job: _Unload) -> None:
+        if job.load is not None:
+            job.load.ended.wait()  # it is dropped as it ends
+        SPEAKING.model = job.replica.order.model if job.replica is not None else ""
         self._clear(job.replica)
         if job.told:
             self._send(pack_unloaded(job.number))
@@ -152,8 +193,20 @@ class Loader:
     def _clear(self, gone: Replica | None = None) -> None:
         with self._lock:
             orders = [replica.order for replica in self._replicas.values()]
+            orders += [load.order for load in self._begun]
         self._backend.keep(orders)
         if gone is None:
             self._garbage.clear()
         else:
             self._garbage.clear(gone.drop(), gone.freezes)
+
+
+def _until_over(work: Callable[[_Job], None], job: _Job) -> None:
+    """The job; this process ends where that fails, as a worker that loads nothing any more is none."""
+    try:
+        work(job)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the gateway is gone: the worker's loop finds its end of file
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)

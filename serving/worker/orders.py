@@ -90,14 +90,30 @@ class Loaded:
     """A replica that has run. `load_us`: all that it took, of which its first runs took `warm_us`;
     `memory_bytes`: by how much the process grew meanwhile, which on a CPU is what became resident: what is
     mapped is counted in full by each worker that shares it, and what batches of other replicas took in the
-    meantime is counted, too. `import_bytes`: of these, what its code's imports took, which stays when the
-    replica goes; the first that needs torch brings 210 MB of it."""
+    meantime is counted, too. `import_bytes`: what its code's imports took before, which stays when the
+    replica goes and is not in `memory_bytes`; the first that needs torch brings 210 MB of it. What code
+    imports in its `load` cannot be told from the model: it counts for the first that is loaded in a
+    process."""
 
     replica: int
     load_us: int
     memory_bytes: int
     warm_us: int = 0
     import_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What a model's code raised, for the log. `doing`: at which work; `kind`: what was raised and where,
+    equal for equal errors; `sentence`: one line; `traceback`: the whole of it, "" where it was told a short
+    while ago."""
+
+    model: str
+    variant: str
+    doing: str
+    kind: str
+    sentence: str
+    traceback: str = ""
 
 
 def pack_load(order: LoadOrder) -> bytes:
@@ -168,6 +184,18 @@ def unpack_load_failed(frame: Frame) -> tuple[int, str]:
     """Replica and message."""
     found = _object(frame)
     return _field(found, "replica", int), _field(found, "message", str)[:MESSAGE_CHARS_MAX]
+
+
+def pack_raised(raised: Raised) -> bytes:
+    """The frame of RAISED; half characters, which JSON refuses, become question marks."""
+    texts = {name: str(getattr(raised, name)).encode(errors="replace").decode() for name in Raised.__slots__}
+    return pack_frame(FrameKind.RAISED, orjson.dumps(texts))
+
+
+def unpack_raised(frame: Frame) -> Raised:
+    """What a RAISED frame says; ProtocolError where it is none."""
+    found = _object(frame)
+    return Raised(*(_field(found, name, str) for name in Raised.__slots__))
 
 
 def pack_unload(replica: int) -> bytes:

@@ -144,13 +144,20 @@ def load_replica(
     replica.warm_up()
     warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
     load_us = (time.perf_counter_ns() - started_ns) // 1000
-    memory_bytes = max(import_bytes, memory.held_bytes() - before_bytes)
+    memory_bytes = max(0, memory.held_bytes() - before_bytes - import_bytes)
     return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as fault:  # a class of the model's may do anything in its __str__
+        return f"(its text cannot be had: {type(fault).__name__})"
 
 
 def describe(error: BaseException) -> str:
     """Type, text and place of what a model's code raised, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(_text(error).split())
     if isinstance(error, TensorError):
         return text
     places = [

@@ -27,11 +27,14 @@ from serving.worker.orders import (
     pack_hello,
     pack_load_failed,
     pack_measured,
+    pack_raised,
     unpack_load,
     unpack_measure,
     unpack_unload,
 )
-from serving.worker.replicas import MODEL_ERRORS, describe
+from serving.worker.output import SPEAKING
+from serving.worker.raising import Tracebacks
+from serving.worker.replicas import MODEL_ERRORS, Replica, describe
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
@@ -54,6 +57,7 @@ class Worker:
         self._answers = areas[1] if areas else None
         self._memory, self._yardstick = Memory(device), Yardstick(device)
         self._sending = threading.Lock()
+        self._tracebacks = Tracebacks()
         self._loader = Loader(backend, self._memory, lambda frame: self._send((frame,)))
         self._frames = FrameBuffer()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
@@ -101,14 +105,22 @@ class Worker:
         try:
             buffers = self._answer(order)
         except MODEL_ERRORS as error:
-            buffers = [pack_failed(order.batch_id, describe(error))]
+            buffers = [*self._told(error, self._loader.find(order.replica), "while it answered")]
+            buffers.append(pack_failed(order.batch_id, describe(error)))
         self._send(buffers)
+
+    def _told(self, error: BaseException, replica: Replica | None, doing: str) -> list[Buffer]:
+        """The frame for the gateway's log; none where no model has raised."""
+        if replica is None:
+            return []
+        return [pack_raised(self._tracebacks.of(error, replica.order, doing))]
 
     def _answer(self, order: RunOrder) -> list[Buffer]:
         replica = self._loader.find(order.replica)
         if replica is None:
             raise LookupError(f"replica {order.replica} is not loaded here")
         spec = replica.order
+        SPEAKING.model = spec.model
         inputs = decode_inputs(spec.inputs, order.inputs, order.rows, order.payload)
         found, compute_us = replica.predict(inputs, order.parameters)
         any_datatype = order.inputs[0].datatype if order.inputs else ""
@@ -138,13 +150,15 @@ class Worker:
         if replica is None:
             self._send((pack_load_failed(order.replica, "it was to be measured but is not loaded here"),))
             return
-        complaint = ""
+        complaint, told = "", list[Buffer]()
+        SPEAKING.model = replica.order.model
         try:
             answer = pack_measured(replica.measure(order, self._memory, self._yardstick))
         except MODEL_ERRORS as error:
             complaint = f"of {order.rows} rows of size {order.size}: {describe(error)}"
+            told = self._told(error, replica, f"on its sample of {order.rows} rows of size {order.size}")
         if complaint:  # a replica that cannot run its own sample is no replica
             name = f"{replica.order.model} {replica.order.variant}"
             answer = pack_load_failed(order.replica, f"{name} failed on its sample {complaint}")
             self._loader.unload(order.replica, told=False)
-        self._send((answer,))
+        self._send((*told, answer))

@@ -5,7 +5,7 @@ RUN or RESULT may say "the payload lies in shared memory" (`shared.py`) where th
 said that it has it. Nothing here does I/O: both sides feed `FrameBuffer` what they received.
 
     gateway -> worker   LOAD UNLOAD RUN MEASURE; end of file asks it to finish what it has and exit
-    worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED
+    worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED RAISED
 """
 
 import struct
@@ -59,6 +59,7 @@ class FrameKind(IntEnum):
     MEASURE = 9
     MEASURED = 10
     UNLOADED = 11
+    RAISED = 12
 
 
 _KINDS = {kind.value: kind for kind in FrameKind}

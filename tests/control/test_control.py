@@ -18,8 +18,10 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
+from serving.control.measuring import LOAD_PATIENCE_US
 from serving.control.patience import BACKOFF_MAX_US, HEALTHY_US, backoff_us
 from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import Limits, ServedModel, SliceSpec
@@ -229,3 +231,23 @@ def test_after_stop_nothing_is_started_again() -> None:
 @pytest.mark.parametrize("failures", [1, 5, 64, 10_000])
 def test_back_off_is_never_longer_than_its_bound(failures: int) -> None:
     assert 0 < backoff_us(failures) <= BACKOFF_MAX_US
+
+
+def test_a_slow_load_keeps_what_is_loaded_from_being_measured_and_used_for_a_moment_only() -> None:
+    control = control_of(served(model_spec("slow")), served(model_spec("quick")), known=False)
+    control.start(0)
+    loads = {each.model: each.replica for each in only(control.worker_ready("s", 0), LoadReplica)}
+    asked = control.replica_loaded("s", loads["quick"], (1000, 1), 1000)
+    assert not only(asked, Measure), "batches beside a load take longer: the other one may be there soon"
+    assert control.wake_us <= 1000 + LOAD_PATIENCE_US
+    now = 1000 + LOAD_PATIENCE_US
+    asked = control.tick(now, ())
+    while (measure := only(asked, Measure)) and not only(asked, Route):
+        sample = measure[0].measurement
+        took = [100 * sample.rows] * sample.repeats
+        asked = control.measured("s", (sample.rows, sample.size), took, now)
+    (route,) = only(asked, Route)
+    assert route.model == "quick"
+    replica = control.slices["s"].replicas[loads["quick"]]
+    assert replica.freshness is Freshness.STALE, "to be measured anew in quiet"
+    assert control.slices["s"].replicas[loads["slow"]].status is ReplicaStatus.LOADING

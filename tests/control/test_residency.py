@@ -205,7 +205,8 @@ def test_the_wait_for_the_loader_counts_against_a_newcomer() -> None:
 
 def test_a_model_larger_than_its_slice_is_refused() -> None:
     residency = residency_of(2, {A: Figures(MB, LOAD_US), B: Figures(3 * MB, LOAD_US)}, there=(A,))
-    assert residency.ask(B, {}, (), 0) == (Refuse(B, "it takes 3 MB, and its slice has 2"),)
+    reason = "it takes 3 MB, and its slice has 2 MB for models (memory_mb)"
+    assert residency.ask(B, {}, (), 0) == (Refuse(B, reason),)
     assert residency.ready_in_us(B, 0) == NEVER_US
     assert residency.ready_in_us(E, 0) == NEVER_US
     assert residency.ask(E, {}, (), 0) == (Refuse(E, UNWANTED),)
@@ -262,7 +263,8 @@ def test_a_model_that_is_larger_than_the_slice_twice_is_not_tried_again_by_this_
         residency.ask(B, {}, (), 0)
         residency.loaded(B, (LOAD_US, 9 * MB), 0)
         residency.unloaded(B, 0)
-    assert residency.ask(B, {}, (), 0) == (Refuse(B, "it takes 9 MB, and its slice has 2"),)
+    reason = "it takes 9 MB, and its slice has 2 MB for models (memory_mb)"
+    assert residency.ask(B, {}, (), 0) == (Refuse(B, reason),)
     residency.lost(1)
     residency.fill({}, 1)
     assert residency.ready_in_us(B, 1) < NEVER_US

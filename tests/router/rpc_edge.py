@@ -109,8 +109,12 @@ def raw_infer(channel: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def serve(core: Core | None = None, limits: Limits | None = None) -> AsyncIterator[Edge]:
+async def serve(
+    core: Core | None = None, limits: Limits | None = None, access: bool = False
+) -> AsyncIterator[Edge]:
     edge = Edge(core or Core(), limits or Limits())
+    if access:
+        edge.server.log_access()
     edge.address = f"127.0.0.1:{await edge.server.start(0)}"
     try:
         yield edge

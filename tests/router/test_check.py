@@ -1,5 +1,6 @@
 """`penstock check`: errors, warnings, contradictions with what was measured, and the plan."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from router.check import Report, check
@@ -149,3 +150,29 @@ def test_the_plan_shows_all_tenants_with_their_shares(tmp_path: Path) -> None:
 def test_a_missing_file_is_reported_like_any_other_error(tmp_path: Path) -> None:
     found = check(tmp_path / "penstock.yaml", lambda _: FAST)
     assert str(found) == f"error: {tmp_path}/penstock.yaml:1:1: no such file"
+
+
+def of_size(**sizes_mb: int) -> Measured:
+    """Profiles that count imports apart, of variants that take so much."""
+
+    def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency | None:
+        size_mb = sizes_mb.get(variant, 1)
+        return Latency(replace(profile(row_us=100), memory_bytes=size_mb << 20, import_bytes=190 << 20))
+
+    return measured
+
+
+def test_a_model_of_which_nothing_fits_its_slice_is_an_error(tmp_path: Path) -> None:
+    asked = ("cores: 1}", "cores: 1, memory_mb: 150}")
+    (error,) = report(tmp_path, *asked, measured=of_size(linear=198, cnn=199)).errors
+    assert str(error).endswith(
+        "digits linear takes 198 MB, and slice cpu-a has 150 MB for models (memory_mb): it cannot be loaded; "
+        "raise memory_mb"
+    )
+
+
+def test_a_variant_that_does_not_fit_where_another_answers_is_a_warning(tmp_path: Path) -> None:
+    found = report(tmp_path, "cores: 1}", "cores: 1, memory_mb: 150}", measured=of_size(cnn=199))
+    (warning,) = found.warnings
+    assert "digits cnn takes 199 MB, and slice cpu-a has 150 MB" in str(warning)
+    assert found.sound

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
@@ -13,6 +14,7 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from router import rpc
+from router.logs import ACCESS
 from router.rpc import SERVICE, RpcServer
 from router.tensors.decoded import Decoded
 from serving.ports import Call, Reply
@@ -27,7 +29,16 @@ from serving.vocabulary import (
     WORKER_LOST,
     Outcome,
 )
-from tests.router.rpc_edge import Core, completed, error_of, raw_infer, serve, simple_inputs, simple_request
+from tests.router.rpc_edge import (
+    INFER,
+    Core,
+    completed,
+    error_of,
+    raw_infer,
+    serve,
+    simple_inputs,
+    simple_request,
+)
 
 
 async def test_the_asyncio_triton_client_gets_every_row_and_its_request_id() -> None:
@@ -343,3 +354,15 @@ async def test_other_calls_of_the_service_are_unimplemented_and_say_what_is() ->
             code, details = await error_of(stream.read())
         assert code == grpc.StatusCode.UNIMPLEMENTED
         assert "ModelStreamInfer is not served" in details
+
+
+async def test_the_access_log_has_a_line_for_each_call(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serve(access=True) as edge:
+        await edge.infer(simple_request())
+        with pytest.raises(grpc.aio.AioRpcError):
+            await edge.infer(simple_request(model_name="nothing"))
+    found = [vars(record)["fields"] for record in caplog.records if record.name == ACCESS]
+    assert [(each["request"], each["status"]) for each in found] == [(INFER, "OK"), (INFER, "NOT_FOUND")]
+    assert all(each["client"].startswith("ipv4:127.0.0.1:") for each in found)
+    assert found[0]["answer_bytes"] > 0

@@ -161,7 +161,7 @@ async def house(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(fleet.run())
         try:
-            await here.until(lambda: gateway.ready)
+            await here.until(lambda: all(map(gateway.model_ready, gateway.models)))
             yield here
         finally:
             fleet.stop()

@@ -46,6 +46,34 @@ async def test_a_model_that_comes_while_others_serve_does_not_take_the_gateway_o
     assert not ground.gateway.ready, "from then on it counts"
 
 
+async def test_a_model_that_never_came_up_does_not_take_the_others_off_their_balancer(ground: Ground) -> None:
+    ground.gateway.serve(served(model_spec("broken")))
+    ground.gateway._lanes["broken"].coming = False  # as one that was there at the start
+    assert not ground.gateway.ready, "nothing has ever been"
+    ground.route()
+    assert ground.gateway.ready
+    ground.gateway.serve(replace(served(model_spec("broken")), required=True))
+    ground.gateway._lanes["broken"].coming = False
+    assert not ground.gateway.ready
+    ground.gateway.replica_up(Bench(), "broken", "a", 7, Latency(profile("broken")))
+    assert ground.gateway.ready
+    ground.gateway.serve(served(model_spec("broken")))
+    ground.gateway.replica_down("s", "broken", "a", "its worker died")
+    assert not ground.gateway.ready, "it was there"
+    ground.gateway.retire("broken")
+    assert ground.gateway.ready
+
+
+async def test_a_model_that_turns_out_too_large_leaves_the_gateway_ready(ground: Ground) -> None:
+    ground.route()
+    ground.gateway.serve(served(model_spec("large")))
+    ground.gateway._lanes["large"].coming = False
+    ground.gateway.cold("large", "a", 1000)
+    ground.gateway.cold("large", "a", NEVER_US, "it takes 198 MB, and its slice has 150")
+    assert not ground.gateway.model_ready("large")
+    assert ground.gateway.ready
+
+
 async def test_a_model_that_may_have_no_replica_does_not_take_the_gateway_off_its_balancer(
     ground: Ground,
 ) -> None:

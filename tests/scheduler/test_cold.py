@@ -259,3 +259,15 @@ def test_those_who_wait_keep_their_turn_when_they_are_cut() -> None:
         (batch,) = only(scheduler.batch_done(batch.id, 1, 60), RunBatch)
         order += rows_of(batch)
     assert order == [1, 1, 1, 2, 3, 3, 3, 4]
+
+
+def test_what_cannot_be_loaded_is_refused_with_the_reason_and_no_time_to_come_back() -> None:
+    scheduler = cold(100)
+    reason = "it takes 198 MB, and its slice has 150 MB for models (memory_mb)"
+    assert not scheduler.cold("m", "a", NEVER_US, 5, reason)
+    (answer,) = scheduler.arrive(request_of(1, arrived_us=10), 10)
+    assert isinstance(answer, Answer)
+    assert (answer.outcome, answer.retry_us) == (NO_REPLICA, 0)
+    assert answer.detail == f"m a cannot be loaded: {reason}"
+    scheduler.cold("m", "a", 100, 20)
+    assert not scheduler.models["m"].hopeless

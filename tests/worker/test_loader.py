@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 
 from serving.specs import TensorSpec
 from serving.worker.arrays import Arrays
-from serving.worker.loader import Loader
+from serving.worker.loader import SLOW_S, Loader
 from serving.worker.memory import Memory
-from serving.worker.orders import LoadOrder, unpack_load_failed, unpack_loaded, unpack_unloaded
+from serving.worker.orders import (
+    LoadOrder,
+    Raised,
+    unpack_load_failed,
+    unpack_loaded,
+    unpack_raised,
+    unpack_unloaded,
+)
 from serving.worker.wire import FrameBuffer, FrameKind, ProtocolError
 
 PATIENCE_S = 60.0
@@ -45,7 +52,7 @@ class Echo:
 class Rack:
     """A `Backend` whose loads can be held, and a loader on it. What it answers is kept in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow_s: float = SLOW_S) -> None:
         self.gate = threading.Event()
         self.gate.set()
         self.begun: Queue[int] = Queue()
@@ -53,11 +60,12 @@ class Rack:
         self.kept: list[list[int]] = []
         self.settled: list[str] = []
         self.answers: Queue[Answer] = Queue()
-        self.loader = Loader(self, Memory(), self._answer)
+        self.raised: list[Raised] = []
+        self.loader = Loader(self, Memory(), self._answer, slow_s)
 
     def prepare(self, order: LoadOrder) -> None:
         self.begun.put(order.replica)
-        assert self.gate.wait(PATIENCE_S)
+        assert order.variant == "quick" or self.gate.wait(PATIENCE_S)
 
     def load(self, order: LoadOrder) -> Echo:
         if order.variant == "bad":
@@ -91,7 +99,10 @@ class Rack:
             FrameKind.LOAD_FAILED: lambda: unpack_load_failed(frame)[0],
             FrameKind.UNLOADED: lambda: unpack_unloaded(frame),
         }
-        self.answers.put((frame.kind, replica[frame.kind]()))
+        if frame.kind is FrameKind.RAISED:
+            self.raised.append(unpack_raised(frame))
+        else:
+            self.answers.put((frame.kind, replica[frame.kind]()))
 
 
 @pytest.fixture
@@ -138,6 +149,32 @@ def test_a_load_that_is_not_wanted_any_more_is_dropped_and_never_said_to_be_load
     rack.gate.set()
     assert rack.hear_all() == [(FrameKind.UNLOADED, 1), (FrameKind.UNLOADED, 2)]
     assert rack.begun.empty()  # 2 was not even begun
+    assert not rack.alive
+
+
+def test_a_slow_load_delays_only_itself() -> None:
+    rack = Rack(slow_s=0.0)
+    rack.gate.clear()
+    rack.loader.load(order(1))
+    rack.loader.load(order(2, "quick"))
+    assert rack.hear() == (FrameKind.LOADED, 2)
+    rack.loader.unload(2)
+    assert rack.hear() == (FrameKind.UNLOADED, 2)
+    assert rack.kept[-1] == [1]  # the code of what is under way is not dropped
+    assert rack.loader.loading
+    rack.gate.set()
+    assert rack.hear() == (FrameKind.LOADED, 1)
+
+
+def test_a_slow_load_that_is_not_wanted_any_more_is_given_back_when_it_ends() -> None:
+    rack = Rack(slow_s=0.0)
+    rack.gate.clear()
+    rack.loader.load(order(1))
+    assert rack.begun.get(timeout=PATIENCE_S) == 1
+    rack.loader.unload(1)
+    assert rack.answers.empty()
+    rack.gate.set()
+    assert rack.hear() == (FrameKind.UNLOADED, 1)
     assert not rack.alive
 
 

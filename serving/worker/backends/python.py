@@ -11,6 +11,7 @@ from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from types import CodeType, ModuleType
 from typing import cast
 
@@ -30,14 +31,16 @@ class PythonBackend:
         self._threads = threads
         self._device: dict[str, object] = {} if device == "cpu" else {"device": device}
         self._modules: dict[tuple[Path, str], ModuleType] = {}
+        self._locks: dict[tuple[Path, str], Lock] = {}
         self._torch: ModuleType | None = None
         self._interop_is_set = False
 
     def prepare(self, order: LoadOrder) -> None:
         """FileNotFoundError where the folder keeps no code."""
         key = (order.folder, order.revision)
-        if key not in self._modules:
-            self._modules[key] = _execute(order.folder, next(_numbers))
+        with self._locks.setdefault(key, Lock()):  # two variants may be loaded at once
+            if key not in self._modules:
+                self._modules[key] = _execute(order.folder, next(_numbers))
 
     def load(self, order: LoadOrder) -> Model:
         """AttributeError where the folder's code is no model's."""
@@ -79,6 +82,7 @@ class PythonBackend:
         kept = {(order.folder, order.revision) for order in orders}
         for key in self._modules.keys() - kept:
             del sys.modules[self._modules.pop(key).__name__]
+            self._locks.pop(key, None)
 
 
 class _Source(SourceFileLoader):

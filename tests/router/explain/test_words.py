@@ -208,6 +208,18 @@ now
     )
 
 
+def test_why_a_variant_is_not_there_is_said() -> None:
+    found = variants({"cpu0": "failed"}, mlp={})
+    found[0]["reasons"] = {"cpu0": "ensemble could not be loaded: OSError: no weights (model.py:9)"}
+    now = explanation(promise([]), 0.0, variants=found)
+    shown = told(now)
+    assert (
+        "  ensemble on cpu0 is failed: ensemble could not be loaded: OSError: no weights (model.py:9)"
+        in shown
+    )
+    assert "  cnn on cpu0 is failed\n" in shown
+
+
 def test_a_floor_that_no_variant_reaches_is_said_to_refuse_all() -> None:
     shown = told(explanation(promise([], variants=[], accuracy_min=0.999), 0.0))
     assert "  none: no variant that is served is accurate enough" in shown

@@ -38,8 +38,9 @@ class Loop(uvloop.Loop):
 class Running:
     """A server on a port of its own until `stop`; its event loop runs in a thread, so tests may block."""
 
-    def __init__(self, limits: Limits = LIMITS, *, direct: bool = True) -> None:
+    def __init__(self, limits: Limits = LIMITS, *, direct: bool = True, access: bool = False) -> None:
         self.serving = FakeServing()
+        self._access = access
         self._limits = limits
         self._direct = direct
         self.loop = Loop()
@@ -51,6 +52,8 @@ class Running:
         statistics = self.serving.telemetry.statistics
         app = create_app(self.serving, statistics, name="penstock", version="0.1.0", limits=self._limits)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self._direct)
+        if self._access:
+            server.log_access()
         return server, self.run(server.start())
 
     def restart(self) -> None:
