@@ -41,7 +41,7 @@ class VariantSpec:
     artifact: Path | None
     options: tuple[tuple[str, ParameterValue], ...] = ()
     accuracy: float | None = None
-    deterministic: bool = True
+    deterministic: bool = False
     build: str = ""
     artifact_bytes: int = 0
 

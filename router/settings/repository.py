@@ -83,14 +83,16 @@ def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
     return name if isinstance(name, str) else ""
 
 
-def serve_alone(spec: ModelSpec, slices: Sequence[SliceSpec], tiers: Sequence[Needs] = ()) -> ServedModel:
+def serve_alone(
+    spec: ModelSpec, slices: Sequence[SliceSpec], tiers: Sequence[Needs] = (), cache: bool = False
+) -> ServedModel:
     """A model that `models:` does not name: its own SLO, all variants, on all slices. `tiers`: those of the
-    settings."""
+    settings; `cache`: they ask for kept answers."""
     return ServedModel(
         spec=spec,
         slo_us=spec.slo_us,
         variants=tuple(variant.name for variant in spec.variants),
         slices=tuple(each.name for each in slices),
-        cache=any(variant.deterministic for variant in spec.variants),
+        cache=cache and any(variant.deterministic for variant in spec.variants),
         tiers=tuple(tiers),
     )

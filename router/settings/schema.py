@@ -211,7 +211,7 @@ class RedisSection(Section):
 
 
 class CacheSection(Section):
-    """`cache:`; the defaults are those of CacheSpec."""
+    """`cache:`, which is off without it; the defaults are those of CacheSpec."""
 
     memory_mb: Megabytes | None = None
     ttl_s: Annotated[float, Field(ge=0.001, le=DAY_S, allow_inf_nan=False)] | None = None
@@ -388,7 +388,7 @@ class ModelFile(Section):
     outputs: Annotated[list[TensorSection], Field(min_length=1)]
     batch_max: Annotated[int, Field(ge=1, le=65536)]
     slo_ms: SloMs
-    deterministic: bool = True
+    deterministic: bool = False
     default_variant: str
     accuracy: AccuracySection | None = None
     validation: ValidationSection | None = None

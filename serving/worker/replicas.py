@@ -1,5 +1,6 @@
 """The replicas of one worker: load, run, measure, and what to say when a model's code fails."""
 
+import copy
 import resource
 import time
 import traceback
@@ -13,6 +14,7 @@ from serving.worker.backends.contract import Backend, Model
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, Measured, MeasureOrder
+from serving.worker.repeats import Answer, difference, kept
 from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
@@ -49,16 +51,28 @@ class Replica:
         """Tokens per row of the last predict, 0 where the model does not say."""
         return max(0, min(int(getattr(self._model, "padded_size", 0)), 0xFFFFFFFF))
 
-    def warm_up(self) -> None:
-        """One row of the smallest and of the largest size, answers checked: first runs are slow."""
+    def warm_up(self) -> str:
+        """One row of the smallest and of the largest size, answers checked: first runs are slow. A variant
+        that says that it is deterministic runs each twice: how its answers differed, "" where they did not.
+        """
+        differs = ""
         for size in sorted(set(self.order.sizes)):
             inputs = self._model.sample(1, size)
             missing = [spec.name for spec in self.order.inputs if spec.name not in inputs]
             if missing:
                 raise TensorError(f"sample(1, {size}) lacks the inputs {missing}")
-            first = datatype_of(inputs[self.order.inputs[0].name])
-            outputs, _ = self.predict(inputs, {})
-            encode_outputs(self.order.outputs, outputs, 1, first)
+            if not self.order.deterministic:
+                self._answered(inputs)
+                continue
+            again = copy.deepcopy(inputs)  # a model may change what it is given
+            answer = self._answered(inputs)
+            differs = differs or difference(self.order.outputs, answer, self._answered(again))
+        return differs
+
+    def _answered(self, inputs: Arrays) -> list[Answer]:
+        first = datatype_of(inputs[self.order.inputs[0].name])
+        outputs, _ = self.predict(inputs, {})
+        return kept(encode_outputs(self.order.outputs, outputs, 1, first))
 
     def drop(self) -> Callable[[], object]:
         """Let the model go; the replica is of no use any more. What is returned finds the model as long as it
@@ -141,11 +155,11 @@ def load_replica(
     replica = Replica(order, backend.load(order), garbage.freezes)
     garbage.freeze_imports()
     loaded_ns = time.perf_counter_ns()
-    replica.warm_up()
+    differs = replica.warm_up()
     warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
     load_us = (time.perf_counter_ns() - started_ns) // 1000
     memory_bytes = max(import_bytes, memory.held_bytes() - before_bytes)
-    return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes)
+    return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes, differs)
 
 
 def describe(error: BaseException) -> str:

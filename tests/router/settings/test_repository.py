@@ -69,7 +69,8 @@ def test_a_model_alone_has_its_own_objective_all_variants_and_all_slices(home: P
     spec = load_model(home / "models" / "digits")
     served = serve_alone(spec, [SliceSpec("x", (0,)), SliceSpec("y", (1,))])
     assert (served.slo_us, served.variants, served.slices) == (25_000, ("linear", "cnn"), ("x", "y"))
-    assert served.cache  # linear is deterministic
+    assert not served.cache, "nobody has asked for it"
+    assert serve_alone(spec, [SliceSpec("x", (0,))], cache=True).cache  # linear is deterministic
     assert not served.default_variant
 
 
