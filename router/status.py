@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from router.cache_status import CacheStatus, cache_lines
 from router.reading import UnreachableError, read_json
 from router.scaled_status import ScaledStatus, scaled_lines
 from serving.ports import Serving
@@ -76,6 +77,7 @@ class ModelStatus(TypedDict):
     queue_rows: int
     counters: "Counters"
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
+    cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
 
 
 class MoveStatus(TypedDict):
@@ -155,10 +157,12 @@ def percentile_us(bounds_us: Sequence[int], counts: Sequence[int], share: float)
 def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
     """The tables of what happened in the `elapsed_s` between two readings (without a previous one,
     or where the gateway was restarted in between: since its start)."""
+    cached_before: dict[str, CacheStatus] = {}
     if previous is None or previous["uptime_s"] > current["uptime_s"]:
         before, elapsed_s, span = {}, current["uptime_s"], "since the start"
     else:
         before = {model["name"]: model["counters"] for model in previous["models"]}
+        cached_before = _cached(previous)
         span = f"of the last {elapsed_s:.1f} s"
     head = Text.assemble(
         ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
@@ -178,6 +182,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
     if lines:
         lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in _doubtful_profiles(current["models"])]
+    kept = cache_lines(_cached(current), cached_before)
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in kept]
     scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in scaled_lines(scaled)]
     slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
@@ -188,6 +194,10 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         slices.add_row(one["name"], escape(state), str(one["pid"] or "-"), str(one["restarts"]))
     moves = [Text(line, no_wrap=True, overflow="ellipsis") for line in _move(current.get("move"))]
     return Group(head, *moves, models, *lines, slices)
+
+
+def _cached(status: Status) -> dict[str, CacheStatus]:
+    return {model["name"]: model["cache"] for model in status["models"] if "cache" in model}
 
 
 def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float, varied: bool) -> list[str]:

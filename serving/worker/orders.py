@@ -94,8 +94,8 @@ class Loaded:
     `memory_bytes`: by how much the process grew meanwhile, which on a CPU is what became resident: what is
     mapped is counted in full by each worker that shares it, and what batches of other replicas took in the
     meantime is counted, too. `import_bytes`: of these, what its code's imports took, which stays when the
-    replica goes; the first that needs torch brings 210 MB of it. `differs`: how two answers to one sample did, of a
-    variant that says that it is deterministic; "" where they were the same."""
+    replica goes; the first that needs torch brings 210 MB of it. `differs`: how two answers to one sample
+    did, of a variant that says that it is deterministic; "" where they were the same."""
 
     replica: int
     load_us: int

@@ -13,7 +13,8 @@ from serving.worker.batches import EncodedOutput
 TOLERANCE: Final = 2.0**-6
 """By what floats may differ, as a share of the largest of their output. The spacing of bfloat16, the coarsest
 datatype that models compute in, is 2**-7 at 1; a GPU that adds up in another order each time (atomic adds,
-split sums) rounds the other way now and then. Two such steps are allowed, in whatever datatype the answer is."""
+split sums) rounds the other way now and then. Two such steps are allowed, whatever datatype the answer
+has."""
 
 _FLOATS: Final = ("FP16", "BF16", "FP32", "FP64")
 

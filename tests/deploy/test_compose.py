@@ -16,7 +16,7 @@ import yaml
 
 from loadtests.redis_server import redis_server
 from router.settings import ServerSettings, Settings, load_settings
-from serving.specs import Limits, RedisSpec
+from serving.specs import CacheSpec, Limits, RedisSpec
 from tests.deploy.files import COMPOSE, COMPOSE_FILE, ROOT, SERVICES
 
 GATEWAY = SERVICES["gateway"]

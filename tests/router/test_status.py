@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from router.cache_status import CacheStatus
 from router.status import ModelStatus, Replica, SliceStatus, Status, describe, percentile_us, render, watch
 from router.telemetry import Telemetry
 from serving.ports import Serving
@@ -375,3 +376,34 @@ def test_profiles_that_batches_do_not_bear_out_are_named_the_farthest_off_first(
         "digits cnn on cpu0      interfered (x1.31)",
         "",
     ]
+
+
+def cached(hits: int, joins: int, misses: int, **more: object) -> CacheStatus:
+    made = {"kept": True, "pays": True, "hits": hits, "joins": joins, "misses": misses, "differs": {}}
+    return cast(CacheStatus, {**made, **more})
+
+
+def test_where_answers_are_kept_the_share_that_was_is_shown_of_what_happened_since() -> None:
+    before, current = status(new(), 10.0), status(new(), 11.0)
+    assert "kept answers" not in text(before, current, 1.0)
+    before["models"][0]["cache"] = cached(1000, 0, 1)
+    current["models"][0]["cache"] = cached(1030, 5, 16)
+    current["models"][1]["cache"] = cached(0, 0, 0, pays=False)
+    lines = [line.strip() for line in text(before, current, 1.0).splitlines()]
+    start = lines.index("kept answers, % of the requests that asked the cache:") + 1
+    assert lines[start : start + 3] == [
+        "digits   60.0 % had a kept answer, 10.0 % waited for an equal one, of 50",
+        "minilm   the cache is on, no request asked it; it does not pay here: only one question in 32 asks",
+        "",
+    ]
+
+
+def test_a_variant_whose_answers_differ_though_it_says_otherwise_is_named() -> None:
+    current = status(new(), 10.0)
+    current["models"][0]["cache"] = cached(
+        0, 0, 0, kept=False, pays=False, differs={"cnn": "output 'Y' was 1"}
+    )
+    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
+    assert lines[lines.index("kept answers, % of the requests that asked the cache:") + 1] == (
+        "digits   none of cnn is kept: it says that it is deterministic, but its output 'Y' was 1"
+    )

@@ -54,7 +54,8 @@ def frame(packed: bytes) -> Frame:
 def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
     model = ModelSpec(
         "text", tmp_path, (TensorSpec("T", "BYTES", (-1, 1)),), (TensorSpec("E", "FP32", (-1, 384)),),
-        (VariantSpec("a", None), VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")), deterministic=True)),
+        (VariantSpec("a", None),
+         VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")), deterministic=True)),
         "a", 1, 8, size_hint=SizeHint("T", (64, 256, 1024)),
     )  # fmt: skip
     order = LoadOrder.of(3, model, "b", "r2")

@@ -121,3 +121,20 @@ def test_a_models_name_is_no_path(capsys: pytest.CaptureFixture[str]) -> None:
     with gateway(standing(5.0, 1)) as url:
         assert explain("../../v2/models/digits", url, watched_s=0) == 1
     assert "answered 404" in capsys.readouterr().err
+
+
+def test_what_is_kept_of_its_answers_is_said_where_any_is(capsys: pytest.CaptureFixture[str]) -> None:
+    cache = {
+        "kept": True,
+        "pays": True,
+        "hits": 3,
+        "joins": 0,
+        "misses": 1,
+        "differs": {"mlp": "output 'Y' was 1"},
+    }
+    with gateway({**standing(5.0, 1), "cache": cache}) as url:  # type: ignore[arg-type]
+        assert explain("digits", url, watched_s=0) == 0
+    assert (
+        "\n\nkept answers\n  75.0 % had a kept answer, of 4\n"
+        "  none of mlp is kept: it says that it is deterministic, but its output 'Y' was 1\n"
+    ) in capsys.readouterr().out

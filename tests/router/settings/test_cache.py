@@ -41,7 +41,8 @@ def test_a_model_alone_may_ask_for_it(home: Path) -> None:
 def test_a_model_cannot_ask_for_what_the_file_forbids(home: Path) -> None:
     (fault,) = gateway_faults(home, "models: [{path: models/digits, cache: true}]\ncache: false\n")
     assert fault == (
-        "penstock.yaml:1:39: models[0].cache: the file says `cache: false`; expected `cache:` there, or false here"
+        "penstock.yaml:1:39: models[0].cache: the file says `cache: false`; expected `cache:` there, "
+        "or false here"
     )
 
 
