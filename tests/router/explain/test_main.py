@@ -132,7 +132,7 @@ def test_what_is_kept_of_its_answers_is_said_where_any_is(capsys: pytest.Capture
         "misses": 1,
         "differs": {"mlp": "output 'Y' was 1"},
     }
-    with gateway({**standing(5.0, 1), "cache": cache}) as url:  # type: ignore[arg-type]
+    with gateway({**standing(5.0, 1), "cache": cache}) as url:
         assert explain("digits", url, watched_s=0) == 0
     assert (
         "\n\nkept answers\n  75.0 % had a kept answer, of 4\n"

@@ -8,7 +8,7 @@ import pytest
 
 from router.settings import ServerSettings, SettingsError, load_settings
 from router.settings.schema import LimitsSection
-from router.settings.slices import usable_cores
+from router.settings.slices import default_slices, usable_cores
 from serving.specs import BatchingSpec, Limits, SliceSpec
 from tests.router.settings.samples import (
     DIGITS,
@@ -43,8 +43,28 @@ def test_a_full_file_becomes_these_settings(home: Path) -> None:
 def test_everything_but_models_has_a_default(home: Path) -> None:
     settings = load_settings(write_gateway(home, "models: [{path: models/digits}]"))
     assert (settings.server, settings.limits) == (ServerSettings(), Limits())
-    assert settings.slices == (SliceSpec("cpu", (CORES[0],)),)
-    assert settings.models[0].slices == ("cpu",)
+    names = default_slices()
+    assert settings.slices == tuple(
+        SliceSpec(name, (core,)) for name, core in zip(names, CORES, strict=False)
+    )
+    assert settings.models[0].slices == names
+
+
+@pytest.mark.parametrize("slices", ["", ", slices: [cpu]"])
+def test_without_slices_every_usable_core_has_one_and_a_model_may_name_them_together(
+    home: Path, monkeypatch: pytest.MonkeyPatch, slices: str
+) -> None:
+    for module in ("gateway", "slices"):
+        monkeypatch.setattr(f"router.settings.{module}.usable_cores", lambda: (2, 3, 5))
+    monkeypatch.setattr("router.settings.slices.quota", lambda: None)
+    settings = load_settings(write_gateway(home, f"models: [{{path: models/digits{slices}}}]"))
+    assert {each.name: each.cores for each in settings.slices} == {
+        "cpu-1": (2,),
+        "cpu-2": (3,),
+        "cpu-3": (5,),
+    }
+    assert settings.models[0].slices == ("cpu-1", "cpu-2", "cpu-3")
+    assert settings.warnings == ()
 
 
 @pytest.mark.parametrize(("said", "expected"), [("", True), ("triton_metrics: false", False)])
@@ -59,7 +79,8 @@ def test_a_key_without_a_value_counts_as_not_given(home: Path) -> None:
     settings = load_settings(
         write_gateway(home, "server:\nlimits:\nslices:\nmodels: [{path: models/digits}]")
     )
-    assert (settings.server, settings.slices[0].name) == (ServerSettings(), "cpu")
+    assert settings.server == ServerSettings()
+    assert tuple(each.name for each in settings.slices) == default_slices()
 
 
 def test_anchors_and_aliases_repeat_a_value(home: Path) -> None:
