@@ -23,7 +23,9 @@ from router.plan import cache_lines, slice_lines
 from router.settings import Settings
 from serving.compiled import is_compiled
 
-INTERPRETED = "warning: decisions are interpreted, at twice the cost: `make setup` compiles them"
+INTERPRETED = (
+    "warning: decisions are interpreted, at twice the cost: `python -m serving.compiled` compiles them"
+)
 
 
 def serve_settings(filed: Settings) -> int:

@@ -104,7 +104,8 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model folder (`models/<name>/model.yaml`) together with what its build measured."""
+    """A model folder (`models/<name>/model.yaml`) together with what its build measured. `slo_us`: 0 where
+    only penstock.yaml says it."""
 
     name: str
     folder: Path

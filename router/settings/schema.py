@@ -47,6 +47,9 @@ DEVICE_COUNT_MAX = 100_000
 SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
 
+ONLY_VARIANT = "default"
+"""The variant of a model whose model.yaml lists none: without artifact and options."""
+
 _BATCHING = BatchingSpec()
 
 
@@ -380,19 +383,20 @@ class ParameterSection(Section):
 
 
 class ModelFile(Section):
-    """`model.yaml`."""
+    """`model.yaml`. Without `variants` it has one, named ONLY_VARIANT; `slo_ms` may be said by penstock.yaml
+    instead."""
 
     name: Name
     description: str = ""
     inputs: Annotated[list[TensorSection], Field(min_length=1)]
     outputs: Annotated[list[TensorSection], Field(min_length=1)]
     batch_max: Annotated[int, Field(ge=1, le=65536)]
-    slo_ms: SloMs
+    slo_ms: SloMs | None = None
     deterministic: bool = False
-    default_variant: str
+    default_variant: str | None = None
     accuracy: AccuracySection | None = None
     validation: ValidationSection | None = None
-    variants: Annotated[list[VariantSection], Field(min_length=1)]
+    variants: Annotated[list[VariantSection], Field(min_length=1)] = [VariantSection(name=ONLY_VARIANT)]
     size_hint: SizeHintSection | None = None
     parameters: list[ParameterSection] = []
     build: Text | None = None

@@ -15,6 +15,7 @@ from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, Measured, MeasureOrder
 from serving.worker.repeats import Answer, difference, kept
+from serving.worker.samples import make_sample
 from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
@@ -57,7 +58,7 @@ class Replica:
         """
         differs = ""
         for size in sorted(set(self.order.sizes)):
-            inputs = self._model.sample(1, size)
+            inputs = self._sample(1, size)
             missing = [spec.name for spec in self.order.inputs if spec.name not in inputs]
             if missing:
                 raise TensorError(f"sample(1, {size}) lacks the inputs {missing}")
@@ -68,6 +69,14 @@ class Replica:
             answer = self._answered(inputs)
             differs = differs or difference(self.order.outputs, answer, self._answered(again))
         return differs
+
+    def _sample(self, rows: int, size: int) -> Arrays:
+        """The model's own, or one that is made for it."""
+        own = getattr(self._model, "sample", None)
+        if own is None:
+            return make_sample(self.order.inputs, rows)
+        made: Arrays = own(rows, size)
+        return made
 
     def _answered(self, inputs: Arrays) -> list[Answer]:
         first = datatype_of(inputs[self.order.inputs[0].name])
@@ -90,7 +99,7 @@ class Replica:
 
     def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> Measured:
         """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
-        inputs = self._model.sample(order.rows, order.size)
+        inputs = self._sample(order.rows, order.size)
         batch = (order.rows, order.size)
         if order.yardsticks and batch not in self._weighed:
             before_bytes = memory.start()

@@ -13,6 +13,7 @@ from serving.specs import BatchingSpec, Limits, SliceSpec
 from tests.router.settings.samples import (
     DIGITS,
     GATEWAY,
+    TEXT,
     gateway_fault,
     gateway_faults,
     gateway_settings,
@@ -289,3 +290,13 @@ def test_the_sample_file_is_valid(tmp_path: Path) -> None:
     assert slices == dict.fromkeys(("digits", "simple", "mlp", "identity"), ("cpu-a",))
     assert settings.server == ServerSettings()
     assert all("cores by count" in str(each) for each in settings.warnings)
+
+
+def test_the_slo_is_said_once_and_penstock_yaml_has_the_last_word(home: Path) -> None:
+    write_model(home / "models" / "minilm", TEXT.replace("slo_ms: 250.5\n", ""))
+    file = write_gateway(home, "models: [{path: models/minilm, slo_ms: 70}, {path: models/digits}]")
+    assert [model.slo_us for model in load_settings(file).models] == [70_000, 25_000]
+    assert gateway_faults(home, "models: [{path: models/minilm}, {path: models/digits, slo_ms: 3}]") == [
+        "penstock.yaml:1:10: models[0].slo_ms: how soon is 'minilm' to answer? Neither this entry nor its "
+        "model.yaml says; expected slo_ms: 100, say, in one of them"
+    ]
