@@ -306,7 +306,8 @@ def test_a_server_that_is_no_gateway_is_one_line_of_error(
     ("url", "part"),
     [
         ("http://127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
-        ("localhost:8000", "'localhost:8000' is no gateway address"),
+        ("127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
+        ("one two", "'one two' is no gateway address; expected something like http://127.0.0.1:8000."),
         ("file:///etc/passwd", "is no gateway address"),
     ],
 )

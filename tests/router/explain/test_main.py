@@ -109,7 +109,8 @@ def test_what_is_no_explanation_is_one_line_of_error(
     ("url", "part"),
     [
         ("http://127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
-        ("localhost:8000", "'localhost:8000' is no gateway address"),
+        ("127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
+        ("one two", "'one two' is no gateway address; expected something like http://127.0.0.1:8000."),
     ],
 )
 def test_no_gateway_is_one_line_of_error(capsys: pytest.CaptureFixture[str], url: str, part: str) -> None:
