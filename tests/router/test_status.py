@@ -93,7 +93,7 @@ def ask(
 def text(previous: Status | None, current: Status, elapsed_s: float, width: int = 150) -> str:
     console = Console(width=width, force_terminal=False)
     with console.capture() as capture:
-        console.print(render(previous, current, elapsed_s))
+        console.print(render(previous, current, elapsed_s, width))
     return capture.get()
 
 
@@ -408,3 +408,36 @@ def test_a_variant_whose_answers_differ_though_it_says_otherwise_is_named() -> N
     assert lines[lines.index("kept answers, % of the requests that asked the cache:") + 1] == (
         "digits   none of cnn is kept: it says that it is deterministic, but its output 'Y' was 1"
     )
+
+
+def busy() -> Status:
+    """Long names, several variants, large numbers."""
+    telemetry = new()
+    answer(telemetry, 60_000, "a-rather-long-variant", 0.98, rows=20)
+    answer(telemetry, 25_000, "another-long-variant", 0.95, rows=8, why="load")
+    answer(telemetry, 15_000, "third", 0.9)
+    current = status(telemetry, 10.0, queue_rows=12_345)
+    current["models"][1]["name"] = "identity-of-all"
+    return current
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 124, 200])
+def test_no_name_is_cut_and_no_line_too_long_on_any_terminal(width: int) -> None:
+    shown = text(None, busy(), 0.0, width=width)
+    assert all(len(line.rstrip()) <= width for line in shown.splitlines())
+    titles, row = (
+        next(line for line in shown.splitlines() if name in line) for name in ("model ", "identity-")
+    )
+    assert " identity-of-all " in row
+    assert "…" not in row
+    assert all(title in titles for title in ("state", "queued", "req/s", "in time %", "p99 ms", "SLO ms"))
+
+
+def test_all_columns_are_shown_where_there_is_room_and_the_least_telling_go_first() -> None:
+    all_of_them = cells(text(None, busy(), 0.0, width=260), "digits").keys()
+    assert {"batch", "rows/s", "down %", "accuracy", "burn 1h", "variant", "replicas"} <= all_of_them
+    usual = status(new(), 10.0)
+    assert "batch" in cells(text(None, usual, 0.0, width=124), "digits")
+    fewer = text(None, usual, 0.0, width=80)
+    assert "batch" not in fewer
+    assert all(title in fewer for title in ("replicas", "queued", "in time %", "p50 ms", "p99 ms", "SLO ms"))
