@@ -22,7 +22,7 @@ def obstacle(inputs: Sequence[TensorSpec]) -> str:
 
 
 def make_sample(inputs: Sequence[TensorSpec], rows: int) -> Arrays:
-    """So many rows: floats from 0 to 1; whole numbers 0 or 1, which are an index of whatever a model looks up;
+    """So many rows: floats from 0 to 1; whole numbers 0 or 1, an index of whatever a model looks up;
     FP32 of ANY datatype. ValueError where there is an `obstacle`."""
     if told := obstacle(inputs):
         raise ValueError(told)
