@@ -108,7 +108,9 @@ class House:
         columns = kind.asked // 4 if kind.datatype == "FP32" else 1
         inputs = (TensorSpec("IN", kind.datatype, (-1, columns)),)
         outputs = (TensorSpec("OUT", "FP32", (-1, kind.answered // 4)),)
-        spec = ModelSpec("m", Path(), inputs, outputs, (VariantSpec("a", None),), "a", SLO_US, 64)
+        spec = ModelSpec(
+            "m", Path(), inputs, outputs, (VariantSpec("a", None, deterministic=True),), "a", SLO_US, 64
+        )
         batching = BatchingSpec("static", size=AT_ONCE)
         self.model = ServedModel(spec, SLO_US, ("a",), ("s",), batching, cache=True)
         self.gateway = Gateway([self.model], Limits(), Quiet())

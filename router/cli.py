@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from router.commands import command
+from router.commands import Verb, Verbs, command
 from router.place.options import Options as PlaceOptions
 from router.profiling.options import Options as ProfileOptions
 from router.simulate.options import Options
 
-app = typer.Typer(help="An inference serving gateway that keeps a latency promise.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file.")]
 PortOption = Annotated[
@@ -28,7 +29,23 @@ FormatOption = Annotated[
 ]
 
 
-@app.command()
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version this is."),
+    ] = False,
+) -> None:
+    """An inference serving gateway that keeps a latency promise."""
+
+
+@app.command(cls=Verb)
 def serve(
     config: ConfigOption = Path("penstock.yaml"),
     rest_port: PortOption = None,
@@ -62,7 +79,7 @@ def serve(
     raise typer.Exit(serve_settings(replace(settings, server=server, logging=logs)))
 
 
-@app.command()
+@app.command(cls=Verb)
 def check(config: Annotated[Path, typer.Argument(help="The settings file.")] = Path("penstock.yaml")) -> None:
     """Say everything that is wrong with a settings file, and what it would serve."""
     from router.check import check as check_settings
@@ -73,7 +90,7 @@ def check(config: Annotated[Path, typer.Argument(help="The settings file.")] = P
     raise typer.Exit(0 if report.sound else 1)
 
 
-@app.command()
+@app.command(cls=Verb)
 def status(
     url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
     interval: Annotated[float, typer.Option(help="Seconds between two readings.", min=0.1)] = 1.0,
@@ -86,7 +103,7 @@ def status(
     raise typer.Exit(watch(url, interval, once, as_json))
 
 
-@app.command()
+@app.command(cls=Verb)
 def explain(
     model: Annotated[str, typer.Argument(help="A model that is served.")],
     url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
@@ -111,7 +128,7 @@ def _simulate(asked: Options) -> int:
     return simulate(asked)
 
 
-app.command("simulate")(command(Options, _simulate))
+app.command("simulate", cls=Verb)(command(Options, _simulate))
 
 
 def _profile(asked: ProfileOptions) -> int:
@@ -128,7 +145,7 @@ def _profile(asked: ProfileOptions) -> int:
     return profile(asked)
 
 
-app.command("profile")(command(ProfileOptions, _profile))
+app.command("profile", cls=Verb)(command(ProfileOptions, _profile))
 
 
 def _place(asked: PlaceOptions) -> int:
@@ -143,7 +160,7 @@ def _place(asked: PlaceOptions) -> int:
     return place(asked)
 
 
-app.command("place")(command(PlaceOptions, _place))
+app.command("place", cls=Verb)(command(PlaceOptions, _place))
 
 
 def _one_of(option: str, value: str | None, names: Sequence[str], default: str) -> str:

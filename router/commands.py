@@ -1,13 +1,37 @@
 """Verbs with many options: a frozen dataclass, one field an option, becomes a function that typer reads."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 _Options = TypeVar("_Options")
+
+
+class Verb(TyperCommand):
+    """A verb, whose --help shows options that take no value as such: typer writes `<bool>` beside them."""
+
+    def get_params(self, ctx: Any) -> Any:  # typer's own kinds, which it does not publish
+        """Of click."""
+        return _flagged(super().get_params(ctx))
+
+
+class Verbs(TyperGroup):
+    """The command itself, likewise."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Of click."""
+        return _flagged(super().get_params(ctx))
+
+
+def _flagged(options: Sequence[Any]) -> list[Any]:
+    for each in options:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return list(options)
 
 
 def command(options: type[_Options], run: Callable[[_Options], int]) -> Callable[..., None]:

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from router.app import create_app
+from router.cache_status import CacheStatus, cache_status
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
@@ -171,7 +172,7 @@ class Deployment:
 
     def _explain(self, model: ServedModel) -> Explanation:
         now_us = self.gateway.now_us()
-        return explain(
+        explanation = explain(
             model,
             self.gateway.standing(model.name),
             self._replicas(),
@@ -179,6 +180,8 @@ class Deployment:
             (now_us - self._started_us) / 1e6,
             scaled_model(self.fleet.control, model.name, self.operations.current.settings.scaling.policy),
         )
+        explanation["cache"] = self._cached(model)
+        return explanation
 
     async def _describe(self) -> Status:
         slices: list[SliceStatus] = [
@@ -203,6 +206,8 @@ class Deployment:
         for model in status["models"]:
             if model["name"] in standings:
                 model["scaling"] = scaled_status(standings[model["name"]])
+            if (served := self.gateway.models.get(model["name"])) and (cached := self._cached(served)):
+                model["cache"] = cached
         progress = self.fleet.progress
         status["move"] = {
             "state": progress.state.value,
@@ -213,6 +218,11 @@ class Deployment:
             "refused": [*self.operations.watch.refused],
         }
         return status
+
+    def _cached(self, model: ServedModel) -> CacheStatus | None:
+        """What is to be said of its kept answers."""
+        worth = self._cache.worth if self._cache is not None else {}
+        return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
 
     def _add_notices(self, slices: list[SliceStatus]) -> None:
         """What was said of slices; of those too that are not held now."""

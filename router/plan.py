@@ -8,6 +8,7 @@ from router.settings import Settings
 from router.settings.floors import ENSEMBLE, accuracy_text, objectives
 from router.settings.problems import one_of
 from router.settings.scaling import span
+from router.settings.slices import default_slices
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
 from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec
 
@@ -19,12 +20,13 @@ _AIMS = {
 
 
 def plan_lines(settings: Settings) -> Iterator[str]:
-    """A line a model, indented ones on what is promised of it and on its replicas, and one each for scaling,
-    tenants, cache and recording where there are any."""
+    """A line a model, indented ones on what is promised of it and on its replicas, and one each for slices
+    that the file leaves out, scaling, tenants, cache and recording where there are any."""
     for model in settings.models:
         yield plan_line(model)
         yield from promise_lines(model)
         yield from replica_lines(model)
+    yield from slice_lines(settings)
     yield from scaling_lines(settings)
     yield from tenant_lines(settings.tenants)
     yield from cache_lines(settings)
@@ -96,6 +98,18 @@ def replica_lines(model: ServedModel) -> Iterator[str]:
         return
     idle = "; let go while nobody is likely to ask for it" if spec.least == 0 else ""
     yield f"  replicas: {spec.least} to {most} {where}, as its load asks for{idle}{first}"
+
+
+def slice_lines(settings: Settings) -> list[str]:
+    """One line on the slices where the file leaves them out: how many, and how to have others; else none."""
+    stated = settings.document is not None and settings.document.at(("slices",)) is not None
+    names = [each.name for each in settings.slices]
+    if stated or names != [*default_slices()]:
+        return []
+    if len(names) == 1:
+        return [f"slices: {names[0]}, on the one core that may be used; `slices:` would say otherwise"]
+    many = f"slices: {names[0]} to {names[-1]}, one for each of {len(names)} cores, the gateway's included"
+    return [f"{many}; `slices: [{{name: cpu, cores: 1, count: {len(names) - 1}}}]` would leave it one"]
 
 
 def scaling_lines(settings: Settings) -> list[str]:

@@ -1,11 +1,14 @@
 """What a running gateway says of itself, read over its REST port by the verbs that look at one."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 from typing import Final
 
 FETCH_S_MAX: Final = 5.0
+_HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?/?")
+"""A host, perhaps with a port."""
 SENTENCE_CHARS: Final = 500
 """Of what a server says is wrong that an operator is shown."""
 
@@ -29,14 +32,24 @@ def direct() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+def address_of(url: str) -> str:
+    """A gateway's address as it is written on a command line, without `/` at its end; `http://` is put before
+    a bare host. ValueError where it is none."""
+    if _HOST.fullmatch(url):
+        url = f"http://{url}"
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"'{url}' is no gateway address; expected something like http://127.0.0.1:8000")
+    return url.rstrip("/")
+
+
 def read_json(url: str, path: str) -> object:
     """The JSON at that path of the gateway whose REST port is at `url`; UnreachableError where there is no
     gateway, RefusedError where it answers with an error."""
-    if not url.startswith(("http://", "https://")):
-        raise UnreachableError(
-            f"'{url}' is no gateway address; expected something like http://127.0.0.1:8000."
-        )
-    address = url.rstrip("/") + path
+    try:
+        url = address_of(url)
+    except ValueError as error:
+        raise UnreachableError(f"{error}.") from error
+    address = url + path
     try:
         with direct().open(address, timeout=FETCH_S_MAX) as answer:
             found: object = json.load(answer)

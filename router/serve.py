@@ -19,12 +19,15 @@ from router.deployment import Deployment
 from router.example import example_curl
 from router.logs import say, set_up
 from router.operations.standing import settings_in_force
+from router.plan import cache_lines, slice_lines
 from router.settings import Settings
 from serving.compiled import is_compiled
 
 logger = logging.getLogger(__name__)
 
-INTERPRETED = "warning: decisions are interpreted, at twice the cost: `make setup` compiles them"
+INTERPRETED = (
+    "warning: decisions are interpreted, at twice the cost: `python -m serving.compiled` compiles them"
+)
 
 
 def serve_settings(filed: Settings) -> int:
@@ -122,12 +125,14 @@ async def _announce_changes(deployment: Deployment) -> None:
 
 def _announce(deployment: Deployment, settings: Settings) -> None:
     recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
+    defaults = [f"  {line}" for line in (*slice_lines(settings), *cache_lines(settings))]
     for line in (
         f"penstock serves {', '.join(deployment.gateway.models)}",
         f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
         f"  gRPC     {deployment.grpc_address}",
         f"  metrics  {deployment.metrics_url}/metrics",
         *recording,
+        *defaults,
         "try it:",
         "  " + example_curl(deployment.rest_url, (m.spec for m in deployment.gateway.models.values())),
         *([] if is_compiled() else [INTERPRETED]),

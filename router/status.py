@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from router.cache_status import CacheStatus, cache_lines
 from router.reading import UnreachableError, read_json
 from router.scaled_status import ScaledStatus, scaled_lines
 from serving.ports import Serving
@@ -33,10 +34,14 @@ WAITING_MAX: Final = 4
 """Of what a move waits for, as many are shown."""
 ANSWERING_MAX: Final = 2
 """Of the variants that answered a model's requests, as many are shown."""
-PIPE_WIDTH: Final = 160  # where there is no terminal to ask: wide enough to cut no name
+PIPE_WIDTH: Final = 1000  # where there is no terminal to ask: wide enough to cut nothing
 
 _COUNTED: Final = ("queued", "req/s", "rows/s", "in time %", "burn 1h")
 _ACCURATE: Final = ("accuracy", "down %")  # of the answers; and which were of a less good variant
+_LEFT_ALIGNED: Final = ("model", "state", "variant", "replicas")
+_SPARED: Final = ("batch", "rows/s", "down %", "accuracy", "burn 1h", "variant", "p50 ms", "replicas")
+"""Columns that a narrow terminal is spared, in this order, until whole names fit: `--json` has them all."""
+_GAPS: Final = (2, 1, 0)  # blanks behind a column, beside the one that the table's box takes
 
 
 class Replica(TypedDict):
@@ -77,6 +82,7 @@ class ModelStatus(TypedDict):
     queue_rows: int
     counters: "Counters"
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
+    cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
 
 
 class MoveStatus(TypedDict):
@@ -153,24 +159,41 @@ def percentile_us(bounds_us: Sequence[int], counts: Sequence[int], share: float)
     return float(lower)
 
 
-def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
+def render(previous: Status | None, current: Status, elapsed_s: float, width: int = PIPE_WIDTH) -> Group:
     """The tables of what happened in the `elapsed_s` between two readings (without a previous one,
-    or where the gateway was restarted in between: since its start)."""
+    or where the gateway was restarted in between: since its start). `width`: of the terminal."""
+    cached_before: dict[str, CacheStatus] = {}
     if previous is None or previous["uptime_s"] > current["uptime_s"]:
         before, elapsed_s, span = {}, current["uptime_s"], "since the start"
     else:
         before = {model["name"]: model["counters"] for model in previous["models"]}
+        cached_before = _cached(previous)
         span = f"of the last {elapsed_s:.1f} s"
     head = Text.assemble(
         ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
-    models = Table("model", "state", "variant", "replicas", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     varied = any(len(by_variant(model["counters"])) > 1 for model in current["models"])
-    for title in (*_COUNTED, *(_ACCURATE if varied else ()), "batch", "p50 ms", "p99 ms", "SLO ms"):
-        models.add_column(title, justify="right")
-    for model in current["models"]:
-        models.add_row(*_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9), varied))
+    titles = (
+        *_LEFT_ALIGNED,
+        *_COUNTED,
+        *(_ACCURATE if varied else ()),
+        "batch",
+        "p50 ms",
+        "p99 ms",
+        "SLO ms",
+    )
+    rows = [
+        dict(
+            zip(
+                titles,
+                _model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9), varied),
+                strict=True,
+            )
+        )
+        for model in current["models"]
+    ]
+    models = _fitted(titles, rows, width)
     endings = dict(_worst_endings(current["models"], before))
     width = max(map(len, endings), default=0)
     lines = [
@@ -180,6 +203,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
     lines += [Text(line) for line in _missing(current["models"])]
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in _doubtful_profiles(current["models"])]
+    kept = cache_lines(_cached(current), cached_before)
+    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in kept]
     scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
     lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in scaled_lines(scaled)]
     slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
@@ -190,6 +215,35 @@ def render(previous: Status | None, current: Status, elapsed_s: float) -> Group:
         slices.add_row(one["name"], escape(state), str(one["pid"] or "-"), str(one["restarts"]))
     moves = [Text(line, no_wrap=True, overflow="ellipsis") for line in _move(current.get("move"))]
     return Group(head, *moves, models, *lines, slices)
+
+
+def _fitted(titles: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> Table:
+    """The models' table without the columns that make it too wide; closer together before one goes that says
+    how the model does."""
+    lengths = {
+        title: max(len(title), *(Text.from_markup(row[title]).cell_len for row in rows), 0)
+        for title in titles
+    }
+    shown, gap = list(titles), _GAPS[0]
+    for spared in ("", *_SPARED):
+        shown = [title for title in shown if title != spared]
+        for gap in _GAPS if spared in _SPARED[-4:] else _GAPS[:2]:
+            if 1 + sum(lengths[title] + 1 + gap for title in shown) <= width:
+                return _table(shown, rows, gap)
+    return _table(shown, rows, gap)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Mapping[str, str]], gap: int) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, gap, 0, 0))
+    for title in titles:
+        table.add_column(title, justify="left" if title in _LEFT_ALIGNED else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[title] for title in titles))
+    return table
+
+
+def _cached(status: Status) -> dict[str, CacheStatus]:
+    return {model["name"]: model["cache"] for model in status["models"] if "cache" in model}
 
 
 def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float, varied: bool) -> list[str]:
@@ -369,7 +423,7 @@ def watch(url: str, interval_s: float, once: bool, as_json: bool = False) -> int
         if not console.is_terminal:
             console = Console(width=PIPE_WIDTH)
         if once or not console.is_terminal:
-            console.print(render(None, current, 0.0))
+            console.print(render(None, current, 0.0, console.width))
             return 0
         _follow(url, interval_s, console, current)
     except UnreachableError as error:
@@ -382,9 +436,9 @@ def watch(url: str, interval_s: float, once: bool, as_json: bool = False) -> int
 
 def _follow(url: str, interval_s: float, console: Console, current: Status) -> None:
     read_s = time.monotonic()
-    with Live(render(None, current, 0.0), console=console, auto_refresh=False) as live:
+    with Live(render(None, current, 0.0, console.width), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval_s)
             previous, previous_s = current, read_s
             current, read_s = fetch(url), time.monotonic()
-            live.update(render(previous, current, read_s - previous_s), refresh=True)
+            live.update(render(previous, current, read_s - previous_s, console.width), refresh=True)

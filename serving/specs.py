@@ -41,7 +41,7 @@ class VariantSpec:
     artifact: Path | None
     options: tuple[tuple[str, ParameterValue], ...] = ()
     accuracy: float | None = None
-    deterministic: bool = True
+    deterministic: bool = False
     build: str = ""
     artifact_bytes: int = 0
 
@@ -104,7 +104,8 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model folder (`models/<name>/model.yaml`) together with what its build measured."""
+    """A model folder (`models/<name>/model.yaml`) together with what its build measured. `slo_us`: 0 where
+    only penstock.yaml says it."""
 
     name: str
     folder: Path

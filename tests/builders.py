@@ -26,7 +26,7 @@ def model_spec(
         folder=Path("nowhere"),
         inputs=(sized if buckets else plain,),
         outputs=(TensorSpec("Y", "FP32", (-1, 4)),),
-        variants=tuple(VariantSpec(variant, None) for variant in variants),
+        variants=tuple(VariantSpec(variant, None, deterministic=True) for variant in variants),
         default_variant=variants[0],
         slo_us=slo_ms * 1000,
         batch_max=batch_max,
@@ -51,7 +51,12 @@ def graded(
 ) -> ServedModel:
     """The model with variants of such accuracies, the first its default one; what is promised of it."""
     spec = model_spec(variants=tuple(accuracy), slo_ms=60_000)
-    spec = replace(spec, variants=tuple(VariantSpec(name, None, (), got) for name, got in accuracy.items()))
+    spec = replace(
+        spec,
+        variants=tuple(
+            VariantSpec(name, None, (), got, deterministic=True) for name, got in accuracy.items()
+        ),
+    )
     return replace(served(spec, batching=batching), needs=needs or Needs(), tiers=tiers)
 
 

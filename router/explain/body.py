@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from router.cache_status import CacheStatus
 from router.explain.scaled import Scaled
 from serving.objectives import Objective
 from serving.policy.climbing import LOAD_SHARE
@@ -79,7 +80,7 @@ class Explanation(TypedDict):
     """All of it. `rate` in rows a second; `afford_us`: of the slices' time a row may take at this rate, None
     where nothing holds it back; `load_share`: of the slices' time that is planned with; `selection`: ""
     unless its `members` answer together, or by what is learnt of them. `replicas`: None where there is one on
-    each slice, whatever the load."""
+    each slice, whatever the load; `cache`: None where no answer is kept, and none was to be."""
 
     model: str
     uptime_s: float
@@ -96,6 +97,7 @@ class Explanation(TypedDict):
     promises: list[Promise]
     counters: "Counters"
     replicas: Scaled | None
+    cache: CacheStatus | None
 
 
 def describe(
@@ -106,8 +108,8 @@ def describe(
     uptime_s: float,
     scaled: Scaled | None = None,
 ) -> Explanation:
-    """The model as it stands; `replicas` may be of others too. `scaled`: None where its replicas do not
-    follow its load."""
+    """The model as it stands, without its kept answers; `replicas` may be of others too. `scaled`: None where
+    its replicas do not follow its load."""
     own = [each for each in replicas if each["model"] == model.name]
     selection = model.selection
     return {
@@ -139,6 +141,7 @@ def describe(
         "promises": _promises(model, standing.ladders),
         "counters": counters,
         "replicas": scaled,
+        "cache": None,
     }
 
 

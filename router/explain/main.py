@@ -7,6 +7,7 @@ import time
 from typing import Final, cast
 from urllib.parse import quote
 
+from router.cache_status import cache_sentences
 from router.explain.body import Explanation, Promise
 from router.explain.replicas import replica_sentences
 from router.explain.words import sentences
@@ -33,6 +34,7 @@ def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched
         time.sleep(watched_s)
         now = read(model, url)
         lines = [*sentences(now, promise_of(now, tier), first), "", *replica_sentences(now, first)]
+        lines += _kept(now)
     except (UnreachableError, UnexplainedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -42,6 +44,12 @@ def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched
         lines += ["", f"other promises, by --tier: {', '.join(tiers)}"]
     sys.stdout.write("\n".join([*lines, ""]))
     return 0
+
+
+def _kept(now: Explanation) -> list[str]:
+    """Of its kept answers since the start; nothing where there are none, and none were to be."""
+    said = [*cache_sentences(now["cache"])] if now["cache"] is not None else []
+    return ["", "kept answers", *(f"  {each}" for each in said)] if said else []
 
 
 def read(model: str, url: str) -> Explanation:

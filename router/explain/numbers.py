@@ -23,14 +23,15 @@ def about(per_s: float) -> str:
     return numbers.rate(float(f"{per_s:.2g}"))
 
 
-def accuracy(share: float | None) -> str:
-    """To four digits, for example `0.97`; what nobody has measured is said so."""
-    return "not measured" if share is None else f"{share:.4g}"
+def accuracy(share: float) -> str:
+    """To four digits, for example `0.97`."""
+    return f"{share:.4g}"
 
 
 def named(variant: Variant) -> str:
-    """For example `cnn (0.9867)`."""
-    return f"{variant['name']} ({accuracy(variant['accuracy'])})"
+    """With its accuracy, for example `cnn (0.9867)`; the name alone where that was not measured."""
+    share = variant["accuracy"]
+    return variant["name"] if share is None else f"{variant['name']} ({accuracy(share)})"
 
 
 def joined(names: Sequence[str]) -> str:

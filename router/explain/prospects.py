@@ -50,6 +50,8 @@ def _worse(now: Explanation, stretch: Stretch, room: float) -> Iterator[str]:
 def _no_lower(now: Explanation, promise: Promise) -> str:
     """Why nothing less accurate answers then."""
     if not promise["chooses"]:
+        if sum(each["served"] for each in now["variants"]) < 2:
+            return ""  # there are no others
         return "; with accuracy_min, tolerance or optimize stated, others could answer"
     floor = promise["accuracy_min"]
     known = [(each["name"], each["accuracy"]) for each in now["variants"] if each["served"]]

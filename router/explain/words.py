@@ -50,7 +50,7 @@ def _may_not(now: Explanation, promise: Promise) -> Iterator[str]:
             yield f"{named(each)} answers only where a request pins it"
         elif each["accuracy"] is None:
             floor = accuracy(promise["accuracy_min"])
-            yield f"{named(each)} may be below the floor of {floor}"
+            yield f"{each['name']}, whose accuracy was not measured, may be below the floor of {floor}"
         else:
             floor = accuracy(promise["accuracy_min"])
             yield f"{named(each)} is below the floor of {floor}"

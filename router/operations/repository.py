@@ -24,6 +24,7 @@ from router.operations.refusals import (
     not_found,
 )
 from router.settings import Settings, SettingsError, load_model
+from router.settings.cache import asks_for_cache
 from router.settings.gateway import read_served
 from router.settings.repository import find_folders, serve_alone
 from router.tensors.decoded import MODEL_VERSION
@@ -193,9 +194,9 @@ class Repository:
             raise not_found(name, self._unknown(name, [*folders]))
         spec = load_model(folder)
         _check_name(name, spec.name)
-        return self._identify(
-            with_batch_max(serve_alone(spec, self.current.slices, self.filed.tiers), batch_max)
-        )
+        cache = self.filed.document is not None and asks_for_cache(self.filed.document)
+        alone = serve_alone(spec, self.current.slices, self.filed.tiers, cache)
+        return self._identify(with_batch_max(alone, batch_max))
 
     def _identify(self, model: ServedModel) -> ServedModel:
         return identify(model, self.current.cache is not None and model.cache)

@@ -13,7 +13,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from router.reading import direct
+from router.reading import address_of, direct
 from router.settings import ServerSettings, Settings
 from router.simulate.traffic import UsageError
 
@@ -40,9 +40,10 @@ class GoneError(Exception):
 def address(server: ServerSettings, url: str | None) -> str:
     """Where the gateway of the settings is, or `url`. UsageError where neither says it."""
     if url is not None:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"--url: '{url}' is no gateway address; expected one like http://127.0.0.1:8000")
-        return url.rstrip("/")
+        try:
+            return address_of(url)
+        except ValueError as error:
+            raise UsageError(f"--url: {error}") from error
     if not server.address:
         raise UsageError("--apply: the settings' REST port is any free one; give --url")
     return server.address

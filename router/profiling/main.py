@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 import sys
+from dataclasses import replace
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -50,7 +51,7 @@ def _profile(options: Options) -> int:
     store = ProfileStore(options.profiles)
     if options.colocate:
         return _colocate(options, store)
-    model = find_model(options.model)
+    model = _promised(find_model(options.model), options)
     variants = find_variants(model, options.variant)
     if options.show:
         kind = None if options.device == "cpu" else device(options.device).kind
@@ -64,6 +65,15 @@ def _show(options: Options, model: ModelSpec, store: ProfileStore, kind: str | N
     slo_us = int(options.slo * 1000) if options.slo else model.slo_us
     variant = options.variant if options.variant and "," not in options.variant else None
     return show(model, store, Shown(variant, kind, slo_us, options.png, options.html), console())
+
+
+def _promised(model: ModelSpec, options: Options) -> ModelSpec:
+    """With the SLO that is asked for where model.yaml states none: it bounds what is worth measuring."""
+    if model.slo_us:
+        return model
+    if not options.slo:
+        raise UsageError(f"the model.yaml of {model.name} states no slo_ms; expected --slo, milliseconds")
+    return replace(model, slo_us=int(options.slo * 1000))
 
 
 def _targets(options: Options, model: ModelSpec, variants: list[str], place: Device) -> list[Target]:

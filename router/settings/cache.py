@@ -1,5 +1,6 @@
-"""`cache:` as a CacheSpec: how answers are kept, and of which models."""
+"""`cache:` as a CacheSpec: whether and how answers are kept, and of which models."""
 
+from router.settings.document import Document
 from router.settings.findings import Findings
 from router.settings.problems import Loc, one_of, shown
 from router.settings.redis import read_redis
@@ -9,10 +10,16 @@ from serving.specs import CacheSpec, ModelSpec
 _LOC = ("cache",)
 
 
+def asks_for_cache(document: Document) -> bool:
+    """Whether the file asks for the cache: a key `cache` with anything but false, nothing included."""
+    top = document.value
+    return isinstance(top, dict) and "cache" in top and top["cache"] is not False
+
+
 def read_cache(findings: Findings) -> CacheSpec | None:
-    """The section; the defaults where there is none, None for `cache: false`."""
+    """The section; None where there is none and no model says `cache: true`, and for `cache: false`."""
     value = findings.document.at(_LOC)
-    if value is False:
+    if value is False or not (asks_for_cache(findings.document) or _a_model_asks(findings.document)):
         return None
     section = findings.parse(CacheSection, _LOC) if isinstance(value, dict) else None
     spec = CacheSpec()
@@ -26,15 +33,26 @@ def read_cache(findings: Findings) -> CacheSpec | None:
     )
 
 
-def read_model_cache(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> bool:
-    """Whether a model's answers are kept: as it says, else where any of its served variants is deterministic.
+def _a_model_asks(document: Document) -> bool:
+    entries = document.at(("models",))
+    models = entries if isinstance(entries, list) else []
+    return any(isinstance(entry, dict) and entry.get("cache") is True for entry in models)
 
-    `cache: true` asks for something that cannot be where none is.
+
+def read_model_cache(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> bool:
+    """Whether a model's answers are kept: as it says, else where the file asks for the cache and any of its
+    served variants is deterministic.
+
+    `cache: true` asks for something that cannot be where none is, or where the file says `cache: false`.
     """
     served = section.variants or [variant.name for variant in spec.variants]
     repeatable = any(variant.deterministic for variant in spec.variants if variant.name in served)
     if section.cache and not repeatable:
-        whose = f"the model {shown(spec.name)} answers the same question differently"
-        names = one_of(served)
-        findings.add((*loc, "cache"), f"{whose} each time ({names}: deterministic: false); expected false")
-    return repeatable if section.cache is None else section.cache
+        what = f"model.yaml does not say that {shown(spec.name)} answers equal questions equally"
+        expected = f"deterministic: true there ({one_of(served)}), or no cache: true here"
+        findings.add((*loc, "cache"), f"{what}; expected {expected}")
+    elif section.cache and findings.document.at(_LOC) is False:
+        findings.add((*loc, "cache"), "the file says `cache: false`; expected `cache:` there, or false here")
+    if section.cache is None:
+        return repeatable and asks_for_cache(findings.document)
+    return section.cache

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import yaml
 
@@ -102,6 +103,9 @@ def _unusable(file: Path, message: str) -> SettingsError:
     return SettingsError([Problem(str(file), 1, 1, "", message)])
 
 
+_CLOSING: Final = {"{": "}", "[": "]", "'": "another '", '"': 'another "'}
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader with a bound on depth, which it would otherwise spend stack frames on."""
 
@@ -145,11 +149,30 @@ def _compose(file: Path, text: str, lines: list[str]) -> yaml.Node | None:
         place = len(before), len(before[-1]) + 1
         sentence = f"the character {text[error.position]!a} is not allowed in YAML"
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        sentence = _syntax_sentence(error)
+        mark, sentence = _unclosed(error, text) or (
+            error.problem_mark or error.context_mark,
+            _syntax_sentence(error),
+        )
     if mark:
         place = _place(mark, lines)
     raise SettingsError([Problem(str(file), *place, "", f"not valid YAML: {sentence}")])
+
+
+def _unclosed(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:
+    """Of a bracket or quote that is still open on a later line, or at the end: where it was opened, as
+    where PyYAML gave up is often far below. None where it is another fault."""
+    opened, found = error.context_mark, error.problem_mark
+    within = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
+    if not within or opened is None or found is None:
+        return None
+    at_end = "end>" in (error.problem or "") or "end of stream" in (error.problem or "")
+    if found.line == opened.line and not at_end:
+        return None
+    sign = text[opened.index : opened.index + 1]
+    if sign not in _CLOSING:  # `"a": ` at the end of a flow mapping: there is a value still to come
+        return None
+    until = "the end of the file" if at_end else f"line {found.line + 1}"
+    return opened, f"this {sign} is not closed; expected {_CLOSING[sign]} before {until}"
 
 
 def _syntax_sentence(error: yaml.MarkedYAMLError) -> str:

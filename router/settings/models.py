@@ -27,6 +27,10 @@ from serving.specs import ModelSpec, ParameterSpec, SizeHint, TensorSpec, Valida
 
 MODEL_FILE = "model.yaml"
 
+_ROOT = Path(__file__).resolve().parents[2]
+SAMPLES, MAKEFILE = _ROOT / "models", _ROOT / "Makefile"
+"""The sample models, and what builds all of them: there in a clone of this project, and nowhere else."""
+
 RESERVED_PARAMETERS = ("timeout", "variant", "tier", "accuracy_min")
 """Request parameters that the gateway reads itself; a model never sees them."""
 
@@ -103,7 +107,15 @@ def _check_tensors(findings: Findings, model: ModelFile) -> None:
 def _check_variants(findings: Findings, model: ModelFile) -> None:
     _check_distinct(findings, ("variants",), model.variants)
     names = [variant.name for variant in model.variants]
-    if model.default_variant not in names:
+    if not findings.sound(("variants",)):
+        return  # their names are not known
+    if model.default_variant is None:
+        if len(names) > 1:
+            message = (
+                f"several variants, and none is said to answer; expected default_variant: {one_of(names)}"
+            )
+            findings.add(("variants",), message, at_key=True)
+    elif model.default_variant not in names:
         findings.add(("default_variant",), unknown_name("unknown variant", model.default_variant, names))
 
 
@@ -144,10 +156,16 @@ def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
         named.append((("validation", "file"), model.validation.file))
     for loc, file in named:
         if not os.path.exists(folder / file):
-            script = f" (or python {folder / model.build})" if model.build else ""
-            built = f"{folder} is not built: run `make setup`{script}"
-            findings.add(loc, f"{shown(file)} is missing; {built}")
+            findings.add(loc, f"{shown(file)} is missing; {_remedy(folder, file, model.build)}")
             return
+
+
+def _remedy(folder: Path, file: str, build: str | None) -> str:
+    """What brings a missing file: the model's own build, by make too where it is a sample of this project."""
+    if build is None:
+        return f"expected a file or folder {folder / file}"
+    make = "`make setup`, or " if SAMPLES in folder.resolve().parents and MAKEFILE.exists() else ""
+    return f"{folder} is not built: run {make}python {folder / build}"
 
 
 def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[str, float]:
@@ -184,8 +202,8 @@ def _spec(
         inputs=tuple(map(_tensor, model.inputs)),
         outputs=tuple(map(_tensor, model.outputs)),
         variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
-        default_variant=model.default_variant,
-        slo_us=round(model.slo_ms * 1000),
+        default_variant=model.default_variant or model.variants[0].name,
+        slo_us=round((model.slo_ms or 0) * 1000),
         batch_max=model.batch_max,
         accuracy_metric=model.accuracy.metric if model.accuracy else "",
         size_hint=SizeHint(hint.input, tuple(hint.buckets), hint.unit) if hint else None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE
-from router.settings.problems import SettingsError, fault, nearest_path
+from router.settings.problems import Problem, SettingsError, fault, nearest_path
 from router.settings.schema import RepositorySection
 from serving.objectives import Needs
 from serving.specs import ModelSpec, ServedModel, SliceSpec
@@ -83,14 +83,19 @@ def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
     return name if isinstance(name, str) else ""
 
 
-def serve_alone(spec: ModelSpec, slices: Sequence[SliceSpec], tiers: Sequence[Needs] = ()) -> ServedModel:
+def serve_alone(
+    spec: ModelSpec, slices: Sequence[SliceSpec], tiers: Sequence[Needs] = (), cache: bool = False
+) -> ServedModel:
     """A model that `models:` does not name: its own SLO, all variants, on all slices. `tiers`: those of the
-    settings."""
+    settings; `cache`: they ask for kept answers. SettingsError where its model.yaml states no SLO."""
+    if not spec.slo_us:
+        message = f"how soon is {spec.name} to answer? expected slo_ms: 100, say, or an entry in `models:`"
+        raise SettingsError([Problem(str(spec.folder / MODEL_FILE), 1, 1, "slo_ms", message)])
     return ServedModel(
         spec=spec,
         slo_us=spec.slo_us,
         variants=tuple(variant.name for variant in spec.variants),
         slices=tuple(each.name for each in slices),
-        cache=any(variant.deterministic for variant in spec.variants),
+        cache=cache and any(variant.deterministic for variant in spec.variants),
         tiers=tuple(tiers),
     )

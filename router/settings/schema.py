@@ -49,6 +49,8 @@ SLICE_COUNT_MAX = 1024
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
+ONLY_VARIANT = "default"
+"""The variant of a model whose model.yaml lists none: without artifact and options."""
 
 _BATCHING = BatchingSpec()
 
@@ -223,7 +225,7 @@ class RedisSection(Section):
 
 
 class CacheSection(Section):
-    """`cache:`; the defaults are those of CacheSpec."""
+    """`cache:`, which is off without it; the defaults are those of CacheSpec."""
 
     memory_mb: Megabytes | None = None
     ttl_s: Annotated[float, Field(ge=0.001, le=DAY_S, allow_inf_nan=False)] | None = None
@@ -394,19 +396,20 @@ class ParameterSection(Section):
 
 
 class ModelFile(Section):
-    """`model.yaml`."""
+    """`model.yaml`. Without `variants` it has one, named ONLY_VARIANT; `slo_ms` may be said by penstock.yaml
+    instead."""
 
     name: Name
     description: str = ""
     inputs: Annotated[list[TensorSection], Field(min_length=1)]
     outputs: Annotated[list[TensorSection], Field(min_length=1)]
     batch_max: Annotated[int, Field(ge=1, le=65536)]
-    slo_ms: SloMs
-    deterministic: bool = True
-    default_variant: str
+    slo_ms: SloMs | None = None
+    deterministic: bool = False
+    default_variant: str | None = None
     accuracy: AccuracySection | None = None
     validation: ValidationSection | None = None
-    variants: Annotated[list[VariantSection], Field(min_length=1)]
+    variants: Annotated[list[VariantSection], Field(min_length=1)] = [VariantSection(name=ONLY_VARIANT)]
     size_hint: SizeHintSection | None = None
     parameters: list[ParameterSection] = []
     build: Text | None = None

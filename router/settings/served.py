@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from router.settings.cache import read_model_cache
+from router.settings.fields import HOUR_MS
 from router.settings.findings import Findings
 from router.settings.floors import check_floors
 from router.settings.models import MODEL_FILE, load_model, missing_model
@@ -31,7 +32,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
     needs, own_tiers = read_needs(findings, loc, section, tiers)
     if spec is None:
         return None
-    slo_us = spec.slo_us if section.slo_ms is None else round(section.slo_ms * 1000)
+    slo_us = _read_slo_us(findings, loc, section, spec)
     model = ServedModel(
         spec=spec,
         slo_us=slo_us,
@@ -53,6 +54,17 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
         if findings.sound((*loc, "selection")):
             check_floors(findings, index, model)
     return model
+
+
+def _read_slo_us(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> int:
+    """The entry's own, else that of model.yaml. Where neither says one, the longest that there is, against
+    which nothing else in the entry is wrong."""
+    if section.slo_ms is not None:
+        return round(section.slo_ms * 1000)
+    if not spec.slo_us and findings.sound((*loc, "slo_ms")):
+        what = f"how soon is {shown(spec.name)} to answer? Neither this entry nor its {MODEL_FILE} says"
+        findings.add((*loc, "slo_ms"), f"{what}; expected slo_ms: 100, say, in one of them")
+    return spec.slo_us or round(HOUR_MS * 1000)
 
 
 def _read_slices(findings: Findings, loc: Loc, section: ServedSection) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from router.settings.cgroups import quota
 from router.settings.findings import Findings
 from router.settings.prices import Prices, machine_kind, slice_price
 from router.settings.problems import fault, shown
@@ -18,6 +19,20 @@ _DEFAULT_NAME = "cpu"
 def usable_cores() -> tuple[int, ...]:
     """The cores that this process may run on, ascending (a container's or taskset's share)."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def default_slices(usable: Sequence[int] | None = None, allowed: float | None = None) -> tuple[str, ...]:
+    """The names of the slices where `slices:` is left out: one of a core each for every usable core, so that
+    none stands idle. The gateway has no core to itself then: it takes its time from the first idle one.
+
+    A quota (`docker run --cpus 2`) counts whole cores of it: more slices than that would be stopped in the
+    midst of their batches.
+    """
+    cores = len(usable_cores() if usable is None else usable)
+    if allowed is None:
+        allowed = quota()
+    count = cores if allowed is None else max(1, min(cores, int(allowed)))
+    return _names(_DEFAULT_NAME, None if count == 1 else count)
 
 
 def deal_cores(wanted: Sequence[Cores], usable: Sequence[int]) -> list[tuple[int, ...]]:
@@ -45,11 +60,13 @@ def _free(wanted: Sequence[Cores], usable: Sequence[int]) -> list[int]:
 
 
 def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tuple[SliceSpec, ...]:
-    """The slices that are sound; without `slices:`, one named `cpu` on one core."""
+    """The slices that are sound; without `slices:`, those of `default_slices`."""
     entries = findings.document.at(("slices",))
     if not isinstance(entries, list) or not entries:
         price = slice_price(prices, 1, spot=False)
-        return (SliceSpec(_DEFAULT_NAME, deal_cores([1], usable)[0], price=price),)
+        names = default_slices()
+        dealt = deal_cores([1] * len(names), usable)
+        return tuple(SliceSpec(name, cores, price=price) for name, cores in zip(names, dealt, strict=True))
     sections = [findings.parse(SliceSection, ("slices", index)) for index in range(len(entries))]
     _check_names(findings, sections)
     _check_cores(findings, sections, usable)
@@ -88,7 +105,7 @@ def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
     the names cannot be told."""
     entries = findings.document.at(("slices",))
     if entries is None:
-        return {_DEFAULT_NAME: (_DEFAULT_NAME,)}
+        return {_DEFAULT_NAME: default_slices()}
     entries = entries if isinstance(entries, list) else []
     found: dict[str, tuple[str, ...]] = {}
     for entry in entries:

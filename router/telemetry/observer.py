@@ -184,6 +184,10 @@ class Telemetry:
         """Those of one model; KeyError where it never was served."""
         return self._models[model].summary(now_us)
 
+    def asked(self, model: str) -> dict[str, int]:
+        """How often the cache was asked for it, by what the cache did; KeyError where it never was served."""
+        return {result: counts[0] for result, counts in self._models[model].asked.items()}
+
     def statistics(self, model: str) -> ModelStatistics:
         """A served model in the words of the statistics extension; 50 us, of 32 batch sizes."""
         return describe(model, self._models[model], self.epoch_us)

@@ -46,6 +46,7 @@ COMPILED = (
     "serving/runtime/caching.py",
     "serving/runtime/waiters.py",
     "serving/runtime/builds.py",
+    "serving/runtime/doubts.py",
     "serving/runtime/gateway.py",
     "serving/runtime/kept.py",
     "serving/runtime/lanes.py",

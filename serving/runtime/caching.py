@@ -75,7 +75,7 @@ class CachedServing:
         self._count = 0
         self._expiries = Expiries(self._expire)
         self.searches = Searches(self._searched, observer.cache_looked)
-        self._kept = KeptModels(self.models, behind.builds)
+        self._kept = KeptModels(self.models, behind.builds, behind.doubts)
         self._accounts = Accounts(observer, record, self._kept)
         behind.before = self._expire
 

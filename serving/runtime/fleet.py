@@ -35,7 +35,7 @@ from serving.control.commands import (
 from serving.control.control import Control
 from serving.control.course import Progress
 from serving.control.holdings import KnownProfiles
-from serving.control.replicas import WorkerStatus
+from serving.control.replicas import ReplicaRecord, WorkerStatus
 from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
@@ -202,6 +202,9 @@ class Fleet:
         busy = self._gateway.busy(link.slice)
         if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
             self.observer.replica_loaded(model, loaded.load_us)
+        record = self.control.slices.get(link.slice)
+        if loaded.differs and record is not None:
+            self._doubt(record.replicas.get(loaded.replica), loaded.differs)
         self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now, busy), now)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
@@ -253,6 +256,14 @@ class Fleet:
         record = self.control.slices.get(slice_name)
         found = record.replicas.get(replica) if record is not None else None
         return found.model if found is not None else ""
+
+    def _doubt(self, replica: ReplicaRecord | None, how: str) -> None:
+        """It says that it is deterministic, and is not: its answers are not kept."""
+        if replica is not None and self._gateway.doubts.add(replica.key, how):
+            logger.warning(
+                "no answer of %s %s is kept: it says that it is deterministic, but for one sample its %s",
+                replica.model, replica.variant, how,
+            )  # fmt: skip
 
     def _settle_measurement(self, slice_name: str, replica: int) -> None:
         record = self.control.slices.get(slice_name)

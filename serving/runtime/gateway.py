@@ -18,6 +18,7 @@ from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
 from serving.runtime.builds import Builds
 from serving.runtime.clock import now_us
+from serving.runtime.doubts import Doubts
 from serving.runtime.lanes import Lanes
 from serving.runtime.observer import BatchRunner, Observer
 from serving.runtime.payloads import Pending, gather, keep_parts
@@ -83,6 +84,7 @@ class Gateway:
         self._answered: set[str] = set()  # models that could ever answer
         self._opened = False  # whether any model ever could
         self.builds = Builds()
+        self.doubts = Doubts()
 
     # what edges see
 
@@ -250,6 +252,7 @@ class Gateway:
         self._scheduler.forget(name)
         del self._lanes[name]
         self._retiring.discard(name)
+        self.doubts.forget(name)
 
     def cold(self, model: str, variant: str, load_us: int, reason: str = "") -> None:
         """See `Scheduler.cold`."""

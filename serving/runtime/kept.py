@@ -7,18 +7,21 @@ from serving.cache.keys import DIGEST_BYTES_MAX, variants_of
 from serving.cache.worth import Worth
 from serving.ports import Call
 from serving.runtime.builds import Builds
+from serving.runtime.doubts import Doubts
 from serving.specs import ServedModel
 
 
 class Kept:
     """Of a model as it is served now: the answers of which variants may be kept, and whether asking pays.
-    `before`: the same as it was served until now; what that learnt holds for the same builds."""
+    `before`: the same as it was served until now; what that learnt holds for the same builds. `doubts`: which
+    are not deterministic, though they say so; `looked`: their changes until then."""
 
-    __slots__ = ("model", "variants", "worth")
+    __slots__ = ("looked", "model", "variants", "worth")
 
-    def __init__(self, model: ServedModel, before: "Kept | None" = None) -> None:
+    def __init__(self, model: ServedModel, doubts: Doubts, before: "Kept | None" = None) -> None:
         self.model = model
-        names = model.variants if model.cache else ()
+        self.looked = doubts.changes
+        names = set(model.variants if model.cache else ()) - doubts.of(model).keys()
         self.variants = frozenset(name for name in names if model.spec.variant(name).deterministic)
         same = before is not None and before.model.spec.variants == model.spec.variants
         self.worth: Worth = before.worth if before is not None and same else Worth()
@@ -43,21 +46,22 @@ def accuracy_of(call: Call, variant: str) -> float:
 class KeptModels:
     """`models`: those that are served, a live mapping."""
 
-    __slots__ = ("_builds", "_kept", "_models")
+    __slots__ = ("_builds", "_doubts", "_kept", "_models")
 
-    def __init__(self, models: Mapping[str, ServedModel], builds: Builds) -> None:
+    def __init__(self, models: Mapping[str, ServedModel], builds: Builds, doubts: Doubts) -> None:
         self._models = models
         self._builds = builds
-        self._kept = {name: Kept(model) for name, model in models.items()}
+        self._doubts = doubts
+        self._kept = {name: Kept(model, doubts) for name, model in models.items()}
 
     def of(self, model: ServedModel) -> Kept | None:
         """None while replicas of another build may answer, and for a model that is served otherwise by now:
         what is asked of it has another key than what answers."""
         kept = self._kept.get(model.name)
-        if kept is None or kept.model is not model:
+        if kept is None or kept.model is not model or kept.looked != self._doubts.changes:
             if self._models.get(model.name) is not model:
                 return None
-            kept = self._kept[model.name] = Kept(model, kept)
+            kept = self._kept[model.name] = Kept(model, self._doubts, kept)
         return None if model.name in self._builds.mixed else kept
 
     def may_keep(self, call: Call, variant: str, before: float) -> bool:

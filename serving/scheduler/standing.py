@@ -107,5 +107,7 @@ def _ladder(model: Model, objective: Objective, rate: float, name: str, selector
         profiled = carried(replica.profiled, slo_us, rows_max, size)
         lately = carried(replica.latency, slo_us, rows_max, size, replica.factor)
         priced = cost(replica)
-        rungs.append(Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, priced, profiled, lately))
+        rungs.append(
+            Rung(rung.variant, replica.accuracy, rung.row_us, rows, one_us, priced, profiled, lately)
+        )
     return Ladder(name, tuple(rungs), ladder.first, selector.carrying(wants) if rungs else 0)

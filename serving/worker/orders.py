@@ -24,7 +24,8 @@ class LoadOrder:
     """What a worker needs to know of a variant; paths are absolute.
 
     `sizes`: smallest and largest size hint of a row, (0, 0) where the model has none. `revision`: what the
-    model's files are at the moment; the folder's code is executed once for each.
+    model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
+    says that it is.
     """
 
     replica: int
@@ -37,6 +38,7 @@ class LoadOrder:
     outputs: tuple[TensorSpec, ...]
     sizes: tuple[int, int]
     revision: str = ""
+    deterministic: bool = False
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -46,6 +48,7 @@ class LoadOrder:
             replica, model.name, model.folder.resolve(), variant,
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
+            chosen.deterministic,
         )  # fmt: skip
 
 
@@ -93,13 +96,15 @@ class Loaded:
     meantime is counted, too. `import_bytes`: what its code's imports took before, which stays when the
     replica goes and is not in `memory_bytes`; the first that needs torch brings 210 MB of it. What code
     imports in its `load` cannot be told from the model: it counts for the first that is loaded in a
-    process."""
+    process. `differs`: how two answers to one sample did, of a variant that says that it is deterministic;
+    "" where they were the same."""
 
     replica: int
     load_us: int
     memory_bytes: int
     warm_us: int = 0
     import_bytes: int = 0
+    differs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ def pack_load(order: LoadOrder) -> bytes:
                 "outputs": [[spec.name, spec.datatype, spec.shape] for spec in order.outputs],
                 "sizes": order.sizes,
                 "revision": order.revision,
+                "deterministic": order.deterministic,
             }
         ),
     )
@@ -148,6 +154,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
             tuple(_field(found, "options", dict).items()),
             _specs(_field(found, "inputs", list)), _specs(_field(found, "outputs", list)),
             (int(smallest), int(largest)), _field(found, "revision", str),
+            _field(found, "deterministic", bool),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None
@@ -172,7 +179,11 @@ def pack_loaded(loaded: Loaded) -> bytes:
 
 def unpack_loaded(frame: Frame) -> Loaded:
     found = _object(frame)
-    return Loaded(*(_field(found, name, int) for name in Loaded.__slots__))
+    replica, load_us, memory_bytes, warm_us, import_bytes = (
+        _field(found, name, int) for name in Loaded.__slots__ if name != "differs"
+    )
+    differs = _field(found, "differs", str)[:MESSAGE_CHARS_MAX]
+    return Loaded(replica, load_us, memory_bytes, warm_us, import_bytes, differs)
 
 
 def pack_load_failed(replica: int, message: str) -> bytes:

@@ -1,5 +1,6 @@
 """The replicas of one worker: load, run, measure, and what to say when a model's code fails."""
 
+import copy
 import resource
 import time
 import traceback
@@ -13,6 +14,8 @@ from serving.worker.backends.contract import Backend, Model
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, Measured, MeasureOrder
+from serving.worker.repeats import Answer, difference, kept
+from serving.worker.samples import make_sample
 from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
@@ -49,16 +52,36 @@ class Replica:
         """Tokens per row of the last predict, 0 where the model does not say."""
         return max(0, min(int(getattr(self._model, "padded_size", 0)), 0xFFFFFFFF))
 
-    def warm_up(self) -> None:
-        """One row of the smallest and of the largest size, answers checked: first runs are slow."""
+    def warm_up(self) -> str:
+        """One row of the smallest and of the largest size, answers checked: first runs are slow. A variant
+        that says that it is deterministic runs each twice: how its answers differed, "" where they did not.
+        """
+        differs = ""
         for size in sorted(set(self.order.sizes)):
-            inputs = self._model.sample(1, size)
+            inputs = self._sample(1, size)
             missing = [spec.name for spec in self.order.inputs if spec.name not in inputs]
             if missing:
                 raise TensorError(f"sample(1, {size}) lacks the inputs {missing}")
-            first = datatype_of(inputs[self.order.inputs[0].name])
-            outputs, _ = self.predict(inputs, {})
-            encode_outputs(self.order.outputs, outputs, 1, first)
+            if not self.order.deterministic:
+                self._answered(inputs)
+                continue
+            again = copy.deepcopy(inputs)  # a model may change what it is given
+            answer = self._answered(inputs)
+            differs = differs or difference(self.order.outputs, answer, self._answered(again))
+        return differs
+
+    def _sample(self, rows: int, size: int) -> Arrays:
+        """The model's own, or one that is made for it."""
+        own = getattr(self._model, "sample", None)
+        if own is None:
+            return make_sample(self.order.inputs, rows)
+        made: Arrays = own(rows, size)
+        return made
+
+    def _answered(self, inputs: Arrays) -> list[Answer]:
+        first = datatype_of(inputs[self.order.inputs[0].name])
+        outputs, _ = self.predict(inputs, {})
+        return kept(encode_outputs(self.order.outputs, outputs, 1, first))
 
     def drop(self) -> Callable[[], object]:
         """Let the model go; the replica is of no use any more. What is returned finds the model as long as it
@@ -76,7 +99,7 @@ class Replica:
 
     def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> Measured:
         """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
-        inputs = self._model.sample(order.rows, order.size)
+        inputs = self._sample(order.rows, order.size)
         batch = (order.rows, order.size)
         if order.yardsticks and batch not in self._weighed:
             before_bytes = memory.start()
@@ -141,11 +164,11 @@ def load_replica(
     replica = Replica(order, backend.load(order), garbage.freezes)
     garbage.freeze_imports()
     loaded_ns = time.perf_counter_ns()
-    replica.warm_up()
+    differs = replica.warm_up()
     warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
     load_us = (time.perf_counter_ns() - started_ns) // 1000
     memory_bytes = max(0, memory.held_bytes() - before_bytes - import_bytes)
-    return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes)
+    return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes, differs)
 
 
 def _text(error: BaseException) -> str:

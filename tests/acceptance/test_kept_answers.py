@@ -23,6 +23,7 @@ slices: [{{name: a}}]
 models:
   - {{path: {ROOT}/models/simple, slo_ms: {PATIENT_MS}}}
   - {{path: identity, slo_ms: {PATIENT_MS}}}
+cache:
 {LIMITS}
 """
 

@@ -34,6 +34,7 @@ models:
   - {{path: repo/simple, slo_ms: {PATIENT_MS}, cache: false}}
   - {{path: repo/steady, slo_ms: {PATIENT_MS}, cache: false}}
 repository: {{folders: [repo]}}
+cache:
 {LIMITS}
 """
 

@@ -25,6 +25,7 @@ tiers:
   - {{name: frugal, slo_ms: 10000, accuracy_min: 0.9, optimize: cheapest}}
 tenants: [{{name: thrifty, tier: frugal}}]
 models: [{{path: {ROOT / "models/digits"}, slo_ms: 10000, accuracy_min: 0.97}}]
+cache:
 """
 
 Told = tuple[str, dict[str, str]]

@@ -16,7 +16,7 @@ import yaml
 
 from loadtests.redis_server import redis_server
 from router.settings import ServerSettings, Settings, load_settings
-from serving.specs import Limits, RedisSpec
+from serving.specs import CacheSpec, Limits, RedisSpec
 from tests.deploy.files import COMPOSE, COMPOSE_FILE, ROOT, SERVICES
 
 GATEWAY = SERVICES["gateway"]
@@ -139,11 +139,11 @@ def test_penstock_check_finds_the_gateways_settings_sound(settings: Path) -> Non
     assert f"through {REDIS_URL}" in done.stdout
 
 
-def test_the_gateways_settings_are_the_samples_but_for_host_and_redis(settings: Path) -> None:
+def test_the_gateways_settings_are_the_samples_but_for_host_and_kept_answers(settings: Path) -> None:
     composed, sample = load_settings(settings), load_settings(ROOT / "penstock.yaml")
-    assert sample.cache is not None
     assert composed.server == replace(sample.server, host="0.0.0.0")
-    assert composed.cache == replace(sample.cache, redis=RedisSpec(REDIS_URL))
+    assert (sample.cache, composed.cache) == (None, CacheSpec(redis=RedisSpec(REDIS_URL)))
+    assert [model.name for model in (*sample.models, *composed.models) if model.cache] == ["minilm"]
     assert (composed.slices, composed.tenants, composed.limits, composed.recording) == (
         sample.slices,
         sample.tenants,
@@ -163,7 +163,6 @@ def served(settings: Settings) -> list[dict[str, Any]]:
             "slices": model.slices,
             "batching": model.batching,
             "default_variant": model.default_variant,
-            "cache": model.cache,
             "needs": model.needs,
             "tiers": model.tiers,
         }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadtests.gateway import ROOT, Gateway, model_entry, started
+from tests.acceptance.gateway import SAMPLE, GatewayProcess
 from tests.loadtests.patience import PATIENT_MS
 
 pytestmark = pytest.mark.slow
@@ -23,6 +24,33 @@ def gateway() -> Iterator[Gateway]:
 def run(*command: str) -> "subprocess.CompletedProcess[str]":
     arguments = [sys.executable, "-m", *command]
     return subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+
+SCENARIOS = {"digits", "simple", "mlp", "minilm", "minilm, 2 rows"}
+"""What the scenario users ask for."""
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Iterator[GatewayProcess]:
+    """The sample settings as they are, SLOs and all."""
+    running = GatewayProcess.start(SAMPLE, tmp_path / "log")
+    yield running
+    assert running.stop() == 0, running.output
+
+
+def test_the_scenarios_as_shipped_meet_no_failure_on_the_sample_settings(
+    sample: GatewayProcess, tmp_path: Path
+) -> None:
+    """What a first run shows: answers of every model, perhaps refusals, and nothing that is red."""
+    done = run(
+        "locust", "-f", "loadtests/locustfile.py", "-H", f"http://{sample.rest}", "--headless",
+        "--only-summary", "--json-file", str(tmp_path / "stats"), "-u", "10", "-r", "10", "-t", "8s",
+    )  # fmt: skip
+    rows = {row["name"]: row for row in json.loads((tmp_path / "stats.json").read_text())}
+    assert not [row for row in rows.values() if row["num_failures"]], done.stdout
+    assert done.returncode == 0, done.stderr
+    assert {name for name in rows if "refused" not in name} == SCENARIOS, "some are never answered"
+    assert {name.split(" refused (")[0] for name in rows} == SCENARIOS
 
 
 def test_an_open_loop_run_is_answered_and_reported(gateway: Gateway, tmp_path: Path) -> None:

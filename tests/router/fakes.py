@@ -33,7 +33,7 @@ def served(
     name: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], **more: object
 ) -> ServedModel:
     """A model with one variant, on one slice, for who asks for a tier or does not."""
-    variants = (VariantSpec("exact", None, accuracy=1.0),)
+    variants = (VariantSpec("exact", None, accuracy=1.0, deterministic=True),)
     spec = ModelSpec(name, Path(name), inputs, outputs, variants, "exact", 100_000, 8, **more)  # type: ignore[arg-type]
     return ServedModel(spec, spec.slo_us, ("exact",), ("cpu0",), tiers=TIERS)
 

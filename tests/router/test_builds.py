@@ -60,7 +60,7 @@ def test_what_the_variant_does_not_load_does_not_matter(folder: Path, name: str)
 
 
 def test_only_models_whose_answers_are_kept_have_builds(tmp_path: Path) -> None:
-    text = "models: [{path: models/digits}, {path: models/minilm, variants: [fp32], cache: false}]"
+    text = "models: [{path: models/digits}, {path: models/minilm, variants: [fp32]}]\ncache:\n"
     settings = load_settings(write_deployment(tmp_path, text))
     digits, minilm = identified(settings).models
     assert [variant.build != "" for variant in digits.spec.variants] == [True, True]

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from router.check import Report, check
 from router.feasibility import Measured
 from router.operations.standing import Standing, digest, keep
@@ -44,7 +46,6 @@ def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
     assert found.plan == (
         "digits: SLO 40 ms, batches of up to 32 rows, on cpu-a; variants cnn 0.991, linear* 0.964 (top-1)",
         "minilm: SLO 250.5 ms, batches of up to 32 rows, on cpu-a, cpu-b; variants fp32*, int8",
-        "cache: answers of digits, minilm, at most 64 MB, for 300 s",
     )
     assert str(found) == "\n".join([f"note: {found.notes[0]}", *found.plan])
 
@@ -65,13 +66,12 @@ def test_a_placement_that_is_applied_is_noted(tmp_path: Path) -> None:
 def test_the_plan_says_of_which_models_answers_are_kept(tmp_path: Path) -> None:
     text = "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\nmodels:\n"
     found = report(tmp_path, "models:\n", text)
-    assert found.plan[-1] == (
-        "cache: answers of digits, minilm, at most 0.5 MB, for 2 s, shared by all tenants"
-    )
+    assert found.plan[-1] == ("cache: answers of digits, at most 0.5 MB, for 2 s, shared by all tenants")
     linear = "    default_variant: linear\n"
-    found = report(tmp_path, linear, linear + "    cache: false\n")
-    assert found.plan[-1] == "cache: answers of minilm, at most 64 MB, for 300 s"
-    assert len(report(tmp_path, "models:\n", "cache: false\nmodels:\n").plan) == 2
+    found = report(tmp_path, linear, linear + "    cache: true\n")
+    assert found.plan[-1] == "cache: answers of digits, at most 64 MB, for 300 s"
+    for said in ("models:\n", "cache: false\nmodels:\n"):
+        assert len(report(tmp_path, "models:\n", said).plan) == 2
 
 
 def test_an_slo_below_the_measured_latency_is_an_error_with_both_figures(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_errors_and_warnings_of_the_file_are_reported_together(tmp_path: Path) -
 def test_the_plan_shows_all_tenants_with_their_shares(tmp_path: Path) -> None:
     shop = "tenants: [{name: shop, weight: 2.5, priority: 1}"
     line = "tenants: shop (weight 2.5, priority 1), default (weight 1, priority 0)"
-    assert report(tmp_path, "server:", f"{shop}]\nserver:").plan[-2] == line
+    assert report(tmp_path, "server:", f"{shop}]\nserver:").plan[-1] == line
     line = "tenants: shop (weight 2.5, priority 1), default (weight 3, priority 0)"
-    assert report(tmp_path, "server:", f"{shop}, {{name: default, weight: 3}}]\nserver:").plan[-2] == line
+    assert report(tmp_path, "server:", f"{shop}, {{name: default, weight: 3}}]\nserver:").plan[-1] == line
 
 
 def test_a_missing_file_is_reported_like_any_other_error(tmp_path: Path) -> None:
@@ -176,3 +176,25 @@ def test_a_variant_that_does_not_fit_where_another_answers_is_a_warning(tmp_path
     (warning,) = found.warnings
     assert "digits cnn takes 199 MB, and slice cpu-a has 150 MB" in str(warning)
     assert found.sound
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (("cpu",), "slices: cpu, on the one core that may be used; `slices:` would say otherwise"),
+        (
+            ("cpu-1", "cpu-2", "cpu-3"),
+            "slices: cpu-1 to cpu-3, one for each of 3 cores, the gateway's included; "
+            "`slices: [{name: cpu, cores: 1, count: 2}]` would leave it one",
+        ),
+    ],
+)
+def test_the_plan_says_which_slices_there_are_where_the_file_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], line: str
+) -> None:
+    for module in ("router.plan", "router.settings.slices"):
+        monkeypatch.setattr(f"{module}.default_slices", lambda: names)
+    write_deployment(tmp_path)
+    file = write_gateway(tmp_path, "models: [{path: models/minilm}]")
+    assert check(file, lambda _: FAST).plan[-1] == line
+    assert not [each for each in report(tmp_path).plan if each.startswith("slices:")]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from router.cache_status import CacheStatus
 from router.status import ModelStatus, Replica, SliceStatus, Status, describe, percentile_us, render, watch
 from router.telemetry import Telemetry
 from serving.ports import Serving
@@ -92,7 +93,7 @@ def ask(
 def text(previous: Status | None, current: Status, elapsed_s: float, width: int = 150) -> str:
     console = Console(width=width, force_terminal=False)
     with console.capture() as capture:
-        console.print(render(previous, current, elapsed_s))
+        console.print(render(previous, current, elapsed_s, width))
     return capture.get()
 
 
@@ -305,7 +306,8 @@ def test_a_server_that_is_no_gateway_is_one_line_of_error(
     ("url", "part"),
     [
         ("http://127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
-        ("localhost:8000", "'localhost:8000' is no gateway address"),
+        ("127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
+        ("one two", "'one two' is no gateway address; expected something like http://127.0.0.1:8000."),
         ("file:///etc/passwd", "is no gateway address"),
     ],
 )
@@ -382,3 +384,67 @@ def test_profiles_that_batches_do_not_bear_out_are_named_the_farthest_off_first(
         "digits cnn on cpu0      interfered (x1.31)",
         "",
     ]
+
+
+def cached(hits: int, joins: int, misses: int, **more: object) -> CacheStatus:
+    made = {"kept": True, "pays": True, "hits": hits, "joins": joins, "misses": misses, "differs": {}}
+    return cast(CacheStatus, {**made, **more})
+
+
+def test_where_answers_are_kept_the_share_that_was_is_shown_of_what_happened_since() -> None:
+    before, current = status(new(), 10.0), status(new(), 11.0)
+    assert "kept answers" not in text(before, current, 1.0)
+    before["models"][0]["cache"] = cached(1000, 0, 1)
+    current["models"][0]["cache"] = cached(1030, 5, 16)
+    current["models"][1]["cache"] = cached(0, 0, 0, pays=False)
+    lines = [line.strip() for line in text(before, current, 1.0).splitlines()]
+    start = lines.index("kept answers, % of the requests that asked the cache:") + 1
+    assert lines[start : start + 3] == [
+        "digits   60.0 % had a kept answer, 10.0 % waited for an equal one, of 50",
+        "minilm   the cache is on, no request asked it; it does not pay here: only one question in 32 asks",
+        "",
+    ]
+
+
+def test_a_variant_whose_answers_differ_though_it_says_otherwise_is_named() -> None:
+    current = status(new(), 10.0)
+    current["models"][0]["cache"] = cached(
+        0, 0, 0, kept=False, pays=False, differs={"cnn": "output 'Y' was 1"}
+    )
+    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
+    assert lines[lines.index("kept answers, % of the requests that asked the cache:") + 1] == (
+        "digits   none of cnn is kept: it says that it is deterministic, but its output 'Y' was 1"
+    )
+
+
+def busy() -> Status:
+    """Long names, several variants, large numbers."""
+    telemetry = new()
+    answer(telemetry, 60_000, "a-rather-long-variant", 0.98, rows=20)
+    answer(telemetry, 25_000, "another-long-variant", 0.95, rows=8, why="load")
+    answer(telemetry, 15_000, "third", 0.9)
+    current = status(telemetry, 10.0, queue_rows=12_345)
+    current["models"][1]["name"] = "identity-of-all"
+    return current
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 124, 200])
+def test_no_name_is_cut_and_no_line_too_long_on_any_terminal(width: int) -> None:
+    shown = text(None, busy(), 0.0, width=width)
+    assert all(len(line.rstrip()) <= width for line in shown.splitlines())
+    titles, row = (
+        next(line for line in shown.splitlines() if name in line) for name in ("model ", "identity-")
+    )
+    assert " identity-of-all " in row
+    assert "…" not in row
+    assert all(title in titles for title in ("state", "queued", "req/s", "in time %", "p99 ms", "SLO ms"))
+
+
+def test_all_columns_are_shown_where_there_is_room_and_the_least_telling_go_first() -> None:
+    all_of_them = cells(text(None, busy(), 0.0, width=260), "digits").keys()
+    assert {"batch", "rows/s", "down %", "accuracy", "burn 1h", "variant", "replicas"} <= all_of_them
+    usual = status(new(), 10.0)
+    assert "batch" in cells(text(None, usual, 0.0, width=124), "digits")
+    fewer = text(None, usual, 0.0, width=80)
+    assert "batch" not in fewer
+    assert all(title in fewer for title in ("replicas", "queued", "in time %", "p50 ms", "p99 ms", "SLO ms"))

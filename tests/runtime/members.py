@@ -45,7 +45,9 @@ def selecting_model(policy: str, slo_us: int = 1_000_000, members: tuple[str, ..
         folder=Path("nowhere"),
         inputs=(TensorSpec("X", "FP32", (-1, 1)),),
         outputs=(TensorSpec("WHO", "INT8", (-1, 1)), TensorSpec("SCORES", "FP32", (-1, CLASSES))),
-        variants=tuple(VariantSpec(name, None, accuracy=ACCURACY[name]) for name in NAMES),
+        variants=tuple(
+            VariantSpec(name, None, accuracy=ACCURACY[name], deterministic=True) for name in NAMES
+        ),
         default_variant="a",
         slo_us=slo_us,
         batch_max=8,

@@ -135,3 +135,13 @@ async def test_what_asking_gained_holds_for_the_same_build_and_for_no_other(here
     here.route(replica=2)
     await here.ask(new)
     assert here.cached.worth["m"].bypassed == 0
+
+
+async def test_what_differs_each_time_is_kept_no_more_and_asked_no_more(here: Cached) -> None:
+    assert [await here.ask(), await here.ask()] == ["miss", "hit"]
+    here.gateway.doubts.add(("m", "a", KEPT.revision), "its output differed")
+    assert [await here.ask(), await here.ask()] == ["", ""]
+    assert not here.cached.worth
+    here.gateway.serve(mended := replace(rebuilt(KEPT, "new"), revision="new"))
+    here.route(replica=2)
+    assert [await here.ask(mended), await here.ask(mended)] == ["miss", "hit"]

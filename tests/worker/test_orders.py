@@ -54,11 +54,13 @@ def frame(packed: bytes) -> Frame:
 def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
     model = ModelSpec(
         "text", tmp_path, (TensorSpec("T", "BYTES", (-1, 1)),), (TensorSpec("E", "FP32", (-1, 384)),),
-        (VariantSpec("a", None), VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")))),
+        (VariantSpec("a", None),
+         VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")), deterministic=True)),
         "a", 1, 8, size_hint=SizeHint("T", (64, 256, 1024)),
     )  # fmt: skip
     order = LoadOrder.of(3, model, "b", "r2")
     assert (order.sizes, order.artifact, order.revision) == ((64, 1024), tmp_path.resolve() / "w.bin", "r2")
+    assert (order.deterministic, LoadOrder.of(3, model, "a").deterministic) == (True, False)
     assert unpack_load(frame(pack_load(order))) == order
     with pytest.raises(KeyError):
         LoadOrder.of(3, model, "c")
@@ -67,7 +69,7 @@ def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
 def test_answers_arrive_as_they_were_given() -> None:
     order = MeasureOrder(1, 2, 3, 4, 5, 6)
     assert unpack_measure(frame(pack_measure(order))) == order
-    measured, loaded = Measured(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4, 5)
+    measured, loaded = Measured(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4, 5, "it did")
     assert unpack_measured(frame(pack_measured(measured))) == measured
     assert unpack_loaded(frame(pack_loaded(loaded))) == loaded
     assert unpack_unloaded(frame(pack_unloaded(5))) == 5

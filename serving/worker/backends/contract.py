@@ -9,7 +9,9 @@ from serving.worker.orders import LoadOrder
 
 
 class Model(Protocol):
-    """A loaded variant. One may have an attribute `padded_size`: tokens per row of its last predict.
+    """A loaded variant. One may have an attribute `padded_size`: tokens per row of its last predict; and a
+    method `sample(rows: int, size: int) -> Arrays`: inputs of plausible content to measure with, where `size`
+    is the size hint of each row. Without it they are made (`serving.worker.samples`), where they can be.
 
     One thread loads it and runs it first, while batches of other replicas run on another, those of the same
     code too; from then on all its runs are that other thread's, one at a time.
@@ -19,10 +21,6 @@ class Model(Protocol):
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:
         """Outputs by name. Inputs lie in the worker's buffers: they may be changed, not kept."""
-        ...
-
-    def sample(self, rows: int, size: int) -> Arrays:
-        """Inputs of plausible content to measure with; `size` is the size hint of each row."""
         ...
 
 

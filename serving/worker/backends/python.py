@@ -17,6 +17,7 @@ from typing import cast
 
 from serving.worker.backends.contract import Model
 from serving.worker.orders import LoadOrder
+from serving.worker.samples import obstacle
 
 _numbers = count()  # of what was executed: names of modules are never used again
 
@@ -51,13 +52,18 @@ class PythonBackend:
             raise AttributeError(f"{order.folder / 'model.py'} has no function load(artifact, options)")
         made = cast(Callable[[Path | None, dict[str, object]], object], load)
         # Not named here: see `Replica.drop`.
-        return self._checked(made(order.artifact, {**dict(order.options), **self._device}), order.folder)
+        return self._checked(made(order.artifact, {**dict(order.options), **self._device}), order)
 
-    def _checked(self, model: object, folder: Path) -> Model:
+    def _checked(self, model: object, order: LoadOrder) -> Model:
         self._settle_newly()  # its loading may have imported torch
-        for method in ("predict", "sample"):
-            if not callable(getattr(model, method, None)):
-                raise AttributeError(f"what {folder / 'model.py'} loads has no method {method}")
+        loaded = f"what {order.folder / 'model.py'} loads"
+        if not callable(getattr(model, "predict", None)):
+            raise AttributeError(f"{loaded} has no method predict")
+        sample = getattr(model, "sample", None)
+        if sample is None and (told := obstacle(order.inputs)):
+            raise AttributeError(f"{loaded} has no method sample(rows, size), and none can be made: {told}")
+        if sample is not None and not callable(sample):
+            raise AttributeError(f"{loaded} has a sample that is no method sample(rows, size)")
         return cast(Model, model)
 
     def _settle_newly(self) -> None:

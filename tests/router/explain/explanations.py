@@ -77,6 +77,7 @@ def explanation(told: Promise, rate: float, afford_us: float | None = None, **mo
         "load_share": 0.8,
         "selection": "",
         "members": [],
+        "cache": None,
         "variants": variants(ready),
         "promises": [told],
         "counters": counters({}),

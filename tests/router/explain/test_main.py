@@ -109,7 +109,8 @@ def test_what_is_no_explanation_is_one_line_of_error(
     ("url", "part"),
     [
         ("http://127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
-        ("localhost:8000", "'localhost:8000' is no gateway address"),
+        ("127.0.0.1:1", "No gateway at http://127.0.0.1:1 ([Errno 111] Connection refused)"),
+        ("one two", "'one two' is no gateway address; expected something like http://127.0.0.1:8000."),
     ],
 )
 def test_no_gateway_is_one_line_of_error(capsys: pytest.CaptureFixture[str], url: str, part: str) -> None:
@@ -121,3 +122,20 @@ def test_a_models_name_is_no_path(capsys: pytest.CaptureFixture[str]) -> None:
     with gateway(standing(5.0, 1)) as url:
         assert explain("../../v2/models/digits", url, watched_s=0) == 1
     assert "answered 404" in capsys.readouterr().err
+
+
+def test_what_is_kept_of_its_answers_is_said_where_any_is(capsys: pytest.CaptureFixture[str]) -> None:
+    cache = {
+        "kept": True,
+        "pays": True,
+        "hits": 3,
+        "joins": 0,
+        "misses": 1,
+        "differs": {"mlp": "output 'Y' was 1"},
+    }
+    with gateway({**standing(5.0, 1), "cache": cache}) as url:
+        assert explain("digits", url, watched_s=0) == 0
+    assert (
+        "\n\nkept answers\n  75.0 % had a kept answer, of 4\n"
+        "  none of mlp is kept: it says that it is deterministic, but its output 'Y' was 1\n"
+    ) in capsys.readouterr().out

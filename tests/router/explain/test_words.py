@@ -267,7 +267,7 @@ def test_variants_that_are_not_served_or_that_nobody_measured_are_named() -> Non
     ]
     shown = told(now)
     assert "  huge (0.999) is not served: penstock.yaml leaves it out" in shown
-    assert "  new (not measured) may be below the floor of 0.97" in shown
+    assert "  new, whose accuracy was not measured, may be below the floor of 0.97" in shown
 
 
 def test_a_variant_that_is_late_even_alone_is_named() -> None:

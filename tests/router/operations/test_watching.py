@@ -66,6 +66,15 @@ async def test_what_is_served_otherwise_is_said(world: World, old: str, new: str
     assert len(world.current.changes) == 1
 
 
+@pytest.mark.parametrize(
+    ("new", "place"),
+    [("", "1:1: cache"), ("cache: false\n", "7:8: cache"), ("cache: {ttl_s: 5}\n", "7:8: cache")],
+)
+async def test_whether_and_how_answers_are_kept_needs_a_restart(world: World, new: str, place: str) -> None:
+    await world.edit("cache:\n", new)
+    assert [reason.removeprefix(f"{world.path}:")[: len(place)] for reason in world.watch.refused] == [place]
+
+
 async def test_other_comments_change_nothing(world: World) -> None:
     await world.edit("models:\n", "models:  # all of them\n")
     assert (world.said, world.current.changes) == ([], [])
@@ -116,8 +125,6 @@ async def test_an_edit_that_takes_a_bad_one_back_is_in_force_again(world: World)
     [
         ("server: {rest_port: 9100, name: other}", ["1:10: server.rest_port", "1:27: server.name"]),
         ("server: {rest_port: 9000}\nlimits: {drain_s: 5}", ["2:9: limits"]),
-        ("server: {rest_port: 9000}\ncache: false", ["2:8: cache"]),
-        ("server: {rest_port: 9000}\ncache: {ttl_s: 5}", ["2:8: cache"]),
         ("server: {rest_port: 9000}\ntenants: [{name: x}]", ["2:10: tenants"]),
         ("server: {rest_port: 9000}\nrecording: {}", ["2:12: recording"]),
         ("server: {rest_port: 9000}\nprofiles: {remeasure: false}", ["2:11: profiles"]),

@@ -22,6 +22,7 @@ models:
   - {path: models/digits, slices: [a], slo_ms: 40}
   - {path: models/minilm}
 repository: {folders: [models]}
+cache:
 """
 
 PLAIN = """\

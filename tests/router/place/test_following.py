@@ -264,7 +264,7 @@ def test_the_gateway_is_where_settings_or_url_say(
     assert address(server_settings, url) == found
 
 
-@pytest.mark.parametrize(("port", "url"), [(0, None), (8000, "there"), (8000, "file:///etc/passwd")])
+@pytest.mark.parametrize(("port", "url"), [(0, None), (8000, "no where"), (8000, "file:///etc/passwd")])
 def test_where_they_do_not_say_it_that_is_told(port: int, url: str | None) -> None:
     with pytest.raises(UsageError, match="--url"):
         address(ServerSettings(rest_port=port), url)

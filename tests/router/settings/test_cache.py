@@ -1,4 +1,4 @@
-"""`cache:`: on without it, what it becomes, of which models, and the one sentence for each mistake."""
+"""`cache:`: off without it, what it becomes, of which models, and the one sentence for each mistake."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from router.settings import Settings, load_settings
 from serving.specs import CacheSpec
-from tests.router.settings.samples import DIGITS, gateway_faults, write_gateway, write_model
+from tests.router.settings.samples import DIGITS, TEXT, gateway_faults, write_gateway, write_model
 
 MODELS = "models: [{path: models/digits}]\n"
 CACHE = "cache: {memory_mb: 1.5, ttl_s: 20, shared: true}\n"
@@ -20,13 +20,30 @@ def test_a_section_becomes_this_cache(home: Path) -> None:
     assert settings(home, MODELS + CACHE).cache == CacheSpec(3 << 19, 20_000_000, True)
 
 
-@pytest.mark.parametrize("text", ["", "cache:\n", "cache: {}\n", "cache: true\n"])
+@pytest.mark.parametrize("text", ["cache:\n", "cache: {}\n", "cache: true\n"])
 def test_everything_in_it_has_a_default(home: Path, text: str) -> None:
     assert settings(home, MODELS + text).cache == CacheSpec(64 << 20, 300_000_000, False)
 
 
-def test_it_can_be_switched_off(home: Path) -> None:
-    assert settings(home, MODELS + "cache: false\n").cache is None
+@pytest.mark.parametrize("text", ["", "cache: false\n"])
+def test_it_is_off_unless_it_is_asked_for(home: Path, text: str) -> None:
+    found = settings(home, MODELS + text)
+    assert (found.cache, [model.cache for model in found.models]) == (None, [False])
+
+
+def test_a_model_alone_may_ask_for_it(home: Path) -> None:
+    write_model(home / "models" / "other", TEXT.replace("batch_max", "deterministic: true\nbatch_max"))
+    found = settings(home, "models: [{path: models/digits, cache: true}, {path: models/other}]\n")
+    assert found.cache == CacheSpec()
+    assert [model.cache for model in found.models] == [True, False]
+
+
+def test_a_model_cannot_ask_for_what_the_file_forbids(home: Path) -> None:
+    (fault,) = gateway_faults(home, "models: [{path: models/digits, cache: true}]\ncache: false\n")
+    assert fault == (
+        "penstock.yaml:1:39: models[0].cache: the file says `cache: false`; expected `cache:` there, "
+        "or false here"
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +61,7 @@ def test_it_can_be_switched_off(home: Path) -> None:
 def test_answers_are_kept_where_a_served_variant_is_deterministic_and_the_model_does_not_say_else(
     home: Path, served: str, kept: bool
 ) -> None:
-    (model,) = settings(home, f"models: [{{path: models/digits{served}}}]").models
+    (model,) = settings(home, f"models: [{{path: models/digits{served}}}]\ncache:\n").models
     assert model.cache is kept
 
 
@@ -81,8 +98,12 @@ def test_a_model_that_says_neither_true_nor_false_is_told(home: Path) -> None:
 def test_answers_that_differ_each_time_cannot_be_kept(home: Path) -> None:
     (fault,) = gateway_faults(home, "models: [{path: models/digits, variants: [cnn], cache: true}]")
     assert fault == (
-        "penstock.yaml:1:56: models[0].cache: the model 'digits' answers the same question differently each "
-        "time (cnn: deterministic: false); expected false"
+        "penstock.yaml:1:56: models[0].cache: model.yaml does not say that 'digits' answers equal questions "
+        "equally; expected deterministic: true there (cnn), or no cache: true here"
     )
-    write_model(home / "models" / "digits", DIGITS.replace("deterministic: true", "deterministic: false"))
-    assert not settings(home, MODELS).models[0].cache
+
+
+@pytest.mark.parametrize("said", ["", "deterministic: false\n"])
+def test_a_model_that_does_not_say_it_is_deterministic_is_not_kept(home: Path, said: str) -> None:
+    write_model(home / "models" / "digits", DIGITS.replace("deterministic: true\n", said))
+    assert not settings(home, MODELS + "cache:\n").models[0].cache

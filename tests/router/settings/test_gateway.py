@@ -8,11 +8,12 @@ import pytest
 
 from router.settings import ServerSettings, SettingsError, load_settings
 from router.settings.schema import LimitsSection
-from router.settings.slices import usable_cores
+from router.settings.slices import default_slices, usable_cores
 from serving.specs import BatchingSpec, Limits, SliceSpec
 from tests.router.settings.samples import (
     DIGITS,
     GATEWAY,
+    TEXT,
     gateway_fault,
     gateway_faults,
     gateway_settings,
@@ -43,8 +44,28 @@ def test_a_full_file_becomes_these_settings(home: Path) -> None:
 def test_everything_but_models_has_a_default(home: Path) -> None:
     settings = load_settings(write_gateway(home, "models: [{path: models/digits}]"))
     assert (settings.server, settings.limits) == (ServerSettings(), Limits())
-    assert settings.slices == (SliceSpec("cpu", (CORES[0],)),)
-    assert settings.models[0].slices == ("cpu",)
+    names = default_slices()
+    assert settings.slices == tuple(
+        SliceSpec(name, (core,)) for name, core in zip(names, CORES, strict=False)
+    )
+    assert settings.models[0].slices == names
+
+
+@pytest.mark.parametrize("slices", ["", ", slices: [cpu]"])
+def test_without_slices_every_usable_core_has_one_and_a_model_may_name_them_together(
+    home: Path, monkeypatch: pytest.MonkeyPatch, slices: str
+) -> None:
+    for module in ("gateway", "slices"):
+        monkeypatch.setattr(f"router.settings.{module}.usable_cores", lambda: (2, 3, 5))
+    monkeypatch.setattr("router.settings.slices.quota", lambda: None)
+    settings = load_settings(write_gateway(home, f"models: [{{path: models/digits{slices}}}]"))
+    assert {each.name: each.cores for each in settings.slices} == {
+        "cpu-1": (2,),
+        "cpu-2": (3,),
+        "cpu-3": (5,),
+    }
+    assert settings.models[0].slices == ("cpu-1", "cpu-2", "cpu-3")
+    assert settings.warnings == ()
 
 
 @pytest.mark.parametrize(("said", "expected"), [("", True), ("triton_metrics: false", False)])
@@ -59,7 +80,8 @@ def test_a_key_without_a_value_counts_as_not_given(home: Path) -> None:
     settings = load_settings(
         write_gateway(home, "server:\nlimits:\nslices:\nmodels: [{path: models/digits}]")
     )
-    assert (settings.server, settings.slices[0].name) == (ServerSettings(), "cpu")
+    assert settings.server == ServerSettings()
+    assert tuple(each.name for each in settings.slices) == default_slices()
 
 
 def test_anchors_and_aliases_repeat_a_value(home: Path) -> None:
@@ -268,3 +290,13 @@ def test_the_sample_file_is_valid(tmp_path: Path) -> None:
     assert slices == dict.fromkeys(("digits", "simple", "mlp", "identity"), ("cpu-a",))
     assert settings.server == ServerSettings()
     assert all("cores by count" in str(each) for each in settings.warnings)
+
+
+def test_the_slo_is_said_once_and_penstock_yaml_has_the_last_word(home: Path) -> None:
+    write_model(home / "models" / "minilm", TEXT.replace("slo_ms: 250.5\n", ""))
+    file = write_gateway(home, "models: [{path: models/minilm, slo_ms: 70}, {path: models/digits}]")
+    assert [model.slo_us for model in load_settings(file).models] == [70_000, 25_000]
+    assert gateway_faults(home, "models: [{path: models/minilm}, {path: models/digits, slo_ms: 3}]") == [
+        "penstock.yaml:1:10: models[0].slo_ms: how soon is 'minilm' to answer? Neither this entry nor its "
+        "model.yaml says; expected slo_ms: 100, say, in one of them"
+    ]

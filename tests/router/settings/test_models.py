@@ -102,7 +102,50 @@ def test_a_model_that_is_not_built_says_how_to_build_it(tmp_path: Path) -> None:
     folder = tmp_path / "digits"
     (fault,) = model_faults(folder, DIGITS)
     assert fault.startswith("model.yaml:11:30: variants[0].artifact: 'build/linear.safetensors' is missing; ")
-    assert fault.endswith(f"{folder} is not built: run `make setup` (or python build.py)")
+    assert fault.endswith(f"{folder} is not built: run python build.py")
+
+
+def test_a_file_that_no_build_makes_is_expected_where_it_would_be(tmp_path: Path) -> None:
+    (fault,) = model_faults(tmp_path, DIGITS.replace("build: build.py\n", ""))
+    assert fault.endswith(
+        "'build/linear.safetensors' is missing; expected a file or folder build/linear.safetensors"
+    )
+
+
+def test_a_sample_of_a_clone_is_built_by_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.settings.models.SAMPLES", tmp_path)
+    monkeypatch.setattr("router.settings.models.MAKEFILE", tmp_path / "Makefile")
+    assert model_faults(tmp_path / "digits", DIGITS)[0].endswith("is not built: run python build.py")
+    (tmp_path / "Makefile").touch()
+    (fault,) = model_faults(tmp_path / "digits", DIGITS)
+    assert fault.endswith("is not built: run `make setup`, or python build.py")
+
+
+SMALLEST = """\
+name: small
+inputs: [{name: X, datatype: FP32, shape: [-1, 4]}]
+outputs: [{name: Y, datatype: FP32, shape: [-1, 4]}]
+batch_max: 8
+"""
+
+
+def test_what_can_be_derived_need_not_be_said(tmp_path: Path) -> None:
+    spec = load_model(write_model(tmp_path / "m", SMALLEST))
+    assert spec.variants == (VariantSpec("default", None),)
+    assert (spec.default_variant, spec.slo_us) == ("default", 0)
+
+
+def test_the_one_variant_that_there_is_answers(tmp_path: Path) -> None:
+    spec = load_model(write_model(tmp_path / "m", SMALLEST + "variants: [{name: big}]\n"))
+    assert spec.default_variant == "big"
+
+
+def test_of_several_variants_one_has_to_be_said_to_answer(tmp_path: Path) -> None:
+    faults = model_faults(tmp_path / "m", SMALLEST + "variants: [{name: big}, {name: small}]\n")
+    assert faults == [
+        "model.yaml:5:1: variants: several variants, and none is said to answer; expected default_variant: "
+        "big or small"
+    ]
 
 
 @pytest.mark.parametrize(

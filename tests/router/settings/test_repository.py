@@ -8,7 +8,7 @@ from router.settings import SettingsError, load_model, load_settings
 from router.settings.gateway import read_served, read_server
 from router.settings.repository import RepositorySettings, find_folders, serve_alone
 from serving.specs import SliceSpec
-from tests.router.settings.samples import GATEWAY, gateway_faults, write_gateway
+from tests.router.settings.samples import DIGITS, GATEWAY, gateway_faults, write_gateway, write_model
 
 MODELS = "models: [{path: models/digits}]\n"
 
@@ -69,7 +69,8 @@ def test_a_model_alone_has_its_own_objective_all_variants_and_all_slices(home: P
     spec = load_model(home / "models" / "digits")
     served = serve_alone(spec, [SliceSpec("x", (0,)), SliceSpec("y", (1,))])
     assert (served.slo_us, served.variants, served.slices) == (25_000, ("linear", "cnn"), ("x", "y"))
-    assert served.cache  # linear is deterministic
+    assert not served.cache, "nobody has asked for it"
+    assert serve_alone(spec, [SliceSpec("x", (0,))], cache=True).cache  # linear is deterministic
     assert not served.default_variant
 
 
@@ -94,3 +95,9 @@ def test_the_server_is_what_the_file_said(home: Path) -> None:
     settings = load_settings(write_gateway(home, GATEWAY))
     assert settings.document is not None
     assert read_server(settings.document) == settings.server
+
+
+def test_a_model_alone_has_to_say_its_own_slo(home: Path) -> None:
+    folder = write_model(home / "models" / "digits", DIGITS.replace("slo_ms: 25\n", ""))
+    with pytest.raises(SettingsError, match="slo_ms: how soon is digits to answer"):
+        serve_alone(load_model(folder), [SliceSpec("x", (0,))])

@@ -1,0 +1,41 @@
+"""Inputs to warm up and measure with, of models that bring none: made from names, datatypes and shapes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving.specs import TensorSpec
+from serving.tensor import ANY
+from serving.worker.arrays import DTYPES, Array, Arrays
+
+_SEED = 0  # of the numbers: the same sample each time
+
+
+def obstacle(inputs: Sequence[TensorSpec]) -> str:
+    """Why no sample can be made of such inputs, "" where one can."""
+    for spec in inputs:
+        if spec.datatype == "BYTES":
+            return f"input {spec.name!r} is BYTES, which may be anything"
+        if -1 in spec.shape[1:]:
+            return f"input {spec.name!r} has the shape {list(spec.shape)}, of which rows may have any size"
+    return ""
+
+
+def make_sample(inputs: Sequence[TensorSpec], rows: int) -> Arrays:
+    """So many rows: floats from 0 to 1; whole numbers 0 or 1, an index of whatever a model looks up;
+    FP32 of ANY datatype. ValueError where there is an `obstacle`."""
+    if told := obstacle(inputs):
+        raise ValueError(told)
+    rng = np.random.default_rng(_SEED)
+    return {spec.name: _numbers(spec, rows, rng) for spec in inputs}
+
+
+def _numbers(spec: TensorSpec, rows: int, rng: np.random.Generator) -> Array:
+    datatype = "FP32" if spec.datatype == ANY else spec.datatype
+    shape = (rows, *spec.shape[1:])
+    if datatype == "BF16":  # the upper half of an FP32
+        return (rng.random(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    dtype = DTYPES[datatype]
+    if dtype.kind == "f":
+        return rng.random(shape).astype(dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
