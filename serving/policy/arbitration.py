@@ -14,10 +14,15 @@ from serving.vocabulary import NEVER_US
 
 
 def decide(
-    choices: Sequence[Choice], slices: int, now_us: int, used: Sequence[float] | None = None
+    choices: Sequence[Choice],
+    slices: int,
+    now_us: int,
+    used: Sequence[float] | None = None,
+    elsewhere_us: Sequence[int] | None = None,
 ) -> tuple[int, int]:
-    """(index of the choice to run now or -1, instant at which to ask again). `used`: in overload, the slice's
-    time that each choice's model has had, over what it is entitled to.
+    """(index of the choice to run now or -1, instant at which to ask again). `used`: in overload, the slices'
+    time that each choice's model has had, over what it is entitled to. `elsewhere_us`: when the next slice is
+    free that may run each choice, if any other may: what can start there in time is not made late here.
 
     `choices` have lanes. Of those that may not or need not wait any longer, the one with the least latest
     start: a long batch of a loose SLO is not put behind a short one that could still wait. One that may wait
@@ -36,13 +41,21 @@ def decide(
         return -1, wake_us
     first = _most_urgent(choices, ready)
     end_us = now_us + choices[first].latency_us
-    late = [index for index, choice in enumerate(choices) if choice.latest_start_us < end_us]
+    ends = _ends(end_us, len(choices), elsewhere_us)
+    late = [index for index, choice in enumerate(choices) if choice.latest_start_us < ends[index]]
     sheltered = [index for index in late if choices[index].sheltered]
     if sheltered and not choices[first].sheltered:
         return _most_urgent(choices, sheltered), wake_us
     if used is not None and len(late) > 1 and not sheltered:
         return min(late, key=lambda index: (used[index], index)), wake_us
-    return _most_urgent(choices, ready + [index for index in waiting if starts[index] < end_us]), wake_us
+    return _most_urgent(choices, ready + [index for index in waiting if starts[index] < ends[index]]), wake_us
+
+
+def _ends(end_us: float, count: int, elsewhere_us: Sequence[int] | None) -> list[float]:
+    """When each could start instead, if this slice is taken until `end_us`."""
+    if elsewhere_us is None:
+        return [end_us] * count
+    return [min(end_us, float(free_us)) for free_us in elsewhere_us]
 
 
 def _most_urgent(choices: Sequence[Choice], among: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ from serving.policy.arbitration import decide
 from serving.policy.batching.seam import Choice, PieceView
 from serving.policy.latency import EITHER
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.lanes import Lane
+from serving.scheduler.lanes import USED_US, Lane
 from serving.scheduler.requests import Piece, Request
 from serving.scheduler.slices import Slice, SliceQueue, steady
 from serving.vocabulary import NEVER_US
@@ -75,10 +75,12 @@ class Dispatch:
         queues, choices, wake_us = _ask(live, give_up, start_us, now_us)
         if not choices:
             return None, wake_us
-        used = None
-        if len(queues) > 1 and all(here.queue.entitled for here in queues):
-            used = [here.used_us(start_us) / here.queue.entitled for here in queues]
-        index, ask_us = decide(choices, max(steady(self._slices.values()), 1), start_us, used)
+        used = _used(queues, start_us)
+        slices = max(steady(self._slices.values()), 1)
+        elsewhere_us = None
+        if len(queues) > 1 and slices > 1:
+            elsewhere_us = [here.elsewhere_us(start_us) for here in queues]
+        index, ask_us = decide(choices, slices, start_us, used, elsewhere_us)
         if index < 0:
             return None, min(wake_us, ask_us)
         here, choice = queues[index], choices[index]
@@ -138,6 +140,15 @@ class Dispatch:
         live.begin(batch)
         self._running[batch.id] = live
         return batch
+
+
+def _used(queues: Sequence[SliceQueue], now_us: int) -> list[float] | None:
+    """In overload, what each model has had of the slices over what it is entitled to; None where that does
+    not matter, as none has had so little that it would go short."""
+    if len(queues) < 2 or not all(here.queue.entitled for here in queues):
+        return None
+    used = [here.queue.used_us(now_us) / (USED_US * here.queue.entitled) for here in queues]
+    return used if any(had < here.queue.floor for had, here in zip(used, queues, strict=True)) else None
 
 
 def _ask(

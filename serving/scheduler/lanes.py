@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
+from math import exp, inf
 
 from serving.policy.admission import Backlog
 from serving.policy.climbing import Allowance
@@ -11,6 +12,7 @@ from serving.policy.comers import Comers
 from serving.scheduler.requests import Piece, Request, Wants, wants_of
 from serving.vocabulary import NEVER_US
 
+USED_US = 1_000_000  # over which models that overload slices have their shares of them
 _LEFT = -1
 
 
@@ -145,11 +147,12 @@ class Queue:
     """One model's lanes and their total. `version` changes whenever a piece comes or goes. `entitled`: in
     overload, the slices' worth of time that the model may have; 0 where none is shared out. `allowances`:
     what a row may take of it, by what its lane wants, where there is a choice. `comers`: kept where a choice
-    of variants has to think of them."""
+    of variants has to think of them. `floor`: the share of what it is
+    entitled to from which the model need not go first."""
 
     __slots__ = (
-        "_first_due_us", "_lanes", "_looked", "_sequence", "allowances", "backlog", "comers", "entitled",
-        "version",
+        "_first_due_us", "_lanes", "_looked", "_sequence", "_used_at_us", "_used_us", "allowances",
+        "backlog", "comers", "entitled", "floor", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -158,15 +161,27 @@ class Queue:
         self.backlog = Backlog()
         self.version = 0
         self.entitled = 0.0
+        self.floor = inf
         self.allowances: dict[Wants, Allowance] = {}
         self.comers: Comers | None = None
         self._first_due_us = NEVER_US
         self._looked = 0  # the version that it is of
+        self._used_us = 0.0  # of the slices' time, decayed over USED_US
+        self._used_at_us = 0
 
     @property
     def lanes(self) -> Iterable[Lane]:
         """Lanes with waiting pieces, in the order of their first arrival."""
         return self._lanes.values()
+
+    def use(self, compute_us: int, now_us: int) -> None:
+        """A batch of the model has had a slice."""
+        self._used_us = self.used_us(now_us) + compute_us
+        self._used_at_us = now_us
+
+    def used_us(self, now_us: int) -> float:
+        """What the model has had of the slices' time lately."""
+        return self._used_us * exp((self._used_at_us - now_us) / USED_US)
 
     def kin(self, lane: Lane) -> list[Lane]:
         """The other lanes whose pieces may share a batch with those of this one."""

@@ -1,7 +1,7 @@
 """A slice as the scheduler sees it: what is resident on it and what it is doing."""
 
 from collections.abc import Iterable, Sequence
-from math import ceil, exp
+from math import ceil
 
 from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, LaneView
 from serving.policy.freshness import Judgement
@@ -15,15 +15,13 @@ from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.replicas import Replica
 from serving.vocabulary import NEVER_US
 
-USED_US = 1_000_000  # over which models that overload a slice have their shares of it
-
 
 class SliceQueue:
     """One model's queue as one slice sees it. A `serving.policy.batching.seam.QueueView`."""
 
     __slots__ = (
-        "_chosen", "_expected", "_lateness", "_live", "_slices", "_used_at_us", "_used_us", "_version",
-        "model", "policy", "queue", "replicas", "selector",
+        "_chosen", "_expected", "_lateness", "_live", "_slices", "_version", "model",
+        "policy", "queue", "replicas", "selector",
     )  # fmt: skip
 
     def __init__(
@@ -44,8 +42,6 @@ class SliceQueue:
         self._chosen = WAIT  # by the policy, when the queue had this version
         self._version = -1
         self._expected = EITHER  # and latencies were those of such batches
-        self._used_us = 0.0  # of the slice's time, decayed over USED_US
-        self._used_at_us = 0
 
     def put(self, replica: Replica) -> list[FlagProfile]:
         """A replica is new, or takes the place of that of its variant; what is to be said of its profile. One
@@ -63,7 +59,7 @@ class SliceQueue:
             return []
         judged = replica.learn(batch, compute_us, now_us - batch.started_us, len(self.replicas) > 1)
         self.forget()
-        self.use(compute_us, now_us)
+        self.queue.use(compute_us, now_us)
         return [FlagProfile(batch.slice, replica.id, replica.watch.freshness)] if judged else []
 
     def failed(self, batch: RunBatch) -> int:
@@ -73,15 +69,6 @@ class SliceQueue:
             return 0
         replica.failures += 1
         return replica.failures
-
-    def use(self, compute_us: int, now_us: int) -> None:
-        """A batch of the model has had the slice."""
-        self._used_us = self.used_us(now_us) + compute_us
-        self._used_at_us = now_us
-
-    def used_us(self, now_us: int) -> float:
-        """What the model has had of the slice's time lately."""
-        return self._used_us * exp((self._used_at_us - now_us) / USED_US)
 
     def follow(self, policy: BatchingPolicy) -> None:
         """Another policy decides from now on."""

@@ -48,7 +48,7 @@ class VirtualModel:
 
     Where rows have sizes, `alpha_us` is that of a row of SIZE_OF_ALPHA, and of others in proportion.
     `variants`, where there are several, the answering one first: they take the place of `alpha_us` and
-    `beta_us`, and `needs` and `tiers` say which may answer."""
+    `beta_us`, and `needs` and `tiers` say which may answer. `share`: of the requests, beside the others'."""
 
     slo_us: int = 25_000
     alpha_us: float = 1080
@@ -56,6 +56,7 @@ class VirtualModel:
     variants: tuple[VirtualVariant, ...] = ()
     needs: Needs = Needs(optimize=MOST_ACCURATE)  # noqa: RUF009  a frozen value
     tiers: tuple[Needs, ...] = ()
+    share: float = 1.0
 
     def latency_us(self, rows: int, size: int = 0) -> int:
         """How long a batch takes, exactly; `size`: the bucket of its rows, 0 where they have none."""
@@ -188,16 +189,24 @@ def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[A
 
 
 def offer_steps(world: World, steps: Sequence[Step], seed: int) -> Iterator[Arrival]:
-    """Arrivals at the steps' rates, one after the other, each for any of the models."""
+    """Arrivals at the steps' rates, one after the other, each for any of the models, by their shares."""
     rng = np.random.default_rng(seed)
     instants = draw(steps, world.gap_cv, rng)
-    models = rng.integers(len(world.each), size=len(instants))
+    models = _models(world, len(instants), rng)
     rows, sizes = (_drawn(mix, len(instants), rng) for mix in (world.row_mix, world.size_mix))
     tiers = _drawn(world.tier_mix, len(instants), rng)
     for at_s, model, count, size, tier in zip(
         instants.tolist(), models.tolist(), rows, sizes, tiers, strict=True
     ):
         yield Arrival(int(at_s * 1e6) + 1, model, count, size=size, tier=tier)
+
+
+def _models(world: World, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The model of each request, by its place."""
+    shares = [model.share for model in world.each]
+    if len(set(shares)) == 1:
+        return rng.integers(len(shares), size=count)
+    return rng.choice(len(shares), count, p=np.array(shares) / sum(shares))
 
 
 def _drawn(mix: Sequence[tuple[Value, float]], count: int, rng: np.random.Generator) -> list[Value]:

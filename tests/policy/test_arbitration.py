@@ -76,8 +76,37 @@ def test_a_batch_whose_patience_ends_before_its_latest_start_goes_then() -> None
 def test_a_batch_that_may_wait_goes_first_where_one_that_need_not_would_make_it_late() -> None:
     due_soon, full = build(NOW_US + 5, 7, 1, 30), build(NOW_US + 40, 9, 0, None)
     assert decide([due_soon, full], 1, NOW_US)[0] == 0
-    assert decide([due_soon, full], 2, NOW_US)[0] == 0  # when the other slice is free again is not known
+    assert decide([due_soon, full], 2, NOW_US)[0] == 0  # when the other slice is free again is not said
+    assert decide([due_soon, full], 2, NOW_US, None, [NOW_US + 4] * 2)[0] == 1
     assert decide([build(NOW_US + 15, 7, 1, 30), full], 1, NOW_US)[0] == 1
+
+
+@given(choices, st.data())
+def test_what_another_slice_can_start_in_time_is_not_made_late_and_waits_for_it(
+    several: list[Choice], data: st.DataObject
+) -> None:
+    """As if those of which another slice is free before their latest start were not there, but for the rule
+    that the first of all that are ready goes."""
+    frees = [data.draw(st.integers(NOW_US, NOW_US + 30)) for _ in several]
+    starts = latest_starts(several, 2)
+    index, _ = decide(several, 2, NOW_US, None, frees)
+    ready = [
+        i
+        for i, choice in enumerate(several)
+        if not choice.patient or starts[i] <= NOW_US or choice.wake_us <= NOW_US
+    ]
+    if not ready:
+        assert index == -1
+    elif index not in ready:
+        assert starts[index] < frees[index]
+
+
+def test_in_overload_the_one_that_has_had_least_goes_first_only_where_no_other_slice_is_in_time() -> None:
+    long, short = build(NOW_US + 1, 20, 0, None), build(NOW_US + 9, 5, 0, None)
+    used = [0.9, 0.1]
+    assert decide([long, short], 2, NOW_US, used)[0] == 1
+    assert decide([long, short], 2, NOW_US, used, [NOW_US + 30, NOW_US + 10])[0] == 1
+    assert decide([long, short], 2, NOW_US, used, [NOW_US + 30, NOW_US + 8])[0] == 0
 
 
 @given(choices, slices)

@@ -7,6 +7,7 @@ from functools import cached_property
 from hypothesis import strategies as st
 
 from serving.policy.batching.seam import BatchingPolicy, LaneView, QueueView
+from serving.vocabulary import NEVER_US
 
 VARIANTS = ("a", "b")
 NOW_US = 20
@@ -93,6 +94,7 @@ class QueueSeen:
     running_rows: int = 0
     lateness_us: float | None = None
     rows_most: int = 1 << 30
+    elsewhere: int = NEVER_US
     neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
 
     @property
@@ -105,6 +107,9 @@ class QueueSeen:
     @property
     def quickest_replica(self) -> ReplicaSeen | None:
         return self.default_replica
+
+    def elsewhere_us(self, now_us: int) -> int:
+        return self.elsewhere
 
     def answering(self, lane: LaneView, now_us: int) -> tuple[str, ReplicaSeen] | None:
         return self.quickest(lane)

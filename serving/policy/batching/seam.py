@@ -162,6 +162,10 @@ class QueueView(Protocol):
         least 1."""
         ...
 
+    def elsewhere_us(self, now_us: int) -> int:
+        """When another slice of the model is free, as far as can be told; NEVER_US where it has none."""
+        ...
+
     @property
     def running_rows(self) -> int:
         """Rows that run on this slice beside the batch that is asked for, of all models."""

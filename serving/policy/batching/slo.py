@@ -23,7 +23,14 @@ from serving.policy.batching.seam import (
     QueueView,
     ReplicaView,
 )
-from serving.policy.batching.targets import REVIEW_US, filling_rate, saving_us, worth_target
+from serving.policy.batching.targets import (
+    REVIEW_US,
+    filling_rate,
+    mean_target,
+    row_us,
+    saving_us,
+    worth_target,
+)
 from serving.policy.batching.window import window
 from serving.policy.latency import Doubt
 from serving.policy.rates import QUIET, SizeRates
@@ -31,6 +38,7 @@ from serving.vocabulary import NEVER_US
 
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
 MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7 ms was best in simulation
+LITTLE = 0.5  # of an equal share of the slices: who needs no more is not the cause of an overload
 SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
 LOOKED = 8  # models of a slice whose traffic is looked at for one scale; of more, in turn
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
@@ -50,21 +58,38 @@ class Sizes:
 
 class Load:
     """`rate` rows a microsecond of one size bucket, and the batch aimed at for them on `replica`; `size` as a
-    rule."""
+    rule. `least`: slices' worth of time that they need in the mean, without what comes for a moment only."""
 
-    __slots__ = ("bucket", "rate", "replica", "size", "target")
+    __slots__ = ("bucket", "least", "rate", "replica", "size", "target")
 
-    def __init__(self, rate: float, target: int, replica: ReplicaView, bucket: int, size: int) -> None:
+    def __init__(
+        self, rate: float, target: int, replica: ReplicaView, bucket: int, size: int, least: float
+    ) -> None:
         self.rate: Final = rate
         self.target: Final = target
         self.replica: Final = replica
         self.bucket: Final = bucket
         self.size: Final = size
+        self.least: Final = least
 
     def need(self, scale: float) -> float:
         """Slices' worth of time, with batches of `scale` times the target."""
         rows = max(1, int(scale * self.target))
         return self.rate * self.replica.typical_us(rows, self.size) / rows
+
+
+class Tier:
+    """Models of one SLO, `slo_us`, beside a looser one's: of their slack, the `budget_us` that a batch may
+    take. `queue`: of one of them, that with the least slack. `little`: they need so little of the slices that
+    they keep their slack in overload, too."""
+
+    __slots__ = ("budget_us", "little", "queue", "slo_us")
+
+    def __init__(self, slo_us: int, little: bool, budget_us: float, queue: QueueView) -> None:
+        self.slo_us: Final = slo_us
+        self.little: Final = little
+        self.budget_us: Final = budget_us
+        self.queue: Final = queue
 
 
 class Slo(BatchingPolicy):
@@ -77,7 +102,7 @@ class Slo(BatchingPolicy):
 
     __slots__ = (
         "_admission", "_consolidate", "_derived", "_doubt", "_guard_us", "_loads", "_rates", "_scales",
-        "_slacks", "_slo_us",
+        "_slo_us", "_tiers",
     )  # fmt: skip
 
     def __init__(self, slo_us: int, guard_us: int, consolidate: bool = False, admission: bool = True) -> None:
@@ -89,8 +114,8 @@ class Slo(BatchingPolicy):
         self._rates = SizeRates()
         # Memos of pure functions, by slice:
         self._loads: dict[str, tuple[int, list[Load]]] = {}
-        self._scales: dict[str, tuple[int, float]] = {}
-        self._slacks: dict[str, tuple[int, dict[int, float]]] = {}
+        self._scales: dict[str, tuple[int, float, bool]] = {}
+        self._tiers: dict[str, tuple[int, list[Tier]]] = {}
         self._derived: dict[tuple[int, str, int], tuple[int, Sizes]] = {}
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
@@ -128,14 +153,13 @@ class Slo(BatchingPolicy):
         admitted = sum((load.rate for load in loads), 0.0)
         if not admitted:
             return Outlook(replica.typical_us(1, replica.size_max), self._doubt.at(now_us))
-        row_us = filling = 0.0
+        mean_us = filling = 0.0
         for load in loads:
             part = load.rate / admitted
-            target = worth_target(replica, load.bucket, self._slo_us, part * rate, load.size)
-            target = min(target, self._cap(view, replica, load.bucket, now_us))
-            row_us += part * replica.typical_us(target, load.size) / target
-            filling += filling_rate(replica, load.size, self._slo_us, target)
-        return Outlook(row_us, self._doubt.at(now_us), filling)
+            target = mean_target(replica, load.bucket, self._slo_us, part * rate, load.size)
+            mean_us += part * row_us(replica, target, load.size)
+            filling += filling_rate(replica, load.size, self._slo_us, int(target))
+        return Outlook(mean_us, self._doubt.at(now_us), filling)
 
     def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[Load]:
         """The model's traffic by size bucket; as it was seen last, where that is no longer ago than
@@ -150,7 +174,10 @@ class Slo(BatchingPolicy):
             if rate > QUIET and replica is not None:
                 size = self._rates.usual(bucket)
                 target = worth_target(replica, bucket, self._slo_us, rate, size)
-                loads.append(Load(rate, target, replica, bucket, size))
+                peak = counted.peak(now_us)
+                mean = mean_target(replica, bucket, self._slo_us, peak, size)
+                least = peak * row_us(replica, mean, size)
+                loads.append(Load(rate, target, replica, bucket, size, least))
         self._loads[view.slice] = (now_us, loads)
         return loads
 
@@ -176,6 +203,9 @@ class Slo(BatchingPolicy):
         sizes = self._sizes(view, replica, variant, lane.bucket, now_us)
         guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
         cap, sustaining = min(sizes.cap, view.rows_most), sizes.sustaining
+        room_us = self._room_us(view, now_us)
+        if room_us < inf:
+            cap = min(cap, max(1, replica.rows_in(room_us, lane.bucket)))
         if len(lane.variants) > 1 and replica is not view.default_replica:
             sustaining = 1  # what carries the load has been reckoned for another
         pieces, drop, rows = window(lane, replica, sustaining, cap, now_us)
@@ -194,6 +224,8 @@ class Slo(BatchingPolicy):
         patient = until_us > now_us
         if patient:
             stays_us = min(stays_us, until_us)
+        if view.slices > 1 and self._has_tighter(view, now_us):
+            stays_us = 0  # it may be as long as other slices allow
         return Choice(
             lane, pieces, rows, variant, latest_us, until_us, drop, patient, latency_us, grown_us,
             bool(lane.sheltered), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
@@ -222,27 +254,32 @@ class Slo(BatchingPolicy):
             return known[1]
         rate = self._rates.surge(bucket, now_us)
         target = worth_target(replica, bucket, self._slo_us, rate, self._rates.usual(bucket))
-        scale = self._first(view).scale(view, now_us)
-        cap = self._cap(view, replica, bucket, now_us)
+        scale, _ = self._first(view).scale(view, now_us)
+        cap = replica.rows_worth(bucket)
         sizes = Sizes(target, max(1, int(scale * target)), cap, rate)
         if len(self._derived) > 64:  # replicas come and go
             self._derived.clear()
         self._derived[key] = (now_us, sizes)
         return sizes
 
-    def scale(self, view: QueueView, now_us: int) -> float:
-        """The least share of their targets with which all models here carry their load; 1 in overload.
+    def scale(self, view: QueueView, now_us: int) -> tuple[float, bool]:
+        """The least share of their targets with which all models here carry their load, 1 where none does;
+        and whether they are overloaded for longer than a moment.
 
         All models of a slice ask one of them for it.
         """
         known = self._scales.get(view.slice)
         if known is not None and now_us - known[0] < REVIEW_US:
-            return known[1]
-        scale = self._search_scale(view, now_us)
-        self._scales[view.slice] = (now_us, scale)
-        return scale
+            return known[1], known[2]
+        loads = self._around(view, now_us)
+        room = RHO * view.slices
+        scale = _search_scale(loads, room)
+        overload = sum([load.least for load in loads], 0.0) > room
+        self._scales[view.slice] = (now_us, scale, overload)
+        return scale, overload
 
-    def _search_scale(self, view: QueueView, now_us: int) -> float:
+    def _around(self, view: QueueView, now_us: int) -> list[Load]:
+        """What all models here have to carry."""
         mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
         keep_us = REVIEW_US * max(1, ceil(len(mine) / LOOKED))
         loads: list[Load] = []
@@ -251,16 +288,7 @@ class Slo(BatchingPolicy):
             stale = looked < LOOKED and now_us - policy.seen_us(queue) >= keep_us
             loads += policy.loads(queue, now_us, 0 if stale else NEVER_US)
             looked += stale
-        room = RHO * view.slices
-        if _needs(loads, 1.0) > room:
-            return 1.0
-        if _needs(loads, 0.0) <= room:
-            return 0.0
-        low, high = 0.0, 1.0
-        for _ in range(SCALE_STEPS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if _needs(loads, middle) <= room else (middle, high)
-        return high
+        return loads
 
     def _first(self, view: QueueView) -> "Slo":
         """Of the models here one that all ask for what concerns all."""
@@ -269,26 +297,59 @@ class Slo(BatchingPolicy):
                 return policy
         return self
 
-    def _cap(self, view: QueueView, replica: ReplicaView, bucket: int, now_us: int) -> int:
-        """The largest batch that leaves neighbours with tighter SLOs their slack."""
-        least_us = inf
-        for slo_us, slack_us in self._first(view).slacks(view, now_us).items():
-            if slo_us < self._slo_us and slack_us < least_us:
-                least_us = slack_us
-        return max(1, min(replica.rows_worth(bucket), replica.rows_in(MIXED_SHARE * least_us, bucket)))
+    def _room_us(self, view: QueueView, now_us: int) -> float:
+        """How long a batch that starts now may be, so that neighbours with tighter SLOs keep their slack.
 
-    def slacks(self, view: QueueView, now_us: int) -> dict[int, float]:
-        """The least `slack_us` of the models here of each SLO. All ask one of them, as for the scale."""
-        known = self._slacks.get(view.slice)
+        As long as it likes where another slice is theirs within it; and in overload, as short ones carry
+        less. A batch that is kept short on several slices alike would make all of them slower.
+        """
+        first = self._first(view)
+        room_us = inf
+        for tier in first.tiers(view, now_us):
+            if tier.slo_us >= self._slo_us:
+                break
+            if tier.budget_us >= room_us or (not tier.little and first.scale(view, now_us)[1]):
+                continue
+            if tier.queue.elsewhere_us(now_us) > now_us + tier.budget_us:
+                room_us = tier.budget_us
+        return room_us
+
+    def _has_tighter(self, view: QueueView, now_us: int) -> bool:
+        tiers = self._first(view).tiers(view, now_us)
+        return bool(tiers) and tiers[0].slo_us < self._slo_us
+
+    def tiers(self, view: QueueView, now_us: int) -> list[Tier]:
+        """The SLOs of the models here that have traffic, the tightest first. All ask one of them, as for the
+        scale."""
+        known = self._tiers.get(view.slice)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]
-        least: dict[int, float] = {}
+        little = LITTLE * RHO * view.slices / max(len(view.neighbours), 1)
+        tiers: dict[tuple[int, bool], Tier] = {}
         for policy, queue in view.neighbours:
             if isinstance(policy, Slo):
                 slo_us = policy._slo_us  # noqa: SLF001
-                least[slo_us] = min(least.get(slo_us, inf), policy.slack_us(queue, now_us))
-        self._slacks[view.slice] = (now_us, least)
-        return least
+                budget_us = MIXED_SHARE * policy.slack_us(queue, now_us)
+                needs = sum([load.least for load in policy.loads(queue, now_us, NEVER_US)], 0.0)
+                key = slo_us, needs <= little
+                if budget_us < (tiers[key].budget_us if key in tiers else inf):
+                    tiers[key] = Tier(*key, budget_us, queue)
+        found = [tiers[key] for key in sorted(tiers)]
+        self._tiers[view.slice] = (now_us, found)
+        return found
+
+
+def _search_scale(loads: Sequence[Load], room: float) -> float:
+    """The least share of the targets with which `room` slices carry the loads; 1 where none does."""
+    if _needs(loads, 1.0) > room:
+        return 1.0
+    if _needs(loads, 0.0) <= room:
+        return 0.0
+    low, high = 0.0, 1.0
+    for _ in range(SCALE_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _needs(loads, middle) <= room else (middle, high)
+    return high
 
 
 def _needs(loads: Iterable[Load], scale: float) -> float:

@@ -54,6 +54,27 @@ def filling_rate(replica: ReplicaView, size: int, slo_us: float, target: int) ->
     return SPREAD * low / left_us if left_us > 0 else inf
 
 
+def mean_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> float:
+    """`worth_target` with the part of a further row that still meets the SLO in the mean: some batches are
+    larger by a row. Of few rows, a whole one more or less is half of what they carry."""
+    rows = worth_target(replica, bucket, slo_us, rate, size)
+    if not rate or rows >= replica.rows_worth(bucket):
+        return float(rows)
+    size = size or bucket
+    here_us = replica.predict_us(rows, size) + rows / rate
+    further_us = replica.predict_us(rows + 1, size) + (rows + 1) / rate
+    return rows + max(0.0, (slo_us - here_us) / (further_us - here_us))
+
+
+def row_us(replica: ReplicaView, rows: float, size: int) -> float:
+    """A slice's time for a row in batches of so many in the mean, at least 1."""
+    whole = int(rows)
+    took_us = replica.typical_us(whole, size)
+    if rows > whole:
+        took_us += (rows - whole) * (replica.typical_us(whole + 1, size) - took_us)
+    return took_us / rows
+
+
 def saving_us(replica: ReplicaView, size: int, rows: int, target: int) -> float:
     """beta: the part of a batch's latency that does not grow with its rows, between `rows` and `target`."""
     here_us = replica.typical_us(rows, size)

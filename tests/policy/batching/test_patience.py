@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from math import ceil
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serving.policy.batching.seam import Choice
@@ -122,12 +122,47 @@ def test_the_latest_start_leaves_time_for_the_batch_and_for_late_wake_ups(
     assert NOW_US + REPLICA.predict_us(choice.rows, 0) <= NOW_US + slack_us
 
 
-@given(counts, gaps_us, st.integers(10_000, SLO_US - 1), gaps_us)
+def beside(
+    gap_us: int, tight_us: int, other_gap_us: int, rows: int, elsewhere_us: int = NEVER_US
+) -> tuple[Slo, Slo, QueueSeen]:
+    """A loose and a tight model on eight slices, of which another is free for the tight one by then."""
+    loose, tight = trained(gap_us), trained(other_gap_us, slo_us=tight_us)
+    other = replace(EMPTY, elsewhere=elsewhere_us)
+    return loose, tight, replace(view_of(loose, rows), neighbours=((loose, EMPTY), (tight, other)))
+
+
+tights_us = st.integers(10_000, SLO_US - 1)
+
+
+def slack_us(tight_us: int) -> float:
+    return MIXED_SHARE * (tight_us - REPLICA.predict_us(1, 0))
+
+
+@given(counts, gaps_us, tights_us, gaps_us)
 def test_its_batches_leave_a_tighter_neighbour_its_slack_and_the_neighbour_s_may_be_long(
     rows: int, gap_us: int, tight_us: int, other_gap_us: int
 ) -> None:
-    loose, tight = trained(gap_us), trained(other_gap_us, slo_us=tight_us)
-    view = replace(view_of(loose, rows), neighbours=((loose, EMPTY), (tight, EMPTY)))
-    budget_us = MIXED_SHARE * (tight_us - REPLICA.predict_us(1, 0))
-    assert loose.choose(view, NOW_US).rows == max(1, min(rows, REPLICA.rows_in(budget_us, 0)))
+    loose, tight, view = beside(gap_us, tight_us, other_gap_us, rows)
+    assume(not loose.scale(view, NOW_US)[1])
+    assert loose.choose(view, NOW_US).rows == max(1, min(rows, REPLICA.rows_in(slack_us(tight_us), 0)))
     assert tight.choose(view, NOW_US).rows == min(rows, REPLICA.rows_in(SLO_US, 0))
+
+
+@given(counts, gaps_us, tights_us, gaps_us, st.floats(0, 1))
+def test_where_another_slice_is_the_neighbour_s_within_its_slack_a_batch_may_be_long(
+    rows: int, gap_us: int, tight_us: int, other_gap_us: int, part: float
+) -> None:
+    free_us = NOW_US + int(part * slack_us(tight_us))
+    loose, _, view = beside(gap_us, tight_us, other_gap_us, rows, free_us)
+    assert loose.choose(view, NOW_US).rows == min(rows, REPLICA.rows_in(SLO_US, 0))
+
+
+@given(counts, tights_us, st.booleans())
+def test_in_overload_only_a_neighbour_that_needs_little_keeps_its_slack(
+    rows: int, tight_us: int, little: bool
+) -> None:
+    """8.6 slices' worth of load, of which the tight one's is at most 2, or at least 4."""
+    loose, _, view = beside(130 if little else 260, tight_us, 10_000 if little else 300, rows)
+    assume(loose.scale(view, NOW_US)[1])
+    cap = REPLICA.rows_in(slack_us(tight_us) if little else SLO_US, 0)
+    assert loose.choose(view, NOW_US).rows == max(1, min(rows, cap))

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.batching.targets import REVIEW_US, Targets, saving_us, target_rows
+from serving.policy.batching.targets import (
+    REVIEW_US,
+    Targets,
+    mean_target,
+    row_us,
+    saving_us,
+    target_rows,
+    worth_target,
+)
 from tests.policy.views import ArrivalSeen, ReplicaSeen, replicas
 
 devices = st.builds(replace, replicas, base_us=st.sampled_from([0.0, 2.0]))
@@ -47,3 +55,16 @@ def test_what_a_larger_batch_saves_is_what_does_not_grow_with_it(
     replica: ReplicaSeen, rows: int, more: int
 ) -> None:
     assert saving_us(replica, 0, rows, rows + more) == pytest.approx(replica.base_us)
+
+
+@given(devices, st.integers(1, 60), st.floats(0.02, 4))
+def test_the_mean_target_lies_between_the_target_and_the_next_and_costs_as_much_as_such_batches_mixed(
+    replica: ReplicaSeen, slo_us: int, rate: float
+) -> None:
+    target, mean = worth_target(replica, 0, slo_us, rate), mean_target(replica, 0, slo_us, rate)
+    assert target <= mean <= min(target + 1, replica.rows_worth(0))
+    if target < mean < target + 1:  # linear between them, the first row's wait and batch fill the SLO
+        took_us = row_us(replica, mean, 0) * mean
+        assert took_us + mean / rate == pytest.approx(slo_us)
+    costs = [row_us(replica, rows, 0) for rows in (target, mean, min(target + 1, replica.rows_worth(0)))]
+    assert costs == sorted(costs, reverse=True) or costs == pytest.approx([costs[0]] * 3)
