@@ -7,10 +7,11 @@ that chance allows would have fitted; to none when nobody is likely to ask soon 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 from statistics import NormalDist
 
+from serving.policy.scaling.budget import HEADROOM, LEVELS, PATIENCE, Budget
 from serving.policy.scaling.burstiness import Burstiness
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.envelope import Envelope, Estimate
@@ -45,20 +46,26 @@ class Need:
     surely: int
     backlog: int = 0
 
+    def at_most(self, enough: int) -> "Need":
+        """No more for what comes than `enough`."""
+        return replace(
+            self, now=min(self.now, enough), likely=min(self.likely, enough), calm=min(self.calm, enough)
+        )
+
 
 class Carried:
     """What replicas carry by a table as far as it is trusted, at one burstiness. Rates are rows a second."""
 
     def __init__(self, capacity: Capacity, cv: float, trusted: float) -> None:
-        self._capacity, self._cv, self._trusted = capacity, cv, trusted
+        self._capacity, self.cv, self._trusted = capacity, cv, trusted
 
     def rate(self, count: float) -> float:
         """Answered in time by so many."""
-        return self._capacity.rate(count, self._cv) * self._trusted
+        return self._capacity.rate(count, self.cv) * self._trusted
 
     def needed(self, rate: float, most: int) -> int:
         """The fewest that carry it; `most` where no fewer do."""
-        return self._capacity.needed(rate / self._trusted, self._cv, most)
+        return self._capacity.needed(rate / self._trusted, self.cv, most)
 
     def fraction(self, rate: float, most: int) -> float:
         """How many would just carry it, if there were parts of one; in proportion beyond `most`."""
@@ -91,6 +98,7 @@ class SloReplicas:
         self._bursts = Burstiness()
         self._alive = KeepAlive()
         self._trust = Trust()
+        self._budget = Budget()
         self._hold = Hold()
         self._foreseen = Hold()
         self._load = Load()
@@ -107,7 +115,11 @@ class SloReplicas:
             return self._by_load(view, known=capacity is not None)
         carried = Carried(capacity, self._bursts.cv, self._trust.factor)
         self._judge(view, estimate, capacity)
+        within = Carried(capacity, self._bursts.within, self._trust.factor)
+        enough = self._enough(view, estimate, within)
         need = _need(view, estimate, carried, estimate.cautious(self._bursts.cv**2, SIGMAS))
+        if enough is not None:
+            need = need.at_most(enough)
         count = self._settle(view, need)
         return Wish(
             count,
@@ -115,8 +127,8 @@ class SloReplicas:
             f"above {carried.rate(count):.0f} rows/s" if count < view.most else "",
             self._down(view, carried, count),
             standby=_standby(view, count),
-            pressure=_pressure(view, estimate, carried),
-            cv=self._bursts.cv,
+            pressure=_pressure(view, estimate, carried, enough),
+            cv=self._bursts.cv if enough is None else within.cv,
             figures=self._figures(estimate, carried, need),
         )
 
@@ -143,7 +155,9 @@ class SloReplicas:
         seen, before, period_s = view.seen, view.before, view.period_us / 1e6
         rows = seen.offered - before.offered
         self._envelope.add(rows, view.period_us, view.now_us)
-        self._bursts.add(rows, seen.gaps_s2 - before.gaps_s2, period_s)
+        requests = seen.requests - before.requests
+        self._bursts.add(rows, requests, seen.gaps_s2 - before.gaps_s2, period_s)
+        self._budget.add(rows, seen.missed - before.missed, view.ready, period_s)
         self._load.add(seen.busy_us - before.busy_us, view.period_us)
         self._alive.look(rows > 0 or seen.waiting > 0 or seen.running > 0, period_s)
         # a replica asked for at the next look is there `start_us` after it
@@ -166,6 +180,18 @@ class SloReplicas:
             offered = view.seen.offered - view.before.offered
             missed = view.seen.missed - view.before.missed
             self._trust.look(offered, missed, period_s, Claimed(claimed, 1 - view.percentile / 100), crowd)
+
+    def _enough(self, view: View, estimate: Estimate, within: Carried) -> int | None:
+        """Replicas that keep the promise with what comes, as long as that is of the kind that came; None
+        where it is not, or where that is not known yet."""
+        period_s, patience_s = view.period_us / 1e6, PATIENCE * view.slo_us / 1e6
+        rates = [HEADROOM * within.rate(level) for level in LEVELS]
+        rows = view.seen.offered - view.before.offered
+        self._budget.play(rows, rates, period_s, patience_s, view.ready)
+        enough = self._budget.enough(1 - view.percentile / 100)
+        if enough is None or within.needed(estimate.low, view.most) > enough:
+            return None
+        return enough
 
     def _settle(self, view: View, need: Need) -> int:
         band = _valid(view)
@@ -272,10 +298,12 @@ def _valid(view: View) -> Band | None:
     return view.band if view.band is not None and view.now_us < view.band.until_us else None
 
 
-def _pressure(view: View, estimate: Estimate, carried: Carried) -> float:
+def _pressure(view: View, estimate: Estimate, carried: Carried, enough: int | None) -> float:
     """1.0 where what is ready is just enough."""
     ready = max(view.ready, 1)
     needed = carried.fraction(estimate.ahead, view.most) / ready
+    if enough is not None:
+        needed = min(needed, enough / ready)
     queued = view.seen.oldest_us / view.slo_us if view.seen.waiting else 0.0
     return _thousandths(max(needed, queued))
 
