@@ -128,7 +128,11 @@ _ALL = (
     Workload("sparse", "2.6 rows/s as code completion, of a slow model", _sparse, slow=True, length_s=HOUR_S),
     Workload("sparse_rows", "2.6 requests/s of 6 rows as code completion", _sparse, rows=6, length_s=HOUR_S),
     Workload(
-        "sessions", "2.6 rows/s, all in a quarter of the time, of a slow model", _sessions, slow=True, length_s=HOUR_S
+        "sessions",
+        "2.6 rows/s, all in a quarter of the time, of a slow model",
+        _sessions,
+        slow=True,
+        length_s=HOUR_S,
     ),
     Workload("conversation", "60 rows/s, as Azure's conversations", _conversation, 1.09),
 )
