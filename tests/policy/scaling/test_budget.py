@@ -113,8 +113,9 @@ def test_once_the_budget_is_spent_no_burst_is_let_go() -> None:
 def loaded(seconds: int, seed: int = 0) -> Loop:
     """Three of twelve seconds of 60 rows: three replicas carry them, all the time."""
     loop, chance = Loop(SloReplicas()), np.random.default_rng(seed)
-    for rate in bursts(3, 9, 60, seconds):
-        loop.second(int(chance.poisson(rate)))
+    for at, rate in enumerate(bursts(3, 9, 60, seconds)):
+        rows = int(chance.poisson(rate))
+        loop.second(rows, (2 / rows if rows else 0.0) + (81.0 if at % 12 == 0 else 0.0))
     return loop
 
 
@@ -123,7 +124,7 @@ def test_bursts_of_seconds_cost_what_the_promise_takes_and_not_what_chance_allow
     loop = loaded(900, seed)
     assert loop.missed <= 0.01 * loop.offered + 60 * loop.start_s
     held = loop.counts[300:]
-    assert sum(held) / len(held) <= 1.5 * table().needed(60.0)
+    assert sum(held) / len(held) <= 1.35 * table().needed(60.0)
     assert sum(before != after for before, after in pairwise(held)) <= 25
 
 
