@@ -13,16 +13,17 @@ A replica of the model takes 80 + 50 b ms for a batch of b, so it computes 17 ro
 import argparse
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 
 from loadtests.autoscaling_table import HEADER, Row, promises, table
-from loadtests.autoscaling_workloads import LENGTH_S, SETTLE_S, WORKLOADS
+from loadtests.autoscaling_workloads import SETTLE_S, WORKLOADS
 from serving.control.commands import FindCapacity
 from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.baselines.oracle import Oracle
@@ -49,6 +50,8 @@ POLICIES: dict[str, tuple[str, float | None]] = {
 START_S = 10.0
 
 ONE = ScaledModel(variants=(("v", 0.0, 50_000, 80_000),), slo_us=800_000)
+SLOW = ScaledModel(variants=(("v", 0.0, 250_000, 400_000),), slo_us=3_000_000)
+"""A batch of b takes 400 + 250 b ms, so a replica computes 3 rows a second at most, due in 3 s."""
 THREE = replace(
     ONE,
     variants=(
@@ -73,10 +76,17 @@ class Case:
     share: float = 1.0
 
     @property
+    def model(self) -> ScaledModel:
+        """That the workload asks."""
+        if self.variants:
+            return THREE
+        return SLOW if WORKLOADS[self.workload].slow else ONE
+
+    @property
     def world(self) -> ScaledWorld:
         """A fifth of a start is the worker's, the rest is loading."""
         policy, target = POLICIES[self.policy]
-        model = THREE if self.variants else ONE
+        model = self.model
         load_us = int(0.8 * self.start_s * SECOND / len(model.variants))
         scaling = ScalingSpec("fixed" if policy == "oracle" else policy, target)
         return ScaledWorld(
@@ -87,33 +97,36 @@ class Case:
 def play(case: Case, tables: Tables) -> Row:
     """One run to its end."""
     began_s = process_time()
-    instants = WORKLOADS[case.workload].instants(case.seed, case.share)
-    asked = [Asked(int(at_s * SECOND) + 1, "m") for at_s in instants.tolist()]
+    load = WORKLOADS[case.workload]
+    instants = load.instants(case.seed, case.share)
+    asked = [Asked(int(at_s * SECOND) + 1, "m", load.rows) for at_s in instants.tolist()]
 
     def create(spec: ScalingSpec) -> ReplicaPolicy:
-        return _oracle(instants) if case.policy == "oracle" else create_policy(spec)
+        return _oracle(instants, load.rows) if case.policy == "oracle" else create_policy(spec)
 
     run = ScaledSimulation(case.world, asked, tables, case.seed, create)
-    end_s = SETTLE_S + int(LENGTH_S * case.share / 60) * 60
+    end_s = SETTLE_S + int(load.length_s * case.share / 60) * 60
     score = run.run(int(SETTLE_S) * SECOND, int(end_s) * SECOND)
     label = f"{case.workload}, {case.start_s:g} s" if case.start_s != START_S else case.workload
     return Row(label, case.policy, score, process_time() - began_s)
 
 
-def _oracle(instants: Seconds) -> Oracle:
+def _oracle(instants: Seconds, rows: int) -> Oracle:
     at_us = instants * SECOND
 
     def future(first_us: int, last_us: int) -> float:
         low, high = np.searchsorted(at_us, (first_us, last_us))
-        return float(high - low) / (last_us - first_us) * SECOND
+        return float(high - low) * rows / (last_us - first_us) * SECOND
 
-    return Oracle(future)
+    # requests of so many rows, Poisson: rows in gaps of that CV
+    return Oracle(future, cv=sqrt(2 * rows - 1))
 
 
-def filled(variants: bool) -> Tables:
-    """With the capacity of every variant: half a minute each."""
-    tables, world = Tables(), ScaledWorld((THREE if variants else ONE,))
-    for model in world.models:
+def filled(models: Iterable[ScaledModel]) -> Tables:
+    """With the capacity of every variant of these: half a minute each."""
+    tables = Tables()
+    for model in models:
+        world = ScaledWorld((model,))
         served = model.served(world.specs)
         for name, *_ in model.variants:
             tables.capacity(FindCapacity(served, name, KIND, model.profile(name), world.slices))
@@ -129,7 +142,7 @@ def main() -> int:
         for start_s in asked.starts
         for policy in asked.policies
     ]
-    rows = [*_played(cases, filled(asked.variants), asked.processes)]
+    rows = [*_played(cases, filled({case.model for case in cases}), asked.processes)]
     print("\n".join(table(rows)))
     if asked.csv:
         with asked.csv.open("w") as file:

@@ -12,8 +12,10 @@ from serving.simulation.patterns import Flash, Generator, Seconds, Step, diurnal
 
 SETTLE_S, LENGTH_S = 180.0, 1800.0
 """Before anything counts replicas find their number; then it lasts two compressed days."""
+HOUR_S = 3600.0  # of sparse loads: in half an hour there are few bursts
 MEAN = 60.0  # rows a second: what four or five replicas carry
 CODE_MEAN = 15.0
+SPARSE_MEAN = 2.6  # requests a second: Azure's code completion as it was recorded
 DATA = "PENSTOCK_DATA"
 
 Rates = Callable[[Generator], Sequence[Step]]
@@ -21,19 +23,23 @@ Rates = Callable[[Generator], Sequence[Step]]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`rates` once settled, from what it settled at; `cv` of the gaps while a rate holds."""
+    """Requests of `rows` each: `rates` of them once settled, from what it settled at; `cv` of the gaps while
+    a rate holds. `slow`: of a model that computes a sixth as much."""
 
     name: str
     what: str
     rates: Rates
     cv: float = 1.0
+    rows: int = 1
+    slow: bool = False
+    length_s: float = LENGTH_S
 
     def instants(self, seed: int, share: float = 1.0) -> Seconds:
         """When requests come, from the first `share` of its length."""
         rng = np.random.default_rng([seed, *self.name.encode()])
         steps = [*self.rates(rng)]
         kept = draw([Step(steps[0].rate, SETTLE_S), *steps], self.cv, rng)
-        return kept[kept < SETTLE_S + LENGTH_S * share]
+        return kept[kept < SETTLE_S + self.length_s * share]
 
 
 def _constant(_rng: Generator) -> Sequence[Step]:
@@ -65,12 +71,25 @@ def _on_off(rng: Generator) -> Sequence[Step]:
 
 
 def _code(rng: Generator) -> Sequence[Step]:
+    return _completions(CODE_MEAN, LENGTH_S, rng)
+
+
+def _sparse(rng: Generator) -> Sequence[Step]:
+    return _completions(SPARSE_MEAN, HOUR_S, rng)
+
+
+def _sessions(rng: Generator) -> Sequence[Step]:
+    """None in the mean for three quarters of a minute, then as many for a quarter."""
+    return mmpp((0.0, 4 * SPARSE_MEAN), (45.0, 15.0), HOUR_S, rng)
+
+
+def _completions(mean: float, length_s: float, rng: Generator) -> Sequence[Step]:
     """Seconds on and off in turns: 73 % are empty, the fullest has 26 times the mean, gaps have a CV of 13:
     the code trace of Azure's LLM service of 2023 (Patel et al., ISCA 2024; AzurePublicDataset)."""
     on_s, off_s, sigma, second = 3.2, 8.7, 0.55, 0.0
     steps: list[Step] = []
-    while second < LENGTH_S:
-        for mean_s, level in ((off_s, 0.0), (on_s, CODE_MEAN * (on_s + off_s) / on_s)):
+    while second < length_s:
+        for mean_s, level in ((off_s, 0.0), (on_s, mean * (on_s + off_s) / on_s)):
             for _ in range(int(rng.geometric(1 / mean_s))):
                 spread = float(np.exp(sigma * rng.standard_normal() - sigma**2 / 2))
                 steps.append(Step(level * spread, 1.0))
@@ -106,6 +125,15 @@ _ALL = (
     Workload("cv8", "60 rows/s, gamma gaps of CV 8", _constant, 8.0),
     Workload("on_off", "10 and 110 rows/s in turns, for 30 s in the mean (MMPP)", _on_off),
     Workload("code", "15 rows/s, as Azure's code completion: three of four seconds are empty", _code),
+    Workload("sparse", "2.6 rows/s as code completion, of a slow model", _sparse, slow=True, length_s=HOUR_S),
+    Workload("sparse_rows", "2.6 requests/s of 6 rows as code completion", _sparse, rows=6, length_s=HOUR_S),
+    Workload(
+        "sessions",
+        "2.6 rows/s, all in a quarter of the time, of a slow model",
+        _sessions,
+        slow=True,
+        length_s=HOUR_S,
+    ),
     Workload("conversation", "60 rows/s, as Azure's conversations", _conversation, 1.09),
 )
 _RECORDED = Workload("recorded", "60 rows/s, the rates of Azure's conversations", _recorded, 1.09)

@@ -33,6 +33,8 @@ def _sentences(scaled: Scaled, now: Explanation, before: Explanation | None) -> 
         yield f"more: {scaled['up']}"
     if scaled["down"]:
         yield f"fewer: {scaled['down']}"
+    if scaled["budget"]:
+        yield f"budget: {scaled['budget']}"
     yield _pressure(scaled["pressure"])
     expected = scaled["expected"]
     if expected is None:

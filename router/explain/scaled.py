@@ -42,6 +42,7 @@ class Scaled(TypedDict):
     why: str
     up: str
     down: str
+    budget: str
     held: str
     expected: Expected | None
     figures: dict[str, float]
@@ -75,6 +76,7 @@ def describe_replicas(standing: "ScaleStanding", policy: str, bill: Bill) -> Sca
         "why": standing.why,
         "up": standing.up,
         "down": standing.down,
+        "budget": standing.budget,
         "held": standing.held,
         "expected": _expected(standing.band, standing.lacking) if standing.band is not None else None,
         "figures": {name: value for name, value in standing.figures.items() if isfinite(value)},

@@ -10,9 +10,10 @@ from serving.policy.scaling.seam import Band
 class ScaleStanding:
     """`desired`: replicas that the policy wishes; `count` of them can be had, on `slices`, and `held`, if not
     "", says why not more. `ready` get batches, `coming` are being started or loaded, `standing` are loaded
-    without batches. `why`, `up`, `down`: why so many, and what would change it, in sentences. `pressure`: 1.0
-    where what is ready is just enough. `band`: the slow plan's, None where there is none yet; `lacking`: what
-    that plan could not have, "" where it has everything."""
+    without batches. `why`, `up`, `down`: why so many, and what would change it, in sentences; `budget`: what
+    may be missed, what was, and what that leaves. `pressure`: 1.0 where what is ready is just enough.
+    `band`: the slow plan's, None where there is none yet; `lacking`: what that plan could not have, ""
+    where it has everything."""
 
     model: str
     desired: int
@@ -27,6 +28,7 @@ class ScaleStanding:
     why: str = ""
     up: str = ""
     down: str = ""
+    budget: str = ""
     held: str = ""
     lacking: str = ""
     band: Band | None = None

@@ -216,6 +216,7 @@ def standing(
         why=wish.why,
         up=wish.up,
         down=wish.down,
+        budget=wish.budget,
         held=scaled.short,
         lacking=scaled.lacking,
         band=scaled.band,

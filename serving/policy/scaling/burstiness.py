@@ -12,6 +12,24 @@ PAUSE = 4.0  # mean gaps (and a second), from which a gap is a pause: again a ch
 LARGEST = 16.0
 
 
+class _Mean:
+    """Of what is told, once over each of LIVES_S; `first` is believed in for PRIOR_S before anything is."""
+
+    def __init__(self, first: float) -> None:
+        self._sums = [first * PRIOR_S] * len(LIVES_S)
+        self._weights = [PRIOR_S] * len(LIVES_S)
+
+    @property
+    def largest(self) -> float:
+        return max(total / weight for total, weight in zip(self._sums, self._weights, strict=True))
+
+    def add(self, value: float, period_s: float) -> None:
+        for place, life_s in enumerate(LIVES_S):
+            left = exp(-period_s / life_s)
+            self._sums[place] = self._sums[place] * left + value * period_s
+            self._weights[place] = self._weights[place] * left + period_s
+
+
 class Burstiness:
     """`cv`: 1 for Poisson arrivals, and at least that: evenly spaced ones are no promise for the next minute.
 
@@ -23,18 +41,28 @@ class Burstiness:
         self._block: deque[tuple[int, float, float]] = deque()
         self._rows = 0
         self._gaps_s2 = self._length_s = 0.0
-        self._squares = [PRIOR_S] * len(LIVES_S)  # of cv, times the seconds that they were seen for
-        self._weights = [PRIOR_S] * len(LIVES_S)
+        self._squares = _Mean(1.0)  # of cv
+        self._within = _Mean(1.0)  # the same of the gaps between requests, within a look
+        self._sizes = _Mean(1.0)  # rows of a request
+        self._asked = False  # at the look before
 
     @property
     def cv(self) -> float:
         """The present one, in 1..LARGEST."""
-        squares = (square / weight for square, weight in zip(self._squares, self._weights, strict=True))
-        return min(sqrt(max(1.0, *squares)), LARGEST)
+        return min(sqrt(max(1.0, self._squares.largest)), LARGEST)
 
-    def add(self, rows: int, gaps_s2: float, period_s: float) -> None:
-        """`rows` came in the last `period_s`; `gaps_s2`: the sum of the squares of the gaps that they ended,
-        square seconds."""
+    @property
+    def within(self) -> float:
+        """Of gaps within a look, in 1..cv: what is left of it where what differs from second to second is
+        counted by itself."""
+        # a sum of as many rows as a request has: of each request's gap, and of its rows' gaps of 0
+        square = self._sizes.largest * (1 + max(self._within.largest, 1.0)) - 1
+        return min(sqrt(square), self.cv)
+
+    def add(self, rows: int, requests: int, gaps_s2: float, period_s: float) -> None:
+        """`rows` of so many `requests` came in the last `period_s`; `gaps_s2`: the sum of the squares of the
+        gaps that they ended, square seconds."""
+        self._look(rows, requests, gaps_s2, period_s)
         mean_s = self._length_s / self._rows if self._rows else BLOCK_S
         gaps_s2 = min(gaps_s2, max(1.0, PAUSE * mean_s) ** 2 + period_s**2)
         self._block.append((rows, gaps_s2, period_s))
@@ -45,13 +73,16 @@ class Burstiness:
             return
         if self._rows > 1:
             # E[gap^2] / E[gap]^2 - 1, of the block: the mean gap is its length over its rows
-            square = self._gaps_s2 * self._rows / self._length_s**2 - 1
-            for place, life_s in enumerate(LIVES_S):
-                left = exp(-period_s / life_s)
-                self._squares[place] = self._squares[place] * left + square * period_s
-                self._weights[place] = self._weights[place] * left + period_s
+            self._squares.add(self._gaps_s2 * self._rows / self._length_s**2 - 1, period_s)
         while self._length_s > BLOCK_S - period_s and self._block:
             gone, gone_s2, gone_s = self._block.popleft()
             self._rows -= gone
             self._gaps_s2 = max(self._gaps_s2 - gone_s2, 0.0)
             self._length_s -= gone_s
+
+    def _look(self, rows: int, requests: int, gaps_s2: float, period_s: float) -> None:
+        if requests:
+            self._sizes.add(rows / requests, period_s)
+        if requests > 1 and self._asked:  # else the first gap is a pause, of how many looks nobody knows
+            self._within.add(gaps_s2 * requests / period_s**2 - 1, period_s)
+        self._asked = requests > 0

@@ -80,12 +80,14 @@ class Wish:
     """So many replicas. `why`: a sentence for people, with figures; `up` and `down`: what would change it.
     `standby`: how many more are to be loaded, without batches, where that costs no slice. `variants`: those
     that are to be resident, in the order of their loading; () for all that may answer. `cv`: the coefficient
-    of variation of the gaps between requests, as the policy has found it; 1 where it does not look."""
+    of variation of the gaps between requests by which a plan is to reckon, as the policy has found it; 1
+    where it does not look. `budget`: a sentence on what may be missed, what was, and what that leaves."""
 
     count: int
     why: str = ""
     up: str = ""
     down: str = ""
+    budget: str = ""
     standby: int = 0
     variants: tuple[str, ...] = ()
     pressure: float = 0.0  # 1.0: what there is is just enough; the external scalers' metric

@@ -6,11 +6,12 @@ time, as far as it has proved true (`trust.py`). Up at once; down when for a whi
 that chance allows would have fitted; to none when nobody is likely to ask soon (`keepalive.py`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, floor
 from statistics import NormalDist
 
+from serving.policy.scaling.budget import HEADROOM, LEVELS, PATIENCE, Budget
 from serving.policy.scaling.burstiness import Burstiness
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.envelope import Envelope, Estimate
@@ -37,28 +38,35 @@ STEPS = 4
 class Need:
     """Replicas. `now`: for what will come by the time that one more would be there; `likely`: so many that
     more would hardly pay; `calm`: for what comes, even if that is the most that chance allows; `surely`: even
-    if it is the least; `backlog`: for what waits already."""
+    if it is the least; `backlog`: for what waits already. `chance`: `now`, if all bursts were chance, where
+    fewer have proved enough; else 0."""
 
     now: int
     likely: int
     calm: int
     surely: int
     backlog: int = 0
+    chance: int = 0
+
+    def at_most(self, enough: int) -> "Need":
+        """No more for what comes than `enough`."""
+        now, likely, calm = (min(count, enough) for count in (self.now, self.likely, self.calm))
+        return replace(self, now=now, likely=likely, calm=calm, chance=self.now if self.now > now else 0)
 
 
 class Carried:
     """What replicas carry by a table as far as it is trusted, at one burstiness. Rates are rows a second."""
 
     def __init__(self, capacity: Capacity, cv: float, trusted: float) -> None:
-        self._capacity, self._cv, self._trusted = capacity, cv, trusted
+        self._capacity, self.cv, self._trusted = capacity, cv, trusted
 
     def rate(self, count: float) -> float:
         """Answered in time by so many."""
-        return self._capacity.rate(count, self._cv) * self._trusted
+        return self._capacity.rate(count, self.cv) * self._trusted
 
     def needed(self, rate: float, most: int) -> int:
         """The fewest that carry it; `most` where no fewer do."""
-        return self._capacity.needed(rate / self._trusted, self._cv, most)
+        return self._capacity.needed(rate / self._trusted, self.cv, most)
 
     def fraction(self, rate: float, most: int) -> float:
         """How many would just carry it, if there were parts of one; in proportion beyond `most`."""
@@ -91,6 +99,8 @@ class SloReplicas:
         self._bursts = Burstiness()
         self._alive = KeepAlive()
         self._trust = Trust()
+        self._budget = Budget()
+        self._played: tuple[Capacity | None, float, float, Sequence[float]] = (None, 0.0, 0.0, ())
         self._hold = Hold()
         self._foreseen = Hold()
         self._load = Load()
@@ -107,16 +117,22 @@ class SloReplicas:
             return self._by_load(view, known=capacity is not None)
         carried = Carried(capacity, self._bursts.cv, self._trust.factor)
         self._judge(view, estimate, capacity)
+        within = Carried(capacity, self._bursts.within, self._trust.factor)
+        enough = self._enough(view, estimate, within, capacity)
         need = _need(view, estimate, carried, estimate.cautious(self._bursts.cv**2, SIGMAS))
+        if enough is not None:
+            need = need.at_most(enough)
         count = self._settle(view, need)
+        shown = carried if enough is None else within
         return Wish(
             count,
             self._why(view, estimate, carried, need, count),
-            f"above {carried.rate(count):.0f} rows/s" if count < view.most else "",
-            self._down(view, carried, count),
+            f"above {shown.rate(count):.0f} rows/s" if count < view.most else "",
+            self._down(view, shown, need, count),
+            self._kept(view, enough),
             standby=_standby(view, count),
-            pressure=_pressure(view, estimate, carried),
-            cv=self._bursts.cv,
+            pressure=_pressure(view, estimate, carried, enough),
+            cv=self._bursts.cv if enough is None else within.cv,
             figures=self._figures(estimate, carried, need),
         )
 
@@ -143,7 +159,9 @@ class SloReplicas:
         seen, before, period_s = view.seen, view.before, view.period_us / 1e6
         rows = seen.offered - before.offered
         self._envelope.add(rows, view.period_us, view.now_us)
-        self._bursts.add(rows, seen.gaps_s2 - before.gaps_s2, period_s)
+        requests = seen.requests - before.requests
+        self._bursts.add(rows, requests, seen.gaps_s2 - before.gaps_s2, period_s)
+        self._budget.add(rows, seen.missed - before.missed, period_s)
         self._load.add(seen.busy_us - before.busy_us, view.period_us)
         self._alive.look(rows > 0 or seen.waiting > 0 or seen.running > 0, period_s)
         # a replica asked for at the next look is there `start_us` after it
@@ -166,6 +184,26 @@ class SloReplicas:
             offered = view.seen.offered - view.before.offered
             missed = view.seen.missed - view.before.missed
             self._trust.look(offered, missed, period_s, Claimed(claimed, 1 - view.percentile / 100), crowd)
+
+    def _enough(self, view: View, estimate: Estimate, within: Carried, capacity: Capacity) -> int | None:
+        """Replicas that keep the promise with what comes, as long as that is of the kind that came; None
+        where it is not, or where that is not known yet."""
+        period_s, patience_s = view.period_us / 1e6, PATIENCE * view.slo_us / 1e6
+        rows = view.seen.offered - view.before.offered
+        self._budget.play(rows, self._levels(capacity), period_s, patience_s, view.ready)
+        enough = self._budget.enough(1 - view.percentile / 100)
+        if enough is None or within.needed(estimate.low, view.most) > enough:
+            return None
+        return enough
+
+    def _levels(self, capacity: Capacity) -> Sequence[float]:
+        """What each of LEVELS carries for certain, made anew where that has changed."""
+        within = ceil(10 * self._bursts.within) / 10
+        if self._played[:3] != (capacity, within, self._trust.factor):
+            carried = Carried(capacity, within, HEADROOM * self._trust.factor)
+            rates = [carried.rate(level) for level in LEVELS]
+            self._played = (capacity, within, self._trust.factor, rates)
+        return self._played[3]
 
     def _settle(self, view: View, need: Need) -> int:
         band = _valid(view)
@@ -205,6 +243,9 @@ class SloReplicas:
             parts.append(f"in bursts (CV {cv:.1f})")
         if estimate.ahead > 1.01 * estimate.rate:
             parts.append(f"rising to {estimate.ahead:.0f} within {view.start_us / 1e6:.0f} s")
+        if need.chance:
+            parts.append(f"need {needed}, as what came of late did ({need.chance}, if all of it were chance)")
+            return " ".join(parts) + _other(view, need, count)
         fewer = f"{needed - 1} {_carry(needed - 1)} {carried.rate(needed - 1):.0f}, " if needed > 1 else ""
         enough = f"{needed} {_carry(needed)} {carried.rate(needed):.0f}"
         parts.append(f"need{'s' if needed == 1 else ''} {needed} ({fewer}{enough})")
@@ -213,12 +254,26 @@ class SloReplicas:
             text += f"; what was missed says that they carry {trusted:.0%} of what the table says"
         return text + _other(view, need, count)
 
-    def _down(self, view: View, carried: Carried, count: int) -> str:
+    def _kept(self, view: View, enough: int | None) -> str:
+        """What the promise leaves to miss, and what follows from that."""
+        allowed = 1 - view.percentile / 100
+        known = "how many would be enough for that is not known for what comes"
+        if enough is not None:
+            known = f"{enough} at all times would be enough for that"
+        held_s = hold_us(view.start_us) // 1_000_000
+        return (
+            f"{allowed:.2%} may be missed, {self._budget.missed:.2%} were in the last hour; {known}; a count "
+            f"is held for {held_s} s, and what it rises to is enough {STARTS} times of {STARTS + 1}"
+        )
+
+    def _down(self, view: View, carried: Carried, need: Need, count: int) -> str:
         if count <= view.least:
             return ""
         if count == 1:
             return "nobody asks for it for longer than usual" if view.least == 0 else ""
         held_s = hold_us(view.start_us) // 1_000_000
+        if need.chance and count <= need.now:
+            return f"when {count - 1} would have kept the promise too"
         return f"surely below {carried.rate(count - 1):.0f} rows/s for {held_s} s"
 
     def _figures(self, estimate: Estimate, carried: Carried, need: Need) -> Mapping[str, float]:
@@ -232,6 +287,7 @@ class SloReplicas:
             "trusted": self._trust.factor,
             "needed": float(need.now),
             "needed_calm": float(need.calm),
+            "missed": self._budget.missed,
             "saturated": carried.saturated,
         }
 
@@ -272,10 +328,12 @@ def _valid(view: View) -> Band | None:
     return view.band if view.band is not None and view.now_us < view.band.until_us else None
 
 
-def _pressure(view: View, estimate: Estimate, carried: Carried) -> float:
+def _pressure(view: View, estimate: Estimate, carried: Carried, enough: int | None) -> float:
     """1.0 where what is ready is just enough."""
     ready = max(view.ready, 1)
     needed = carried.fraction(estimate.ahead, view.most) / ready
+    if enough is not None:
+        needed = min(needed, enough / ready)
     queued = view.seen.oldest_us / view.slo_us if view.seen.waiting else 0.0
     return _thousandths(max(needed, queued))
 

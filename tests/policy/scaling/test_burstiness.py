@@ -24,7 +24,7 @@ def gamma(cv: float, rate: float, seconds: int, seed: int = 0) -> list[tuple[int
 def told(*seconds: tuple[int, float]) -> Burstiness:
     bursts = Burstiness()
     for rows, gaps_s2 in seconds:
-        bursts.add(rows, gaps_s2, 1.0)
+        bursts.add(rows, rows, gaps_s2, 1.0)
     return bursts
 
 
@@ -68,5 +68,5 @@ def test_it_is_at_least_that_of_poisson_arrivals_and_bounded(
 ) -> None:
     bursts = Burstiness()
     for rows, gaps_s2 in seconds:
-        bursts.add(rows, gaps_s2, period_s)
+        bursts.add(rows, rows, gaps_s2, period_s)
         assert 1 <= bursts.cv <= LARGEST

@@ -14,14 +14,16 @@ SPAN_US = 1_000_000  # over which rates are taken
 
 class Oracle:
     """`future`: rows a second that come between two instants. `target`: the share of what replicas carry that
-    is made use of, 1 by default."""
+    is made use of, 1 by default; `cv` of the gaps within a second."""
 
     period_us = PERIOD_US
 
-    __slots__ = ("_future", "_target")
+    __slots__ = ("_cv", "_future", "_target")
 
-    def __init__(self, future: Callable[[int, int], float], target: float | None = None) -> None:
-        self._future = future
+    def __init__(
+        self, future: Callable[[int, int], float], target: float | None = None, cv: float = 1.0
+    ) -> None:
+        self._future, self._cv = future, cv
         self._target = 1.0 if target is None else target
 
     def decide(self, view: View) -> Wish:
@@ -32,8 +34,8 @@ class Oracle:
         if capacity is None:
             count = view.ready + view.coming
         else:
-            count = capacity.needed(peak / self._target, most=max(view.most, 1))
-        carried = capacity.rate(view.ready) if capacity is not None else 0.0
+            count = capacity.needed(peak / self._target, self._cv, max(view.most, 1))
+        carried = capacity.rate(view.ready, self._cv) if capacity is not None else 0.0
         return Wish(
             min(max(count, view.least), view.most),
             f"{peak:.0f} rows a second will come within {(end_us - start_us) / 1e6:g} s",
