@@ -5,8 +5,6 @@ largest b with l(b) (1 + 1/n) <= SLO. As l(b) / n = b / rate, that is what a bat
 takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slice's worth of load.
 """
 
-from math import inf
-
 from serving.policy.batching.seam import ArrivalView, BatchReport, ReplicaView
 from serving.policy.rates import SizeRates
 
@@ -50,8 +48,10 @@ def filling_rate(replica: ReplicaView, size: int, slo_us: float, target: int) ->
             high = rows
         else:
             low = rows + 1
-    left_us = slo_us - replica.predict_us(low, size)
-    return SPREAD * low / left_us if left_us > 0 else inf
+    for took_us in (replica.predict_us(low, size), replica.typical_us(low, size)):  # else run in hope
+        if took_us < slo_us:
+            return SPREAD * low / (slo_us - took_us)
+    return 0.0
 
 
 def mean_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> float:
