@@ -71,8 +71,12 @@ class Door:
         self._reviewed_us = -REVIEW_US
         self.draining = False
 
+    def count(self, model: Model, request: Request, now_us: int) -> None:
+        """A request counts as offered load, whatever the verdict on it: shares and capacity follow the rate."""
+        model.flow(request.tenant, request).rate.add(request.rows, now_us)
+
     def refuse(self, model: Model, request: Request, accepted: Accepted, now_us: int) -> Outcome | None:
-        """Why a request may not join, or None. Every request counts as offered load, joining or not."""
+        """Why a request that was counted may not join, or None."""
         if self.draining:
             return DRAINING
         if model.retired:
@@ -84,7 +88,6 @@ class Door:
         if held and held + request.payload_bytes > self._limits.held_bytes:
             return MEMORY_FULL
         flow = model.flow(request.tenant, request)
-        flow.rate.add(request.rows, now_us)
         if now_us - model.reviewed_us >= REVIEW_US:
             model.review(now_us)
         if now_us - self._reviewed_us >= REVIEW_US:

@@ -126,6 +126,7 @@ class Scheduler:
         model.forecast.arrivals += 1
         model.intake.came(request.rows, now_us)
         model.policy.on_arrival(request, now_us)
+        self._door.count(model, request, now_us)
         outcome = self._door.refuse(model, request, self._accepted, now_us)
         if outcome is not None:
             answer = self._endings.refuse(model, request, outcome, now_us)

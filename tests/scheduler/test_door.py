@@ -20,6 +20,7 @@ from serving.vocabulary import (
     COMPLETED,
     DEADLINE_UNREACHABLE,
     DRAINING,
+    MEMORY_FULL,
     NO_REPLICA,
     OVERLOAD,
     QUEUE_FULL,
@@ -406,3 +407,25 @@ def test_a_model_without_slices_asks_for_nothing_and_stands_in_nobodys_way() -> 
     assert scheduler.arrive(request, 60_000) == ()
     assert scheduler._models["m"].flow(DEFAULT_TENANT).need == 0
     assert scheduler._models["n"].flow(DEFAULT_TENANT).share == 1
+
+
+def test_every_request_counts_as_offered_load_whatever_refuses_it() -> None:
+    def rate_after(scheduler: Scheduler, *refused: Outcome) -> float:
+        requests = [request_of(number, rows=2) for number in range(1, 5)]
+        for request in requests:
+            request.payload_bytes = 60
+        found = [answer.outcome for each in requests for answer in only(scheduler.arrive(each, 0), Answer)]
+        assert tuple(found) == refused
+        (flow,) = scheduler._models["m"].flows.values()
+        return flow.rate.peak(1)
+
+    expected = rate_after(scheduler_on("s"))
+    assert expected > 0
+    assert rate_after(scheduler_on("s", limits=Limits(held_bytes=100)), *[MEMORY_FULL] * 3) == expected
+    assert rate_after(Scheduler([served_model()], Limits()), *[NO_REPLICA] * 4) == expected
+    draining = scheduler_on("s")
+    draining.drain()
+    assert rate_after(draining, *[DRAINING] * 4) == expected
+    retired = scheduler_on("s")
+    retired.retire("m")
+    assert rate_after(retired, *[NO_REPLICA] * 4) == expected
