@@ -108,9 +108,11 @@ class Telemetry:
         model.selected.add(reply, latency_us <= call.due_us)
 
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
-        """A request was turned away before it became a call."""
+        """A request was turned away before it became a call: it counts as one row, the least that it had."""
         counts = self._models.get(model, self._ledger.unknown)
-        counts.end(counts.flow(tenant if tenant in self._tenants else DEFAULT_TENANT), outcome)
+        flow = counts.flow(tenant if tenant in self._tenants else DEFAULT_TENANT)
+        counts.end(flow, outcome)
+        flow.miss(outcome, 1, False)
 
     def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
         """A worker ran a batch."""

@@ -175,9 +175,16 @@ def test_a_model_may_be_called_unknown() -> None:
     assert samples(telemetry)[key("penstock_requests_total", **labels)] == 1
 
 
+def test_a_request_that_an_edge_refused_as_it_stops_was_offered_all_the_same() -> None:
+    telemetry = new()
+    telemetry.refused("a", "gold", DRAINING)
+    counters = telemetry.counters("a", 0)
+    assert (counters["offered"], counters["good"], counters["missed"]) == (1, 0, {"draining": 1})
+
+
 def test_what_an_edge_refused_was_promised_nothing() -> None:
     telemetry = new()
-    for outcome in (BAD_INPUT, TOO_LARGE, DRAINING):
+    for outcome in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL):
         telemetry.refused("a", "gold", outcome)
     exported = samples(telemetry)
     labels = {"model": "a", "tenant": "gold"}
