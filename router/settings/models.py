@@ -23,6 +23,7 @@ from router.settings.schema import (
     VariantSection,
 )
 from router.settings.validation import read_validation
+from router.tensors.parameters import READ
 from serving.specs import ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
 
 MODEL_FILE = "model.yaml"
@@ -30,9 +31,6 @@ MODEL_FILE = "model.yaml"
 _ROOT = Path(__file__).resolve().parents[2]
 SAMPLES, MAKEFILE = _ROOT / "models", _ROOT / "Makefile"
 """The sample models, and what builds all of them: there in a clone of this project, and nowhere else."""
-
-RESERVED_PARAMETERS = ("timeout", "variant", "tier", "accuracy_min")
-"""Request parameters that the gateway reads itself; a model never sees them."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -122,8 +120,8 @@ def _check_variants(findings: Findings, model: ModelFile) -> None:
 def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) -> None:
     default, low, high = parameter.default, parameter.minimum, parameter.maximum
     number = isinstance(default, int | float) and not isinstance(default, bool)
-    if parameter.name in RESERVED_PARAMETERS:
-        taken = one_of(RESERVED_PARAMETERS)
+    if parameter.name in READ:
+        taken = one_of(READ)
         message = f"{shown(parameter.name)} is the gateway's own; expected a name other than {taken}"
         findings.add((*loc, "name"), message)
     if not isinstance(default, _TYPES[parameter.type]) or (

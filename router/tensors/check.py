@@ -3,7 +3,7 @@
 Nothing is allocated from a client's figures: sizes are Python integers until they have passed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from router.tensors.errors import RequestError, bad_input, too_large
@@ -41,12 +41,8 @@ def arrange(model: ServedModel, claims: Sequence[Claim], limits: Limits) -> list
         if name not in known:
             missing = [tensor for tensor in known if tensor not in places]
             raise _unknown("input", name, missing, known, spec)
-    for tensor in spec.inputs:
-        if tensor.name not in places:
-            raise bad_input(
-                f"input '{tensor.name}' of model '{spec.name}' is missing: "
-                f"expected {tensor.datatype} {written(tensor.shape)}"
-            )
+    if len(places) < len(known):
+        raise _missing([tensor for tensor in spec.inputs if tensor.name not in places], spec)
     order = [places[name] for name in known]
     for tensor, place in zip(spec.inputs, order, strict=True):
         _fits(claims[place], tensor, spec)
@@ -80,13 +76,6 @@ def check_size(claim: Claim, size: int, limits: Limits) -> None:
         )
 
 
-def refuse_extensions(what: str, parameters: Collection[str]) -> None:
-    """RequestError where a tensor's parameters ask for what would change the answer and is not offered."""
-    for name in ("shared_memory_region", "classification"):
-        if name in parameters:
-            raise bad_input(f"{what} asks for '{name}', an extension that this gateway does not offer")
-
-
 def check_count(what: str, number: int, limits: Limits) -> None:
     """TOO_LARGE for more tensors of a kind than `limits.tensor_count`; asked before any is looked at."""
     if number > limits.tensor_count:
@@ -94,6 +83,13 @@ def check_count(what: str, number: int, limits: Limits) -> None:
             f"the request names {number} {what}; at most {limits.tensor_count} "
             "are accepted (limits.tensor_count)"
         )
+
+
+def _missing(tensors: Sequence[TensorSpec], spec: ModelSpec) -> RequestError:
+    names = " and ".join(f"'{tensor.name}'" for tensor in tensors)
+    expected = ", ".join(f"{tensor.datatype} {written(tensor.shape)}" for tensor in tensors)
+    subject, are = ("inputs", "are") if len(tensors) > 1 else ("input", "is")
+    return bad_input(f"{subject} {names} of model '{spec.name}' {are} missing: expected {expected}")
 
 
 def _fits(claim: Claim, tensor: TensorSpec, spec: ModelSpec) -> None:

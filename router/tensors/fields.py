@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from router.tensors.check import Claim, check_count, find_outputs, refuse_extensions
+from router.tensors.check import Claim, check_count, find_outputs
 from router.tensors.decoded import Wanted
 from router.tensors.errors import bad_input
+from router.tensors.extensions import refuse_unread
 from router.tensors.nesting import too_deep
 from router.tensors.wording import quoted
 from serving.specs import Limits, ServedModel
@@ -61,7 +62,7 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Wanted
         name = _text(entry, "name", f"outputs[{index}]")
         what = f"output {quoted(name)}"
         asked = parameters(entry, what)
-        refuse_extensions(what, asked)
+        refuse_unread(what, asked, ("binary_data",))
         names.append(name)
         binary.append(_flag(asked, "binary_data", default, what))
     return tuple(map(Wanted, find_outputs(model, names), binary))
@@ -87,7 +88,7 @@ def _input(entry: Object, where: str) -> Input:
     what = f"input {quoted(name)}"
     claim = Claim(name, _text(entry, "datatype", what), _shape(entry, what))
     asked = parameters(entry, what)
-    refuse_extensions(what, asked)
+    refuse_unread(what, asked, ("binary_data_size",))
     size = asked.get("binary_data_size")
     if size is None:
         if "data" not in entry:

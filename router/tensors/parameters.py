@@ -1,7 +1,7 @@
 """Request parameters: the client's timeout, a pinned variant, a tier, a floor of accuracy, and those that the
 model declares.
 
-All others are ignored, as Triton does: its clients send several that concern nobody here.
+What is none of these is refused (`extensions.py`).
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from math import isfinite, nan
 from typing import NamedTuple
 
 from router.tensors.errors import bad_input
+from router.tensors.extensions import refuse_unread
 from router.tensors.wording import listed, quoted, suggestion
 from serving.specs import Parameters, ParameterSpec, ParameterValue, ServedModel
 from serving.vocabulary import NEVER_US
@@ -18,6 +19,10 @@ LONGEST_US = NEVER_US >> 1
 """Longer timeouts (clients say UINT64_MAX for "none") are cut to this, so that an instant plus one
 still lies before NEVER_US."""
 
+READ = ("timeout", "variant", "tier", "accuracy_min", "binary_data_output")
+"""Request parameters that the gateway reads itself; a model never sees them."""
+
+_READ = frozenset(READ)
 _DIGITS_MAX = 20  # of 2^64
 
 
@@ -40,6 +45,8 @@ class Asked(NamedTuple):
 
 def read(values: Mapping[str, object], model: ServedModel) -> Asked:
     """Checked values, with the defaults of what the client left out; RequestError for what is not valid."""
+    if not values.keys() <= _READ:
+        refuse_unread("the request", values, (*(spec.name for spec in model.spec.parameters), *READ))
     timeout_us = _timeout_us(values["timeout"]) if "timeout" in values else None
     variant = _variant(values["variant"], model) if "variant" in values else ""
     declared = sorted(model.spec.parameters, key=lambda spec: spec.name)
@@ -70,15 +77,15 @@ def _stated(values: Mapping[str, object]) -> Stated:
     return Stated(tier.strip(), floor)
 
 
-def _timeout_us(value: object) -> int:
+def _timeout_us(value: object) -> int | None:
+    """0 says that there is none, as Triton's clients mean it."""
     spelled = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX
     whole = type(value) is int or (isinstance(value, float) and value.is_integer())
-    number = int(value) if spelled or whole else 0  # type: ignore[call-overload]  # one of the three
-    if number <= 0:
-        raise bad_input(
-            f"parameter 'timeout' must be a positive whole number of microseconds, got {quoted(value)}"
-        )
-    return min(number, LONGEST_US)
+    number = int(value) if spelled or whole else -1  # type: ignore[call-overload]  # one of the three
+    if number < 0:
+        said = "a whole number of microseconds, 0 for none"
+        raise bad_input(f"parameter 'timeout' must be {said}, got {quoted(value)}")
+    return min(number, LONGEST_US) or None
 
 
 def _variant(value: object, model: ServedModel) -> str:

@@ -10,10 +10,11 @@ from typing import Any  # the generated protobuf classes carry no types
 
 from tritonclient.grpc import service_pb2
 
-from router.tensors.check import Claim, arrange, check_count, check_size, find_outputs, refuse_extensions
+from router.tensors.check import Claim, arrange, check_count, check_size, find_outputs
 from router.tensors.decoded import MODEL_VERSION, Decoded, Wanted
 from router.tensors.elements import pack_elements
 from router.tensors.errors import bad_input
+from router.tensors.extensions import only_binary, refuse_unread
 from router.tensors.heading import Heading
 from router.tensors.parameters import read
 from router.tensors.wording import quoted, written
@@ -47,7 +48,7 @@ def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
     order = arrange(model, claims, limits)
     for entry in inputs:
         if entry.parameters:
-            refuse_extensions(f"input '{entry.name}'", entry.parameters)
+            refuse_unread(f"input '{entry.name}'", _values(entry.parameters), ("binary_data_size",))
     raw = request.raw_input_contents
     if raw:
         _only_raw(inputs, raw)
@@ -56,13 +57,17 @@ def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
         claim = claims[place]
         data = raw[place] if raw else _typed(claim, inputs[place].contents)
         check_size(claim, len(data), limits)
+        if inputs[place].parameters:
+            _same_size(claim, _values(inputs[place].parameters), len(data))
         tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
+    parameters = _values(request.parameters)
+    only_binary("the request", parameters, "binary_data_output")
     heading = Heading(
         model,
         [claims[place] for place in order],
         request.id,
         _wanted(request, model, limits),
-        read(_values(request.parameters), model),
+        read(parameters, model),
     )
     return heading.complete(tensors)
 
@@ -122,6 +127,15 @@ def _typed(claim: Claim, contents: Any) -> bytes:
     return pack_elements(claim.name, datatype, claim.shape, values, booleans=False)
 
 
+def _same_size(claim: Claim, parameters: Mapping[str, object], size: int) -> None:
+    """Some clients repeat here what they say over REST."""
+    stated = parameters.get("binary_data_size", size)
+    if stated != size:
+        raise bad_input(
+            f"input '{claim.name}': binary_data_size says {quoted(stated)} bytes, its data has {size}"
+        )
+
+
 def _head(tag: int, size: int) -> bytes:
     """Tag and length (a varint) of a packed field."""
     head = [tag]
@@ -139,7 +153,9 @@ def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[Wanted, .
     check_count("outputs", len(asked), limits)
     for entry in asked:
         if entry.parameters:
-            refuse_extensions(f"output {quoted(entry.name)}", entry.parameters)
+            what, asked_for = f"output {quoted(entry.name)}", _values(entry.parameters)
+            refuse_unread(what, asked_for, ("binary_data",))
+            only_binary(what, asked_for, "binary_data")
     return tuple(Wanted(index, True) for index in find_outputs(model, [entry.name for entry in asked]))
 
 

@@ -34,19 +34,28 @@ DEFAULTS = (("exact", False), ("execute_delay_ms", 0.0), ("prompt", ""), ("top_k
 
 @pytest.mark.parametrize(
     ("stated", "timeout_us"),
-    [(1, 1), (5000, 5000), ("5000", 5000), (5e3, 5000), (2**64 - 1, LONGEST_US), ("9" * 20, LONGEST_US)],
+    [
+        (1, 1),
+        (5000, 5000),
+        ("5000", 5000),
+        (5e3, 5000),
+        (2**64 - 1, LONGEST_US),
+        ("9" * 20, LONGEST_US),
+        (0, None),
+        ("0", None),
+    ],
 )
-def test_a_timeout_is_microseconds_as_number_or_digits(stated: object, timeout_us: int) -> None:
+def test_a_timeout_is_microseconds_as_number_or_digits_and_0_is_none(
+    stated: object, timeout_us: int | None
+) -> None:
     assert read({"timeout": stated}, TUNED).timeout_us == timeout_us
-    assert timeout_us < NEVER_US
+    assert timeout_us is None or timeout_us < NEVER_US
 
 
-@pytest.mark.parametrize(
-    "stated", [0, -1, "0", "-5", "5ms", "", "٣", "9" * 5000, 0.5, float("inf"), True, None, [5]]
-)
+@pytest.mark.parametrize("stated", [-1, "-5", "5ms", "", "٣", "9" * 5000, 0.5, float("inf"), True, None, [5]])
 def test_a_timeout_that_is_none_is_refused(stated: object) -> None:
     sentence = refusal(lambda: read({"timeout": stated}, TUNED), BAD_INPUT)
-    assert sentence.startswith("parameter 'timeout' must be a positive whole number of microseconds, got ")
+    assert sentence.startswith("parameter 'timeout' must be a whole number of microseconds, 0 for none, got ")
 
 
 @pytest.mark.parametrize(
@@ -98,13 +107,12 @@ def test_a_variant_must_be_one_that_is_served() -> None:
     assert "serves no variant 7" in refusal(lambda: read({"variant": 7}, TUNED), BAD_INPUT)
 
 
-def test_declared_parameters_come_sorted_with_defaults_and_others_are_ignored() -> None:
-    ignored = {"priority": 3, "sequence_id": 1, "headers": {}, "binary_data_output": True, "temperature": 2}
-    assert read(ignored, TUNED) == Asked(None, "", DEFAULTS)
+def test_declared_parameters_come_sorted_with_their_defaults() -> None:
+    assert read({"binary_data_output": True}, TUNED) == Asked(None, "", DEFAULTS)
     assert read({"top_k": 1}, TUNED).parameters[3] == ("top_k", 1)
     given = {"top_k": 10, "execute_delay_ms": 2, "prompt": "hi", "exact": True}
     expected = (("exact", True), ("execute_delay_ms", 2.0), ("prompt", "hi"), ("top_k", 10))
-    assert read(ignored | given, TUNED).parameters == expected
+    assert read(given, TUNED).parameters == expected
     assert type(read(given, TUNED).parameters[1][1]) is float
 
 
@@ -179,3 +187,69 @@ def test_the_size_hint_reads_its_own_input_and_of_numbers_a_rows_bytes() -> None
     for name, size in (("A", 4), ("B", 11), ("N", 12)):
         served = model(*inputs, size_hint=SizeHint(name, (8, 16)))
         assert rest.decode(*request, served, LIMITS).call.size == size
+
+
+NOTHING = {
+    "sequence_id": 0,
+    "sequence_start": False,
+    "sequence_end": False,
+    "priority": 0,
+    "triton_enable_empty_final_response": False,
+}
+"""What Triton's clients say where they ask for none of it."""
+
+
+def both(parameters: Mapping[str, object]) -> tuple[Asked, ...]:
+    """What a request with these parameters comes to, over REST and over gRPC."""
+    over_rest = rest.decode(*simple_body(parameters=parameters), SIMPLE, LIMITS)
+    request = simple_message(parameters={name: parameter(value) for name, value in parameters.items()})
+    calls = (over_rest.call, proto.decode(request, SIMPLE, LIMITS).call)
+    return tuple(Asked(call.timeout_us, call.variant, call.parameters) for call in calls)
+
+
+def both_refuse(parameters: Mapping[str, object]) -> str:
+    request = simple_message(parameters={name: parameter(value) for name, value in parameters.items()})
+    sentences = {
+        refusal(lambda: rest.decode(*simple_body(parameters=parameters), SIMPLE, LIMITS), BAD_INPUT),
+        refusal(lambda: proto.decode(request, SIMPLE, LIMITS), BAD_INPUT),
+    }
+    (sentence,) = sentences
+    return sentence
+
+
+def test_what_clients_say_to_ask_for_nothing_is_taken_over_both_wires() -> None:
+    assert both(NOTHING | {"timeout": 0, "binary_data_output": True}) == (Asked(None, "", ()),) * 2
+    assert both({"sequence_id": ""}) == (Asked(None, "", ()),) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sequence_id", 7),
+        ("sequence_id", "seven"),
+        ("sequence_start", True),
+        ("sequence_end", True),
+        ("priority", 1),
+        ("headers", "x"),
+        ("triton_enable_empty_final_response", True),
+        ("triton_anything", False),
+    ],
+)
+def test_what_triton_offers_and_this_gateway_does_not_is_refused_by_name(name: str, value: object) -> None:
+    sentence = both_refuse({name: value})
+    assert sentence.startswith(f"the request asks for '{name}', which this gateway does not offer")
+
+
+@pytest.mark.parametrize("value", [0, False, 2.5, "", "hot"])
+def test_a_parameter_that_nothing_reads_is_refused_by_name(value: object) -> None:
+    sentence = both_refuse({"temperature": value})
+    assert sentence == (
+        "the request has an unknown parameter 'temperature'; known are "
+        "'timeout', 'variant', 'tier', 'accuracy_min', 'binary_data_output'"
+    )
+    assert both_refuse({"timeuot": value}).endswith("unknown parameter 'timeuot'; did you mean 'timeout'?")
+
+
+def test_a_parameter_of_the_model_may_be_meant() -> None:
+    sentence = refusal(lambda: read({"topk": 1}, TUNED), BAD_INPUT)
+    assert sentence == "the request has an unknown parameter 'topk'; did you mean 'top_k'?"

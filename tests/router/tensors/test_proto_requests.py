@@ -154,6 +154,32 @@ def test_extensions_that_are_not_offered_are_refused_not_ignored(name: str) -> N
     assert f"input 'INPUT0' asks for '{name}'" in refused(request)
 
 
+def test_a_tensor_may_say_over_grpc_what_it_says_over_rest_where_it_is_so() -> None:
+    request = simple_message()
+    request.inputs[0].parameters["binary_data_size"].int64_param = 16
+    request.outputs.add(name="OUTPUT0", parameters={"binary_data": {"bool_param": True}})
+    assert [wanted.index for wanted in proto.decode(request, SIMPLE, LIMITS).wanted] == [0]
+    request.inputs[0].parameters["binary_data_size"].int64_param = 17
+    assert refused(request) == "input 'INPUT0': binary_data_size says 17 bytes, its data has 16"
+    request.inputs[0].parameters["binary_data_size"].int64_param = 16
+    request.outputs[0].parameters["binary_data"].bool_param = False
+    expected = "'binary_data' of output 'OUTPUT0' must be true over gRPC, where outputs are raw, got false"
+    assert refused(request) == expected
+
+
+def test_a_parameter_of_a_tensor_that_nothing_reads_is_refused_by_name() -> None:
+    request = simple_message()
+    request.outputs.add(name="OUTPUT0", parameters={"clasification": {"int64_param": 1}})
+    assert (
+        refused(request)
+        == "output 'OUTPUT0' has an unknown parameter 'clasification'; known are 'binary_data'"
+    )
+    request = simple_message()
+    request.inputs[0].parameters["content_type"].string_param = "np"
+    expected = "input 'INPUT0' has an unknown parameter 'content_type'; known are 'binary_data_size'"
+    assert refused(request) == expected
+
+
 @given(st.data())
 def test_no_mutation_of_a_message_does_worse_than_a_refusal(data: st.DataObject) -> None:
     request = message(("TEXT", "BYTES", (2, 1), ["ab", "cdef"]), typed=data.draw(st.booleans()), id="7")

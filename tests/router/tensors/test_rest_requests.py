@@ -88,7 +88,10 @@ def test_an_input_that_contradicts_the_spec_is_named(changes: dict[str, object],
         (b"[" * 100_000, "the JSON is nested deeper than 8 levels (limits.json_depth)"),
         (b"{}", "'inputs' of the request must be a list of objects, got none"),
         (b'{"inputs":[1]}', "inputs[0] must be an object, got 1"),
-        (b'{"inputs":[]}', "input 'INPUT0' of model 'simple' is missing: expected INT32 [-1,4]"),
+        (
+            b'{"inputs":[]}',
+            "inputs 'INPUT0' and 'INPUT1' of model 'simple' are missing: expected INT32 [-1,4], INT32 [-1,4]",
+        ),
     ],
 )
 def test_what_is_no_request_at_all_is_refused(text: bytes, sentence: str) -> None:
@@ -117,7 +120,7 @@ def test_what_is_no_request_at_all_is_refused(text: bytes, sentence: str) -> Non
         ),
         (
             {"outputs": [{"name": "OUTPUT0", "parameters": {"classification": 3}}]},
-            "output 'OUTPUT0' asks for 'classification', an extension that this gateway does not offer",
+            "output 'OUTPUT0' asks for 'classification', which this gateway does not offer",
         ),
     ],
 )

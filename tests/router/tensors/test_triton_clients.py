@@ -45,7 +45,7 @@ def test_the_http_client_reads_back_what_it_sent(
     sent.set_data_from_numpy(array, binary_data=binary_in)
     outputs = None if binary_out is None else [triton_http.InferRequestedOutput("X", binary_data=binary_out)]
     content, json_length = triton_http.InferenceServerClient.generate_request_body(
-        [sent], outputs=outputs, request_id="7", timeout=900, priority=2, sequence_id=3
+        [sent], outputs=outputs, request_id="7", timeout=900, priority=0, sequence_id=0
     )
     decoded = rest.decode(content, json_length, ANYTHING, LIMITS)
     assert (decoded.id, decoded.call.timeout_us, decoded.call.rows) == ("7", 900, 2)
@@ -65,9 +65,7 @@ def test_the_grpc_client_reads_back_what_it_sent(datatype: str) -> None:
     sent = triton_grpc.InferInput("X", list(array.shape), datatype)
     sent.set_data_from_numpy(array)
     outputs = [triton_grpc.InferRequestedOutput("X")]
-    request = _get_inference_request(
-        "simple", [sent], "", "7", outputs, 3, True, False, 2, 900, {"note": "x"}
-    )
+    request = _get_inference_request("simple", [sent], "", "7", outputs, 0, False, False, 0, 900, None)
     decoded = proto.decode(request, ANYTHING, LIMITS)
     assert (decoded.id, decoded.call.timeout_us, decoded.call.rows) == ("7", 900, 2)
     result = triton_grpc.InferResult(proto.encode(decoded, completed(*decoded.call.inputs)))

@@ -1,0 +1,54 @@
+"""What may stand in the `parameters` of a request, of an input or of an output: the one place that knows.
+
+An answer with status 200 never hides what was not done: what nothing here reads is refused by its name. Accepted
+and passed over is only what asks for nothing: a value with which Triton's clients say "none".
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from router.tensors.errors import bad_input
+from router.tensors.wording import listed, quoted, suggestion
+
+_ALONE: Final = "each request stands for itself, without a sequence"
+_INLINE: Final = "tensors travel in the messages themselves"
+
+_UNSERVED: Final[Mapping[str, str]] = {
+    "sequence_id": _ALONE,
+    "sequence_start": _ALONE,
+    "sequence_end": _ALONE,
+    "priority": "deadlines order the requests; state 'timeout', or name a tier",
+    "headers": "no header field reaches a model; state what it reads as parameters",
+    "triton_enable_empty_final_response": "each request has one response",
+    "shared_memory_region": _INLINE,
+    "shared_memory_byte_size": _INLINE,
+    "shared_memory_offset": _INLINE,
+    "classification": "ask for the output itself",
+}
+"""What Triton reads (its extensions for sequences, scheduling policy, shared memory and classification) and
+this gateway does not, and what to do instead."""
+
+
+def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[str]) -> None:
+    """RequestError where a parameter of `what` is none of those that are `read`, unless it asks for nothing."""
+    for name, value in parameters.items():
+        if name in read:
+            continue
+        why = _UNSERVED.get(name)
+        if why is None and not name.startswith("triton_"):
+            hint = suggestion(name, read) or f"; known are {listed(read)}"
+            raise bad_input(f"{what} has an unknown parameter {quoted(name)}{hint}")
+        if why is None or not _asks_nothing(value):
+            instead = f": {why}" if why else ""
+            raise bad_input(f"{what} asks for {quoted(name)}, which this gateway does not offer{instead}")
+
+
+def only_binary(what: str, parameters: Mapping[str, object], name: str) -> None:
+    """RequestError where outputs are asked for as anything but raw bytes, in a protocol that has nothing else."""
+    if parameters.get(name, True) is not True:
+        found = quoted(parameters[name])
+        raise bad_input(f"{name!r} of {what} must be true over gRPC, where outputs are raw, got {found}")
+
+
+def _asks_nothing(value: object) -> bool:
+    return value is None or value is False or (type(value) is int and value == 0) or value == ""
