@@ -68,7 +68,7 @@ class Quiet(Watch):
     def cache_looked(self, model: str, result: str, took_us: int) -> None:
         """Nothing is shared here."""
 
-    def batch_done(self, batch: object, compute_us: int, elapsed_us: int) -> None:
+    def batch_done(self, batch: object, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
         """Nobody asks."""
 
 

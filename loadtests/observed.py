@@ -70,7 +70,10 @@ class Watch:
     def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
         """Seen in its batch."""
 
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """No edge is there."""
+
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:  # noqa: ARG002  # the seam's
         """Keep it."""
         requests = tuple(piece.request.id for piece in batch.pieces)
         foretold = (batch.predicted_us, batch.typical_us)

@@ -18,20 +18,27 @@ _ACCURACIES: Recent[float, str] = Recent(256)
 
 DEADLINE_FIELD = "x-penstock-deadline-ms"
 
-
 def deadline_ms(due_us: int) -> str:
     """How soon after its arrival an answer was due, in milliseconds: `250`, or `12.500`."""
     return f"{due_us // 1000}{_FRACTIONS[due_us % 1000] if due_us % 1000 else ''}"
 
 
-def completed_lines(reply: Reply, due_us: int) -> Lines:
+def completed_lines(reply: Reply, due_us: int, began_us: int, now_us: int) -> Lines:
     """When the answer was due, variant, rows of the batch, and the phases of a completed call in milliseconds
-    (W3C Server Timing): it waited for a slice, its batch filled, the model ran.
+    (W3C Server Timing).
 
-    Where the cache was asked, what it did; of a kept answer its age in whole seconds (RFC 9111, 5.1). Of the
-    variant what is known: its accuracy, why it was not a better one; where several voted, how they did; and
-    the name by which feedback means the answer."""
+    They reach from `began_us`, when the first of it was read, until `now_us`, when its answer is made: it
+    was read and checked, waited for a slice, its batch filled, it went to the worker, the model ran, it came
+    back, and its answer was made. The first is what the others leave, so that they add up. Where the cache
+    was asked, what it did; of a kept answer its age in whole seconds (RFC 9111, 5.1). Of the variant what is
+    known: its accuracy, why it was not a better one; where several voted, how they did; and the name by which
+    feedback means the answer.
+    """
     queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
+    input_us, output_us = reply.input_us, reply.output_us
+    answer_us = max(now_us - reply.ready_us, 0) if reply.ready_us else 0
+    known_us = queue_us + batch_us + input_us + compute_us + output_us + answer_us
+    request_us = max(now_us - began_us - known_us, 0)
     more = ""
     if reply.accuracy is not None:
         more = _ACCURACIES.get(reply.accuracy) or _accuracy_line(reply.accuracy)
@@ -48,9 +55,13 @@ def completed_lines(reply: Reply, due_us: int) -> Lines:
         if reply.cache == "hit":
             more += f"\r\nage: {reply.age_us // 1_000_000}"
     return (
-        f"\r\nserver-timing: queue;dur={queue_us // 1000}{_FRACTIONS[queue_us % 1000]}, "
+        f"\r\nserver-timing: request;dur={request_us // 1000}{_FRACTIONS[request_us % 1000]}, "
+        f"queue;dur={queue_us // 1000}{_FRACTIONS[queue_us % 1000]}, "
         f"batch;dur={batch_us // 1000}{_FRACTIONS[batch_us % 1000]}, "
-        f"infer;dur={compute_us // 1000}{_FRACTIONS[compute_us % 1000]}"
+        f"input;dur={input_us // 1000}{_FRACTIONS[input_us % 1000]}, "
+        f"infer;dur={compute_us // 1000}{_FRACTIONS[compute_us % 1000]}, "
+        f"output;dur={output_us // 1000}{_FRACTIONS[output_us % 1000]}, "
+        f"answer;dur={answer_us // 1000}{_FRACTIONS[answer_us % 1000]}"
         f"\r\n{DEADLINE_FIELD}: {deadline_ms(due_us)}"
         f"\r\nx-penstock-variant: {reply.variant}\r\nx-penstock-batch-rows: {reply.batch_rows}{more}"
     ).encode()
@@ -68,7 +79,10 @@ def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
     fields = {"x-penstock-reason": reply.outcome.reason.value}
     if due_us:
         fields[DEADLINE_FIELD] = deadline_ms(due_us)
-    phases = (("queue", reply.queue_us), ("batch", reply.batch_us), ("infer", reply.compute_us))
+    phases = (
+        ("queue", reply.queue_us), ("batch", reply.batch_us), ("input", reply.input_us),
+        ("infer", reply.compute_us), ("output", reply.output_us),
+    )  # fmt: skip
     if known := ", ".join(f"{name};dur={us / 1000:.3f}" for name, us in phases if us):
         fields["server-timing"] = known
     return fields

@@ -37,6 +37,7 @@ class InferRoute:
     async def answer(self, request: Request, name: str, version: str) -> Response:
         """The answer to one request, errors included."""
         serving = self._serving
+        began_us = serving.now_us()
         fields = fields_of(request.scope["headers"])
         tenant = stated_tenant(serving, fields)
         try:
@@ -55,7 +56,11 @@ class InferRoute:
         if reply.outcome == CLIENT_GONE:
             return _NOBODY
         try:
-            return _response(encode_reply(decoded, reply, fields), fields)
+            response = _response(encode_reply(decoded, reply, fields, began_us, serving.now_us), fields)
+            if reply.answered_us:
+                made_us = serving.now_us() - reply.answered_us
+                serving.answered(name, reply, arrived_us - began_us, made_us)
+            return response
         except RequestError as error:  # what was asked for cannot be written as it was asked
             return _response(render_error(error), fields)
 

@@ -5,7 +5,7 @@ direct one is `router/fastpath`, the other the route in `router/app.py`.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import orjson
@@ -101,20 +101,23 @@ def stated_tenant(serving: Serving, fields: Fields) -> str:
     return DEFAULT_TENANT if stated is None else tenant_of(serving, stated.decode("latin-1"))
 
 
-def encode_reply(decoded: Decoded, reply: Reply, fields: Fields) -> Rendered:
-    """The answer to a decoded call, compressed where the request's Accept-Encoding names a coding."""
+def encode_reply(
+    decoded: Decoded, reply: Reply, fields: Fields, began_us: int, now_us: Callable[[], int]
+) -> Rendered:
+    """The answer to a decoded call, the first of which was read at `began_us`; compressed where the request's
+    Accept-Encoding names a coding."""
     if reply.outcome is not COMPLETED:
         return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
     body, json_length = encode(decoded, reply)
-    more = completed_lines(reply, decoded.call.due_us)
+    packed = b""
     accepted = fields.get(b"accept-encoding")
     if accepted is not None and len(body) >= COMPRESS_MIN_BYTES:
         coding = _preferred_coding(accepted)
         if coding:
             packer = zlib.compressobj(1, zlib.DEFLATED, _CODINGS[coding])
             body = packer.compress(body) + packer.flush()
-            more += b"\r\ncontent-encoding: " + coding
-    return 200, body, json_length, more
+            packed = b"\r\ncontent-encoding: " + coding
+    return 200, body, json_length, completed_lines(reply, decoded.call.due_us, began_us, now_us()) + packed
 
 
 def render_error(error: RequestError) -> Rendered:

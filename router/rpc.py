@@ -179,8 +179,12 @@ class RpcServer:
         reply = await self._ask(call)
         if reply.outcome is not COMPLETED:
             await _abort(context, reply, call.due_us)
-        context.set_trailing_metadata(tuple(separate(completed_lines(reply, call.due_us)).items()))
         answer: bytes = encode(decoded, reply).SerializeToString()
+        more = completed_lines(reply, call.due_us, arrived_us, self._serving.now_us())
+        context.set_trailing_metadata(tuple(separate(more).items()))
+        if reply.answered_us:
+            made_us = self._serving.now_us() - reply.answered_us
+            self._serving.answered(call.model.name, reply, 0, made_us)
         return answer
 
     async def _ask(self, call: Call) -> Reply:

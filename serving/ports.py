@@ -52,9 +52,11 @@ class Reply:
     """How a call ended. `outputs` (in the order of the spec) only where the outcome is COMPLETED.
 
     `queue_us` is submission to dispatch (or to being shed) as far as the slice was busy, `batch_us` what the
-    batch then waited to fill, `compute_us` the worker's measured run, `batch_rows` the rows of the batch;
-    zero where none of it happened. `retry_us`: where the call was turned away, when another try may fare
-    better, from now on; 0 where nobody can say. `detail` is a sentence for people.
+    batch then waited to fill, `input_us` the way to the worker and the wait for it (of a call in several
+    batches also what lies between these), `compute_us` the worker's measured run, `output_us` the way back,
+    `batch_rows` the rows of the batch; `ready_us` is the instant at which all of it was back, `answered_us`
+    that of this reply; zero where none of it happened. `retry_us`: where the call was turned away, when
+    another try may fare better, from now on; 0 where nobody can say. `detail` is a sentence for people.
 
     `cache`: "hit" (a kept answer, computed `age_us` ago), "join" (the answer of a call with the same question
     that was under way), "miss" (computed for this call), or "" where the cache was not asked.
@@ -67,8 +69,9 @@ class Reply:
     """
 
     __slots__ = (
-        "accuracy", "age_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence", "detail",
-        "downgrade", "outcome", "outputs", "query", "queue_us", "retry_us", "variant", "votes",
+        "accuracy", "age_us", "answered_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence",
+        "detail", "downgrade", "input_us", "outcome", "output_us", "outputs", "query", "queue_us", "ready_us",
+        "retry_us", "variant", "votes",
     )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
@@ -83,7 +86,11 @@ class Reply:
         self.query = ""
         self.queue_us = 0
         self.batch_us = 0
+        self.input_us = 0
         self.compute_us = 0
+        self.output_us = 0
+        self.ready_us = 0
+        self.answered_us = 0
         self.batch_rows = 0
         self.retry_us = 0
         self.cache = ""
@@ -109,6 +116,11 @@ class Serving(Protocol):
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """Count a request that an edge turned away before it became a call; `model` as its client said."""
+        ...
+
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """Count what an edge itself took of a completed call: it read the call for `read_us` before its
+        arrival, and made its answer for `made_us` after the core had given it."""
         ...
 
     def model_ready(self, name: str) -> bool:

@@ -72,13 +72,14 @@ class Exchange:
 class Inference(Exchange):
     """`POST .../infer`: decoded, submitted and answered by direct callbacks."""
 
-    __slots__ = ("arrived_us", "body", "decoded", "fields", "model", "request_id")
+    __slots__ = ("arrived_us", "began_us", "body", "decoded", "fields", "model", "request_id")
     body: bytes | bytearray
     decoded: Decoded | None
 
     def __init__(
         self, connection: Connected, model: ServedModel, fields: dict[bytes, bytes], keep_alive: bool
     ) -> None:
+        self.began_us = 0  # when its first byte was read
         self.connection = connection  # not through super(): 0.2 us
         self.keep_alive = keep_alive
         self.disconnected = False
@@ -131,16 +132,19 @@ class Inference(Exchange):
         """The core's answer; called once, perhaps before `submit` returns."""
         if self.disconnected or self.response_complete:
             return
-        decoded = self.decoded
+        serving, decoded = self.connection.edge.serving, self.decoded
         assert decoded is not None  # noqa: S101  # set before the core could know of this call
         try:
-            rendered = encode_reply(decoded, reply, self.fields)
+            rendered = encode_reply(decoded, reply, self.fields, self.began_us, serving.now_us)
         except RequestError as error:  # what was asked for cannot be written as it was asked
             rendered = render_error(error)
         except Exception:
             logger.exception("encoding an answer of '%s' failed", self.model.name)
             rendered = _INTERNAL_ERROR
         self._respond(rendered)
+        if reply.answered_us and rendered[0] == 200:
+            made_us = serving.now_us() - reply.answered_us
+            serving.answered(self.model.name, reply, self.arrived_us - self.began_us, made_us)
 
     def leave(self) -> None:
         self.disconnected = True

@@ -32,6 +32,7 @@ class FastProtocol(Connection):
         self.body_max_bytes = edge.limits.body_bytes
         self.header_max_bytes = edge.limits.header_bytes
         self.header_max_count = edge.limits.header_count
+        self.began_us = 0  # when the first byte of the request that is being received was read
         self.fed_bytes = 0  # of the read that is being parsed
         self.body_bytes = 0  # of the request that is being received
         self.counted_body_bytes = 0
@@ -55,6 +56,7 @@ class FastProtocol(Connection):
         newest: Cycle | None = self.cycle
         if newest is not None and not newest.keep_alive:
             raise _Stop  # nothing after a request that closes (RFC 9112, 9.6)
+        self.began_us = self.edge.serving.now_us()
         self.url = b""
         self.headers = []
         self.parsing = HEAD
@@ -88,7 +90,9 @@ class FastProtocol(Connection):
             keep_alive = parser.should_keep_alive()
             if keep_alive and b"connection" in fields:  # 1.0 with keep-alive: uvicorn closes these too
                 keep_alive = parser.get_http_version() != "1.0"
-            self._enqueue(Inference(self, model, fields, keep_alive))
+            inference = Inference(self, model, fields, keep_alive)
+            inference.began_us = self.began_us
+            self._enqueue(inference)
         self.parsing = BODY
 
     def on_body(self, body: bytes) -> None:

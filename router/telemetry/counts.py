@@ -179,9 +179,9 @@ class ModelCounts:
     """
 
     __slots__ = (
-        "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "filling", "flows",
-        "labels", "last_us", "looked", "looks", "name", "objective", "others", "others_us", "parse", "queue",
-        "selected", "served", "sizes", "slo_us", "variants",
+        "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "edge_us",
+        "filling", "flows", "input_us", "labels", "last_us", "looked", "looks", "name", "objective", "others",
+        "others_us", "output_us", "parse", "queue", "selected", "served", "sizes", "slo_us", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
@@ -201,13 +201,15 @@ class ModelCounts:
         self.asked: dict[str, list[int]] = {}  # what the cache did: how often, its look-ups in us
         self.looked: dict[str, int] = {}  # what other gateways' answers were asked, by result
         self.looks = Histogram(PARSE)
-        self.sizes: dict[int, list[int]] = {}  # rows of a batch: how many batches, their compute in us
+        self.sizes: dict[int, list[int]] = {}  # rows of a batch: how many, their input, compute, output in us
         self.last_us = 0  # when a batch last came back
         self.parse = Histogram(PARSE)
         self.queue = Histogram(DURATION)
         self.filling = Histogram(DURATION)
         self.durations: list[tuple[str, Histogram]] = []  # with their labels
         self.compute_us = 0  # each completed request's own, however many shared a batch
+        self.input_us = self.output_us = 0  # of the same what went before that, but for waits, and after it
+        self.edge_us = 0  # of completed requests what their edges took before arrival and after the core
         self._shared = None if by_tenant else Histogram(DURATION)
         if self._shared is not None:
             self.durations.append((self.labels, self._shared))
@@ -267,13 +269,16 @@ class ModelCounts:
             counts = by_variant[variant] = AnswerCounts(labels)
         return counts
 
-    def ran(self, rows: int, compute_us: int, now_us: int) -> None:
-        """A batch came back."""
+    def ran(self, rows: int, took_us: tuple[int, int, int], now_us: int) -> None:
+        """A batch came back; it took so long to start, to run and to return."""
         counts = self.sizes.get(rows)
         if counts is None:
-            counts = self.sizes[rows] = [0, 0]
+            counts = self.sizes[rows] = [0, 0, 0, 0]
+        input_us, compute_us, output_us = took_us
         counts[0] += 1
-        counts[1] += compute_us
+        counts[1] += max(input_us, 0)
+        counts[2] += compute_us
+        counts[3] += output_us
         self.last_us = now_us
 
     def summary(self, now_us: int) -> Counters:

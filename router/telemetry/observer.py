@@ -96,6 +96,21 @@ class Telemetry:
         model.queue.observe(reply.queue_us)
         model.filling.observe(reply.batch_us)
         model.compute_us += reply.compute_us
+        handed_us = now_us - reply.ready_us if reply.ready_us else 0
+        waited_us = reply.queue_us + reply.batch_us
+        output_us = min(reply.output_us + handed_us, max(latency_us - waited_us - reply.compute_us, 0))
+        model.output_us += output_us
+        model.input_us += max(latency_us - waited_us - reply.compute_us - output_us, 0)
+
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """An edge gave a completed call's answer to its client, having read and made it for so long."""
+        counts = self._models.get(model)
+        if counts is None:
+            return
+        counts.edge_us += read_us + made_us
+        if reply.cache in ("", "miss"):
+            counts.input_us += read_us
+            counts.output_us += made_us
 
     def selected(self, call: Call, reply: Reply, latency_us: int) -> None:
         """A call of a model with a selection was answered, `latency_us` after its arrival; whatever its
@@ -114,7 +129,7 @@ class Telemetry:
         counts.end(flow, outcome)
         flow.miss(outcome, 1, False)
 
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
         """A worker ran a batch."""
         model = self._models[batch.model]
         variant = model.variants.get(batch.variant) or model.variant(batch.variant)
@@ -122,7 +137,7 @@ class Telemetry:
         variant.requests.observe(len(batch.pieces))
         variant.compute.observe(compute_us)
         ended_us = batch.started_us + elapsed_us
-        model.ran(batch.rows, compute_us, ended_us)
+        model.ran(batch.rows, (elapsed_us - compute_us - output_us, compute_us, output_us), ended_us)
         self._ledger.spending.ran(batch.slice, batch.model, compute_us, ended_us)
         if not batch.staged:
             variant.transport.observe(max(elapsed_us - compute_us, 0))

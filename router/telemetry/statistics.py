@@ -17,7 +17,7 @@ class Duration(TypedDict):
 
 
 class Compute(TypedDict):
-    """The model's run. Input and output take no time of their own: they are part of `compute_infer`."""
+    """The model's run, and what it took to bring its input there and its output back."""
 
     compute_input: Duration
     compute_infer: Duration
@@ -25,15 +25,15 @@ class Compute(TypedDict):
 
 
 class BatchStatistics(Compute):
-    """The batches of `batch_size` rows."""
+    """The batches of `batch_size` rows, from dispatch until they are back."""
 
     batch_size: int
 
 
 class RequestStatistics(Compute):
     """The requests. `queue` and compute are of those that were computed, each with the whole run of its
-    batch. `cache_hit` and `cache_miss` are look-ups, digest included: a hit is what needed no run of its own,
-    so that a join (`Reply.cache`) is one too.
+    batch; together they are what these took of `success`. `cache_hit` and `cache_miss` are look-ups, digest
+    included: a hit is what needed no run of its own, so that a join (`Reply.cache`) is one too.
     """
 
     success: Duration
@@ -65,11 +65,11 @@ def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
         "name": name,
         "version": MODEL_VERSION,
         "last_inference": (epoch_us + model.last_us) // 1000 if sizes else 0,
-        "inference_count": sum(rows * count for rows, (count, _) in sizes),
-        "execution_count": sum(count for _, (count, _) in sizes),
+        "inference_count": sum(rows * count for rows, (count, *_) in sizes),
+        "execution_count": sum(count for _, (count, *_) in sizes),
         "inference_stats": _requests(model),
         "batch_stats": [
-            {"batch_size": rows, **_computed(count, compute_us)} for rows, (count, compute_us) in sizes
+            {"batch_size": rows, **_computed(count, *took_us)} for rows, (count, *took_us) in sizes
         ],
     }
 
@@ -80,21 +80,21 @@ def _requests(model: ModelCounts) -> RequestStatistics:
     return {
         "success": _duration(
             sum(flow.completed for flow in model.flows.values()),
-            sum(duration.total for _, duration in model.durations),
+            sum(duration.total for _, duration in model.durations) + model.edge_us,
         ),
         "fail": _duration(sum(model.others.values()), model.others_us),
         "queue": _duration(ran, model.queue.total + model.filling.total),
-        **_computed(ran, model.compute_us),
+        **_computed(ran, model.input_us, model.compute_us, model.output_us),
         "cache_hit": _duration(hits[0] + joins[0], hits[1] + joins[1]),
         "cache_miss": _duration(*misses),
     }
 
 
-def _computed(count: int, compute_us: int) -> Compute:
+def _computed(count: int, input_us: int, compute_us: int, output_us: int) -> Compute:
     return {
-        "compute_input": _duration(count, 0),
+        "compute_input": _duration(count, input_us),
         "compute_infer": _duration(count, compute_us),
-        "compute_output": _duration(count, 0),
+        "compute_output": _duration(count, output_us),
     }
 
 

@@ -51,21 +51,29 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
     ("nv_inference_exec_count", "Batches computed.", _batches),
     (
         "nv_inference_request_duration_us",
-        "Time from arrival to answer, summed over completed requests.",
-        lambda model: sum(duration.total for _, duration in model.durations),
+        "Time from first byte read to answer made, summed over completed requests.",
+        lambda model: sum(duration.total for _, duration in model.durations) + model.edge_us,
     ),
     (
         "nv_inference_queue_duration_us",
         "Time that requests waited for a slice and for their batch, summed over completed requests.",
         lambda model: model.queue.total + model.filling.total,
     ),
-    ("nv_inference_compute_input_duration_us", "Always 0: a part of compute_infer.", lambda _: 0),
+    (
+        "nv_inference_compute_input_duration_us",
+        "Time to read, to reach the worker and to wait for it, summed over completed requests.",
+        lambda model: model.input_us,
+    ),
     (
         "nv_inference_compute_infer_duration_us",
         "Time of the batch's run, summed over completed requests.",
         lambda model: model.compute_us,
     ),
-    ("nv_inference_compute_output_duration_us", "Always 0: a part of compute_infer.", lambda _: 0),
+    (
+        "nv_inference_compute_output_duration_us",
+        "Time from the end of the run to the answer made, summed over completed requests.",
+        lambda model: model.output_us,
+    ),
 )
 
 

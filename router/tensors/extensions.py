@@ -1,7 +1,7 @@
 """What may stand in the `parameters` of a request, of an input or of an output: the one place that knows.
 
-An answer with status 200 never hides what was not done: what nothing here reads is refused by its name. Accepted
-and passed over is only what asks for nothing: a value with which Triton's clients say "none".
+An answer with status 200 never hides what was not done: what nothing here reads is refused by its name.
+Accepted and passed over is only what asks for nothing: a value with which Triton's clients say "none".
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ this gateway does not, and what to do instead."""
 
 
 def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[str]) -> None:
-    """RequestError where a parameter of `what` is none of those that are `read`, unless it asks for nothing."""
+    """RequestError where a parameter of `what` is none of those `read`, unless it asks for nothing."""
     for name, value in parameters.items():
         if name in read:
             continue
@@ -44,7 +44,7 @@ def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[
 
 
 def only_binary(what: str, parameters: Mapping[str, object], name: str) -> None:
-    """RequestError where outputs are asked for as anything but raw bytes, in a protocol that has nothing else."""
+    """RequestError where outputs are to be no raw bytes, in a protocol that has nothing else."""
     if parameters.get(name, True) is not True:
         found = quoted(parameters[name])
         raise bad_input(f"{name!r} of {what} must be true over gRPC, where outputs are raw, got {found}")

@@ -121,6 +121,10 @@ class CachedServing:
         """As the gateway."""
         self._gateway.refused(model, outcome, tenant)
 
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """As the gateway."""
+        self._gateway.answered(model, reply, read_us, made_us)
+
     def submit(self, call: Call, deliver: Deliver) -> int:
         """See `serving.ports.Serving.submit`."""
         model = call.model
@@ -310,6 +314,7 @@ class CachedServing:
             own = reply
             if waiter is not leader:
                 own = joined(reply)
+                own.queue_us, own.ready_us = now - waiter.request.arrived_us, now
                 self._accounts.done(waiter.request, own)
             hand_over(waiter.deliver, own, waiter.request.model)
 

@@ -21,7 +21,7 @@ from serving.runtime.clock import now_us
 from serving.runtime.doubts import Doubts
 from serving.runtime.lanes import Lanes
 from serving.runtime.observer import BatchRunner, Observer
-from serving.runtime.payloads import Pending, gather, keep_parts
+from serving.runtime.payloads import Pending, gather, keep_parts, output_us
 from serving.runtime.waiters import hand_over
 from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import Replica
@@ -209,6 +209,10 @@ class Gateway:
         """An edge turned a request away before it became a call."""
         self._observer.refused(model, tenant, outcome)
 
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """See `serving.ports.Serving.answered`."""
+        self._observer.answered(model, reply, read_us, made_us)
+
     def invalidate(self, model: str = "") -> int:  # noqa: ARG002  # Serving's signature
         """Nothing is kept here: 0."""
         return 0
@@ -333,12 +337,13 @@ class Gateway:
         batch = self._batches.pop(result.batch_id, None)
         if batch is None:
             return
-        self._observer.batch_done(batch, result.compute_us, now - batch.started_us)
+        back_us = output_us(batch, result, now)
+        self._observer.batch_done(batch, result.compute_us, now - batch.started_us, back_us)
         commands = self._scheduler.batch_done(batch.id, result.compute_us, now)
         for command in commands:  # the worker first: it is idle
             if type(command) is RunBatch:
                 self._run(command)
-        keep_parts(batch, result, self._pending)
+        keep_parts(batch, result, self._pending, now)
         self._execute([command for command in commands if type(command) is not RunBatch], now)
         self._answering.add(now_us() - now)
         self._reserve_us = int(self._answering.value_us or 0)
@@ -403,6 +408,7 @@ class Gateway:
         within = answered_us <= request.deadline_us + pending.reserve_us
         if answer.outcome is COMPLETED and answer.batch is not None:
             reply = pending.complete(answer.batch)
+            reply.answered_us = answered_us
         else:
             reply = Reply(answer.outcome, answer.detail)
         if request.started_us:

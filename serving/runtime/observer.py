@@ -26,8 +26,12 @@ class Observer(Protocol):
         """A request was turned away before it became a call; `model` as its client said."""
         ...
 
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
-        """A batch came back `elapsed_us` after its dispatch."""
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """An edge gave a completed call's answer to its client; see `serving.ports.Serving.answered`."""
+        ...
+
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
+        """A batch came back `elapsed_us` after its dispatch, `output_us` after its model was done."""
         ...
 
     def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word

@@ -18,13 +18,14 @@ from serving.worker.batches import BatchInput, BatchOutput, BatchResult
 class Pending:
     """A call that waits for its answer, since `submitted_us`; `request` is what the scheduler has of it.
 
-    `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row. `accuracy`
+    `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row. `back_us`:
+    when its last batch came back, which took `output_us` from the model's end. `accuracy`
     and `variant` are those of the least accurate of its batches, `downgrade` why that one was so.
     """
 
     __slots__ = (
-        "accuracy", "call", "compute_us", "deliver", "downgrade", "outputs", "parts", "request", "reserve_us",
-        "submitted_us", "variant",
+        "accuracy", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us", "outputs", "parts",
+        "request", "reserve_us", "submitted_us", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +39,8 @@ class Pending:
         self.outputs: Sequence[Tensor] | None = None
         self.parts: dict[int, Sequence[Tensor]] | None = None
         self.compute_us = 0  # of the batches that it was in
+        self.output_us = 0
+        self.back_us = 0
         self.variant = ""
         self.accuracy: float | None = None
         self.downgrade = ""
@@ -73,7 +76,9 @@ class Pending:
             reply.outputs = outputs
         reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
         reply.batch_rows = last.rows
-        reply.compute_us = self.compute_us
+        reply.compute_us, reply.output_us, reply.ready_us = self.compute_us, self.output_us, self.back_us
+        ran_us = self.back_us - max(self.request.started_us, self.submitted_us)  # an heir may have come after
+        reply.input_us = max(ran_us - self.compute_us - self.output_us, 0)
         return reply
 
 
@@ -143,8 +148,16 @@ def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
     return joined
 
 
-def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pending]) -> None:
+def output_us(batch: RunBatch, result: BatchResult, now_us: int) -> int:
+    """How long ago the model was done with a batch that is back; within its own time, whatever clock its
+    worker has."""
+    transport_us = now_us - batch.started_us - result.compute_us
+    return max(0, min(now_us - result.ended_us, transport_us)) if result.ended_us else 0
+
+
+def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pending], now_us: int) -> None:
     """Hand the rows of a batch that is back to the calls that wait for them."""
+    back_for_us = output_us(batch, result, now_us)
     specs: Sequence[TensorSpec] = ()
     first = 0
     for piece in batch.pieces:
@@ -155,5 +168,6 @@ def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pe
             outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
             pending.keep(piece, outputs)
             pending.compute_us += result.compute_us
+            pending.output_us, pending.back_us = back_for_us, now_us
             pending.ran(batch, piece)
         first += piece.rows

@@ -142,6 +142,8 @@ class Poll:
         replies = [each for member, each in self._replies.items() if member in counted]
         last = replies[-1]
         reply.queue_us, reply.batch_us, reply.compute_us = last.queue_us, last.batch_us, last.compute_us
+        reply.input_us, reply.output_us, reply.ready_us = last.input_us, last.output_us, last.ready_us
+        reply.answered_us = last.answered_us
         reply.batch_rows = last.batch_rows
         caches = {each.cache for each in replies}
         reply.cache = next((each for each in _COSTLY if each in caches), "")

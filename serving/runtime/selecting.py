@@ -88,6 +88,10 @@ class SelectingServing:
         """As what is behind."""
         self._behind.refused(model, outcome, tenant)
 
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """As what is behind it."""
+        self._behind.answered(model, reply, read_us, made_us)
+
     def model_ready(self, name: str) -> bool:
         """As what is behind."""
         return self._behind.model_ready(name)

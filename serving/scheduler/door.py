@@ -72,7 +72,7 @@ class Door:
         self.draining = False
 
     def count(self, model: Model, request: Request, now_us: int) -> None:
-        """A request counts as offered load, whatever the verdict on it: shares and capacity follow the rate."""
+        """A request counts as offered load, whatever the verdict on it: shares follow the rate."""
         model.flow(request.tenant, request).rate.add(request.rows, now_us)
 
     def refuse(self, model: Model, request: Request, accepted: Accepted, now_us: int) -> Outcome | None:

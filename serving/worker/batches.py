@@ -26,7 +26,7 @@ MESSAGE_CHARS_MAX: Final = 1000
 """Length of an error text on the wire."""
 
 _RUN = struct.Struct("<QIIIHHI")  # batch, replica, rows, flags, share_over, inputs, bytes of parameters
-_RESULT = struct.Struct("<QQIIHH")  # batch, compute_us, padded size, rows, flags, outputs
+_RESULT = struct.Struct("<QQQIIHH")  # batch, compute_us, ended_us, padded size, rows, flags, outputs
 _FAILED = struct.Struct("<QI")  # batch, bytes of the message
 _TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
 _DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
@@ -71,15 +71,20 @@ class BatchOutput:
 
 
 class BatchResult:
-    """A batch that ran: `compute_us` is the model's own time, `size` its padded tokens per row or 0."""
+    """A batch that ran: `compute_us` is the model's own time, `size` its padded tokens per row or 0.
 
-    __slots__ = ("batch_id", "compute_us", "outputs", "rows", "size")
+    `ended_us`: when the model was done, by the worker's monotonic clock, which on one machine is also the
+    gateway's; 0 where it is not said.
+    """
+
+    __slots__ = ("batch_id", "compute_us", "ended_us", "outputs", "rows", "size")
 
     def __init__(
         self, batch_id: int, compute_us: int, size: int, rows: int, outputs: Sequence[BatchOutput]
     ) -> None:
         self.batch_id = batch_id
         self.compute_us = compute_us
+        self.ended_us = 0
         self.size = size
         self.rows = rows
         self.outputs = outputs
@@ -166,16 +171,17 @@ def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
 
 
 def pack_result(
-    batch: tuple[int, int, int, int, int], outputs: Sequence[EncodedOutput], payload_bytes: int
+    batch: tuple[int, int, int, int, int, int], outputs: Sequence[EncodedOutput], payload_bytes: int
 ) -> bytes:
-    """The RESULT frame up to its payload; `batch` is (batch id, compute_us, padded size, rows, flags)."""
+    """The RESULT frame up to its payload; `batch` is (batch id, compute_us, ended_us, padded size, rows,
+    flags)."""
     parts = [_RESULT.pack(*batch, len(outputs))]
     for output in outputs:
         parts.append(_TENSOR.pack(_CODES[output.datatype], len(output.dims), len(output.data)))
         parts.append(_DIMS[len(output.dims)].pack(*output.dims))
         if output.datatype == "BYTES":
             parts.append(struct.pack(f"<{len(output.row_bytes)}I", *output.row_bytes))
-    return pack_frame(FrameKind.RESULT, b"".join(parts), 0 if batch[4] & SHARED else payload_bytes)
+    return pack_frame(FrameKind.RESULT, b"".join(parts), 0 if batch[5] & SHARED else payload_bytes)
 
 
 def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
@@ -183,7 +189,7 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
     meta = frame.meta
     found: list[tuple[TensorPlace, Sequence[int]]] = []
     try:
-        batch_id, compute_us, size, rows, flags, count = _RESULT.unpack_from(meta)
+        batch_id, compute_us, ended_us, size, rows, flags, count = _RESULT.unpack_from(meta)
         if rows == 0:
             raise ProtocolError("a RESULT frame has no rows")
         position = _RESULT.size
@@ -205,7 +211,9 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
         end = start + place.byte_count
         outputs.append(BatchOutput(place.datatype, place.dims, bytes(payload[start:end]), rows, ends))
         start = end
-    return BatchResult(batch_id, compute_us, size, rows, outputs)
+    result = BatchResult(batch_id, compute_us, size, rows, outputs)
+    result.ended_us = ended_us
+    return result
 
 
 def pack_failed(batch_id: int, message: str) -> bytes:

@@ -99,6 +99,9 @@ class FakeServing:
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         self.turned_away.append((model, outcome, tenant))
 
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        self.telemetry.answered(model, reply, read_us, made_us)
+
     def model_ready(self, name: str) -> bool:
         return self.ready and name not in self.unready_models
 

@@ -52,6 +52,9 @@ class Core:
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         self.turned_away.append((model, outcome, tenant))
 
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        self.telemetry.answered(model, reply, read_us, made_us)
+
     def model_ready(self, name: str) -> bool:
         return name not in self.down
 

@@ -28,20 +28,45 @@ def reply_of(outcome: Outcome, queue_us: int = 0, batch_us: int = 0, compute_us:
     return reply
 
 
-@given(spans_us, spans_us, spans_us)
-def test_a_completed_call_tells_all_three_phases_to_the_microsecond(
-    queue_us: int, batch_us: int, compute_us: int
-) -> None:
-    told = separate(completed_lines(reply_of(COMPLETED, queue_us, batch_us, compute_us), 1))["server-timing"]
-    found = re.fullmatch(
-        r"queue;dur=(\d+)\.(\d{3}), batch;dur=(\d+)\.(\d{3}), infer;dur=(\d+)\.(\d{3})", told
-    )
-    assert found
-    assert [int(found[i] + found[i + 1]) for i in (1, 3, 5)] == [queue_us, batch_us, compute_us]
+PHASES = ("request", "queue", "batch", "input", "infer", "output", "answer")
+CAME_US, DUE_US = 1_000, 250_000
+
+
+def told(reply: Reply, answered_us: int = CAME_US) -> dict[str, str]:
+    """What the answer to a call says that came at CAME_US."""
+    return separate(completed_lines(reply, DUE_US, CAME_US, answered_us))
+
+
+def phases(timing: str) -> dict[str, int]:
+    """Microseconds by phase, of a Server-Timing as it must be spelled."""
+    found = [re.fullmatch(r"(\w+);dur=(\d+)\.(\d{3})", each) for each in timing.split(", ")]
+    return {each[1]: int(each[2] + each[3]) for each in found if each}
+
+
+@given(st.tuples(*[spans_us] * 7))
+def test_the_phases_of_a_completed_call_add_up_to_the_microsecond(spans: tuple[int, ...]) -> None:
+    reply = reply_of(COMPLETED, spans[1], spans[2], spans[4])
+    reply.input_us, reply.output_us = spans[3], spans[5]
+    reply.ready_us = CAME_US + sum(spans[:6])
+    timing = phases(told(reply, reply.ready_us + spans[6])["server-timing"])
+    assert timing == dict(zip(PHASES, spans, strict=True))
+
+
+def test_a_kept_answer_took_what_its_request_took() -> None:
+    reply = reply_of(COMPLETED)
+    reply.cache = "hit"
+    timing = phases(told(reply, CAME_US + 70)["server-timing"])
+    assert timing == dict.fromkeys(PHASES, 0) | {"request": 70}
+
+
+def test_batches_that_ran_at_once_leave_no_phase_below_nothing() -> None:
+    reply = reply_of(COMPLETED, compute_us=500)
+    reply.ready_us = CAME_US + 300
+    assert phases(told(reply, CAME_US + 310)["server-timing"])["request"] == 0
 
 
 @pytest.mark.parametrize(
-    ("cache", "age_us", "told"),
+    ("cache", "age_us", "said"),
     [
         ("", 0, {}),
         ("miss", 0, {"x-cache": "miss"}),
@@ -51,25 +76,25 @@ def test_a_completed_call_tells_all_three_phases_to_the_microsecond(
     ],
 )
 def test_a_completed_call_tells_what_the_cache_did_and_a_kept_answer_its_age(
-    cache: str, age_us: int, told: dict[str, str]
+    cache: str, age_us: int, said: dict[str, str]
 ) -> None:
     reply = reply_of(COMPLETED)
     reply.cache, reply.age_us = cache, age_us
-    fields = separate(completed_lines(reply, 1))
-    assert {name: fields[name] for name in fields if name in ("x-cache", "age")} == told
+    fields = told(reply)
+    assert {name: fields[name] for name in fields if name in ("x-cache", "age")} == said
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "told"),
+    ("accuracy", "said"),
     [(None, None), (0.0, "0"), (1.0, "1"), (0.99837, "0.9984"), (0.9, "0.9"), (1e-7, "1e-07")],
 )
 def test_the_accuracy_is_told_in_four_digits_where_it_is_known(
-    accuracy: float | None, told: str | None
+    accuracy: float | None, said: str | None
 ) -> None:
     reply = reply_of(COMPLETED)
     for _ in range(2):
         reply.accuracy = accuracy
-        assert separate(completed_lines(reply, 1)).get("x-penstock-accuracy") == told
+        assert told(reply).get("x-penstock-accuracy") == said
 
 
 @pytest.mark.parametrize(
@@ -94,7 +119,7 @@ def test_a_call_that_failed_tells_its_reason_and_the_phases_that_it_saw(
     [(1, "0.001"), (999, "0.999"), (250_000, "250"), (250_500, "250.500"), (3_600_000_000, "3600000")],
 )
 def test_any_answer_of_a_call_tells_when_it_was_due(due_us: int, told: str) -> None:
-    assert separate(completed_lines(reply_of(COMPLETED), due_us))["x-penstock-deadline-ms"] == told
+    assert separate(completed_lines(reply_of(COMPLETED), due_us, 0, 0))["x-penstock-deadline-ms"] == told
     assert failure_fields(reply_of(QUEUE_FULL), due_us)["x-penstock-deadline-ms"] == told
     assert "x-penstock-deadline-ms" not in failure_fields(reply_of(BAD_INPUT))
 

@@ -46,7 +46,8 @@ async def test_an_answer_says_where_its_time_went_and_who_gave_it() -> None:
         await call
         fields = dict(await call.trailing_metadata())
     assert fields == {
-        "server-timing": "queue;dur=1.204, batch;dur=0.050, infer;dur=12000.000",
+        "server-timing": "request;dur=0.000, queue;dur=1.204, batch;dur=0.050, input;dur=0.000, "
+        "infer;dur=12000.000, output;dur=0.000, answer;dur=0.000",
         "x-penstock-deadline-ms": "100",
         "x-penstock-variant": "exact",
         "x-penstock-batch-rows": "1",

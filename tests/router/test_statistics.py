@@ -12,6 +12,8 @@ from tritonclient.utils import InferenceServerException
 
 from router.app import create_app
 from router.telemetry import Telemetry
+from serving.scheduler.commands import RunBatch
+from serving.scheduler.requests import Piece
 from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, COMPLETED, OVERLOAD
 from tests.builders import model_spec, served
@@ -45,12 +47,37 @@ def test_requests_are_counted_with_their_time_in_nanoseconds() -> None:
         "success": (2, 7_000_000),
         "fail": (2, 70_000),
         "queue": (2, 2_600_000),
-        "compute_input": (2, 0),
+        "compute_input": (2, 400_000),
         "compute_infer": (2, 4_000_000),
         "compute_output": (2, 0),
     }
     assert durations(b["inference_stats"]) == {}
     assert len(b["inference_stats"]) == 8  # perf_analyzer reads them all
+
+
+@given(*[st.integers(0, 5_000)] * 6)
+def test_the_phases_of_what_was_computed_add_up_to_its_success(
+    read_us: int, parsed_us: int, waited_us: int, infer_us: int, back_us: int, made_us: int
+) -> None:
+    telemetry = new()
+    answer = reply(COMPLETED, waited_us, 10, infer_us)
+    answer.output_us, answer.ready_us = back_us, 7_000 + parsed_us + waited_us + 10 + 30 + infer_us + back_us
+    latency_us = answer.ready_us - 7_000 + 5
+    telemetry.request_done(request("a", arrived_us=7_000), answer, latency_us, True)
+    telemetry.answered("a", answer, read_us, made_us)
+    told = telemetry.statistics("a")["inference_stats"]
+    total_ns = told["success"]["ns"]
+    assert total_ns == 1000 * (read_us + latency_us + made_us)
+    assert told["compute_input"]["ns"] == 1000 * (read_us + parsed_us + 30)
+    assert told["compute_output"]["ns"] == 1000 * (back_us + 5 + made_us)
+    parts = told["queue"], told["compute_input"], told["compute_infer"], told["compute_output"]
+    assert sum(part["ns"] for part in parts) == total_ns
+
+
+def test_an_edge_may_answer_what_was_asked_of_a_model_that_is_gone() -> None:
+    telemetry = new()
+    telemetry.answered("gone", reply(COMPLETED), 5, 5)
+    assert durations(telemetry.statistics("a")["inference_stats"]) == {}
 
 
 def test_what_the_cache_answered_is_a_success_that_was_not_computed() -> None:
@@ -82,6 +109,19 @@ def test_batches_are_counted_by_their_rows(ran: list[tuple[int, int]]) -> None:
         own_us = [compute_us for rows, compute_us in ran if rows == each["batch_size"]]
         assert each["compute_infer"] == {"count": len(own_us), "ns": 1000 * sum(own_us)}
         assert each["compute_input"] == each["compute_output"] == {"count": len(own_us), "ns": 0}
+
+
+def test_a_batch_took_what_lies_between_dispatch_and_return() -> None:
+    telemetry = new()
+    batch = RunBatch(1, "cpu0", [Piece(request("a"), 0, 1)], 1)
+    batch.model, batch.variant = "a", "x"
+    telemetry.batch_done(batch, 100, 180, output_us=50)
+    (size,) = telemetry.statistics("a")["batch_stats"]
+    assert durations({name: size[name] for name in size if name != "batch_size"}) == {  # type: ignore[literal-required]
+        "compute_input": (1, 30_000),
+        "compute_infer": (1, 100_000),
+        "compute_output": (1, 50_000),
+    }
 
 
 def test_the_last_inference_is_told_in_unix_time() -> None:

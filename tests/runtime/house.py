@@ -59,7 +59,10 @@ class Tally:
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        pass
+
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
         self.batches.append(batch.rows)
 
     def cache_asked(self, model: str, result: str, took_us: int) -> None:

@@ -96,6 +96,9 @@ class Members:
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         self.turned_away.append(outcome)
 
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        pass
+
     def model_ready(self, name: str) -> bool:
         return True
 

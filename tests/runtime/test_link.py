@@ -94,7 +94,7 @@ def model(tmp_path: Path) -> ModelSpec:
 
 def answer(batch_id: int = 5, rows: int = 1, datatype: str = "FP32", dims: tuple[int, ...] = (1,)) -> bytes:
     data = bytes(4 * rows)
-    return pack_result((batch_id, 1, 0, rows, 0), [EncodedOutput(datatype, dims, data)], len(data)) + data
+    return pack_result((batch_id, 1, 0, 0, rows, 0), [EncodedOutput(datatype, dims, data)], len(data)) + data
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ async def test_a_worker_that_talks_garbage_is_given_up_once_with_the_reason(
     ("said", "reason"),
     [
         (answer(rows=2), "has 2 rows of 1 outputs, expected 1 of 1"),
-        (pack_result((5, 1, 0, 1, 0), [], 0), "has 1 rows of 0 outputs"),
+        (pack_result((5, 1, 0, 0, 1, 0), [], 0), "has 1 rows of 0 outputs"),
         (answer(datatype="INT32"), "output 'Y' is INT32 [1] a row, expected FP32 [-1]"),
         (answer(dims=(1, 1)), "output 'Y' is FP32 [1, 1] a row, expected FP32 [-1]"),
     ],

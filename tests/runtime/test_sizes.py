@@ -27,7 +27,7 @@ class Kept(Tally):
         super().__init__()
         self.back: list[RunBatch] = []
 
-    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
+    def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
         self.back.append(batch)
 
 

@@ -91,8 +91,9 @@ def test_a_run_arrives_as_it_was_ordered(
 def test_a_result_is_cut_into_the_rows_that_were_sent(sent: tuple[int, list[EncodedOutput]]) -> None:
     rows, answers = sent
     payload = b"".join(bytes(answer.data) for answer in answers)
-    result = unpack_result(framed(pack_result((9, 8, 7, rows, 0), answers, len(payload)), payload), None)
-    assert (result.batch_id, result.compute_us, result.size, result.rows) == (9, 8, 7, rows)
+    result = unpack_result(framed(pack_result((9, 8, 70, 7, rows, 0), answers, len(payload)), payload), None)
+    assert (result.batch_id, result.compute_us, result.ended_us) == (9, 8, 70)
+    assert (result.size, result.rows) == (7, rows)
     for answer, output in zip(answers, result.outputs, strict=True):
         assert (output.datatype, output.dims, output.data) == (answer.datatype, answer.dims, answer.data)
         cuts = [output.rows(row, 1) for row in range(rows)]
@@ -104,7 +105,7 @@ def test_a_result_is_cut_into_the_rows_that_were_sent(sent: tuple[int, list[Enco
 
 RUN = pack_run((1, 2, 3, 0, 0), [BatchInput("FP32", (2, 2), [bytes(48)])], [48], (("a", 1),))
 RESULT = pack_result(
-    (1, 2, 3, 2, 0),
+    (1, 2, 30, 3, 2, 0),
     [EncodedOutput("BYTES", (1,), bytes(8), [3, 5]), EncodedOutput("INT8", (4,), bytes(8))],
     16,
 )
@@ -127,7 +128,7 @@ def test_spoilt_metadata_is_an_error_or_some_other_batch_but_never_a_crash(
 
 def test_contradictions_of_a_result_are_named() -> None:
     def complaint(rows: int, output: EncodedOutput, payload: bytes, flags: int = 0) -> str:
-        head = pack_result((1, 2, 3, rows, flags), [output], len(payload))
+        head = pack_result((1, 2, 30, 3, rows, flags), [output], len(payload))
         with pytest.raises(ProtocolError) as raised:
             unpack_result(framed(head, b"" if flags else payload), None)
         return str(raised.value)

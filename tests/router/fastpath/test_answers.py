@@ -170,7 +170,10 @@ def test_each_outcome_is_told_as_the_table_says(running: Running, outcome: Outco
 def test_an_answer_says_where_its_time_went_and_who_gave_it(running: Running, data: bytes) -> None:
     running.serving.waited_us = (1_204, 50, 12_000_000)
     fields = running.ask(data).fields
-    assert fields["server-timing"] == "queue;dur=1.204, batch;dur=0.050, infer;dur=12000.000"
+    assert fields["server-timing"] == (
+        "request;dur=0.000, queue;dur=1.204, batch;dur=0.050, input;dur=0.000, infer;dur=12000.000, "
+        "output;dur=0.000, answer;dur=0.000"
+    )
     assert (fields["x-penstock-variant"], fields["x-penstock-batch-rows"]) == ("exact", "1")
     assert not fields.keys() & {"x-penstock-reason", "retry-after", "x-retry-after-ms"}
 
