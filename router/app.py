@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from router.apidocs import INFER_OPERATION, render_docs
+from router.example import example_body
 from router.explanation import separate
 from router.infer import InferRoute
 from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
@@ -92,6 +93,7 @@ def _add_probe(app: FastAPI, path: str, answer: Callable[[], Awaitable[JSONRespo
 
 
 def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None:
+    @app.get("/v2/", include_in_schema=False)  # as the protocol's OpenAPI document spells it
     @app.get("/v2", tags=["metadata"])
     async def server_metadata() -> Json:
         """What this server is, and which extensions of the protocol it serves."""
@@ -145,6 +147,11 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
     async def model_version_metadata(model: Name, model_version: Version) -> Json:
         """The same, with the version said."""
         return describe(find_model(serving, model, model_version))
+
+    @app.get("/v2/models/{model}/example", tags=["metadata"])
+    async def model_example(model: Name) -> Response:
+        """A request of one row to try, as the model's inputs are: the body of an inference."""
+        return _json(200, example_body(find_model(serving, model, MODEL_VERSION).spec))
 
     @app.get("/v2/models/{model}/ready", tags=["health"])
     async def model_ready(model: Name) -> JSONResponse:

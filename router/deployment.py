@@ -24,6 +24,7 @@ from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.scaled_status import scaled_status
 from router.settings import Settings
+from router.sharedmemory import add_shared_memory, shared_memory_methods
 from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import (
     ConditionPresent,
@@ -90,12 +91,14 @@ class Deployment:
         statistics = self._telemetry.statistics
         app = create_app(self.serving, statistics, name=server.name, version=release, limits=limits)
         add_feedback(app, selecting)
+        add_shared_memory(app)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self.operations.offer(app, self._rpc)
+        self._rpc.offer(shared_memory_methods())
         if settings.logging.access:
             self._rest.log_access()
             self._rpc.log_access()

@@ -1,19 +1,38 @@
 """One request to try, printed when the gateway starts: made from the specs, so it always fits."""
 
-import json
 from collections.abc import Iterable
 from math import prod
+from typing import Final
+
+import numpy as np
+import orjson
 
 from serving.specs import ModelSpec, TensorSpec
 
 EXAMPLE_TEXT = "a request to try"
 
+LINE_CHARS: Final = 200
+"""Of the printed line: people read it, and paste it into a terminal. Linux takes 131,072 for one argument."""
+
 
 def example_curl(url: str, specs: Iterable[ModelSpec]) -> str:
-    """A curl line for the model with the least to type and to read, of those with fixed shapes if any."""
+    """A line for a shell, for the model with the least to read, of those with fixed shapes if any.
+
+    Its request is written out where the line has at most LINE_CHARS, else asked of the gateway itself.
+    """
     spec = min(specs, key=_effort)
-    body = json.dumps({"inputs": [_example(tensor) for tensor in spec.inputs]}, separators=(",", ":"))
-    return f"curl -s {url}/v2/models/{spec.name}/infer -d '{body}'"
+    model = f"{url}/v2/models/{spec.name}"
+    if _effort(spec)[1] <= LINE_CHARS:
+        line = f"curl -s {model}/infer -d '{example_body(spec).decode()}'"
+        if len(line) <= LINE_CHARS:
+            return line
+    return f"m={model}; curl -s $m/example | curl -s $m/infer -d @-"
+
+
+def example_body(spec: ModelSpec) -> bytes:
+    """The JSON of a request of one row."""
+    document = {"inputs": [_example(tensor) for tensor in spec.inputs]}
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _effort(spec: ModelSpec) -> tuple[int, int]:
@@ -25,13 +44,13 @@ def _effort(spec: ModelSpec) -> tuple[int, int]:
 def _example(tensor: TensorSpec) -> dict[str, object]:
     count = _elements(tensor)
     datatype = "FP32" if tensor.datatype == "ANY" else tensor.datatype
-    data: list[object]
+    data: object
     if datatype == "BYTES":
         data = [EXAMPLE_TEXT] * count
     elif datatype == "BOOL":
         data = [True] * count
     else:
-        data = [number % 10 for number in range(count)]
+        data = np.resize(np.arange(10), count)
     shape = [max(dimension, 1) for dimension in tensor.shape]
     return {"name": tensor.name, "shape": shape, "datatype": datatype, "data": data}
 

@@ -45,6 +45,9 @@ class Answer(NamedTuple):
 
 _Code = grpc.StatusCode
 
+DEADLINE_WORDS = "Deadline Exceeded"
+"""As grpc itself spells it; clients and Triton's tests look for the words in any error of a deadline."""
+
 ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
     {
         COMPLETED: Answer(200, _Code.OK, ""),
@@ -83,12 +86,19 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
             503, _Code.UNAVAILABLE, "the model could not be loaded by the request's deadline", retry=True
         ),
         DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
-        DEADLINE_QUEUED: Answer(504, _Code.DEADLINE_EXCEEDED, "Request timeout expired in the queue"),
+        DEADLINE_QUEUED: Answer(
+            504, _Code.DEADLINE_EXCEEDED, f"Request timeout expired in the queue ({DEADLINE_WORDS})"
+        ),
         DEADLINE_RUNNING: Answer(
-            504, _Code.DEADLINE_EXCEEDED, "Request timeout expired while the model was running"
+            504,
+            _Code.DEADLINE_EXCEEDED,
+            f"Request timeout expired while the model was running ({DEADLINE_WORDS})",
         ),
         DEADLINE_UNMET: Answer(
-            504, _Code.DEADLINE_EXCEEDED, "the deadline could no longer be met", retry=True
+            504,
+            _Code.DEADLINE_EXCEEDED,
+            f"the deadline could no longer be met ({DEADLINE_WORDS})",
+            retry=True,
         ),
         WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
         MODEL_ERROR: Answer(500, _Code.INTERNAL, "the model failed on this request"),
@@ -104,7 +114,15 @@ INTERNAL_ERROR = "internal error of the gateway; its log has the cause"
 
 def error_body(outcome: Outcome, detail: str = "") -> bytes:
     """The JSON of a REST error: {"error": sentence, "reason": ...}; `detail` is the better sentence."""
-    return orjson.dumps({"error": detail or ANSWERS[outcome].sentence, "reason": outcome.reason})
+    return orjson.dumps({"error": worded(outcome, detail), "reason": outcome.reason})
+
+
+def worded(outcome: Outcome, detail: str = "") -> str:
+    """What a client is told in words: `detail` where there is one, else the outcome's own sentence."""
+    answer = ANSWERS[outcome]
+    if not detail:
+        return answer.sentence
+    return f"{detail} ({DEADLINE_WORDS})" if answer.grpc_code is _Code.DEADLINE_EXCEEDED else detail
 
 
 def unknown_model(name: str, served: Collection[str]) -> str:

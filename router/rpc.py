@@ -34,7 +34,7 @@ from router.oip import (
     tenant_of,
     tighten,
 )
-from router.outcomes import ANSWERS, INTERNAL_ERROR
+from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
 from router.promises import promise
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError, bad_input
@@ -350,7 +350,7 @@ async def _abort(context: Any, reply: Reply, due_us: int = 0) -> NoReturn:
     wait_ms = retry_ms(reply)
     if wait_ms:
         fields |= dict.fromkeys(PUSHBACK_KEYS, str(wait_ms))
-    await context.abort(answer.grpc_code, reply.detail or answer.sentence, tuple(fields.items()))
+    await context.abort(answer.grpc_code, worded(reply.outcome, reply.detail), tuple(fields.items()))
     raise AssertionError("grpc's abort has returned")
 
 

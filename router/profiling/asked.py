@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.settings import SettingsError, load_model
-from router.settings.problems import nearest, one_of, shown
+from router.settings.problems import one_of, shown
+from router.spelling import nearest
 from serving.specs import ModelSpec, Share
 
 MODELS = Path("models")

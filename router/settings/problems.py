@@ -1,17 +1,19 @@
 """What is wrong with a file, in sentences that name the place, what was got and what was expected."""
 
-import difflib
 import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+
+from router.spelling import nearest
 
 Loc = tuple[str | int, ...]
 """The way from the top of a file to a value: keys and list indexes."""
 
 _SHOWN_CHARS = 60
-_LISTED_NAMES = 8
+_LISTED_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -84,24 +86,17 @@ def fault(what: str, got: object, expected: str, near: str = "") -> str:
 
 def unknown_name(what: str, got: str, known: Collection[str]) -> str:
     """The sentence for a name that is not among `known`, with the nearest one as a guess."""
-    near = nearest(got, known)
-    many = near and len(known) > _LISTED_NAMES
-    return fault(what, got, f"one of {len(known)} names" if many else one_of(known), near)
+    return fault(what, got, one_of(known), nearest(got, known))
 
 
 def one_of(names: Collection[str]) -> str:
-    """`a, b or c`; a single name alone."""
-    listed = [*names]
+    """`a, b or c`; a single name alone; of many the first, and how many there are."""
+    listed = [*islice(names, _LISTED_NAMES)]
+    if len(names) > _LISTED_NAMES:
+        return f"{', '.join(listed)}, ... ({len(names)} names)"
     if len(listed) < 2:
         return listed[0] if listed else "nothing"
     return f"{', '.join(listed[:-1])} or {listed[-1]}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that a mistyped `name` was most likely meant to be, or ""."""
-    folded = {each.casefold(): each for each in known}
-    found = difflib.get_close_matches(name.casefold(), folded, n=1)
-    return folded[found[0]] if found else ""
 
 
 def nearest_path(path: Path) -> str:

@@ -7,8 +7,9 @@ import os
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from router.settings.findings import Findings
-from router.settings.problems import Loc, nearest, one_of, shown
+from router.settings.problems import Loc, one_of, shown
 from router.settings.schema import RedisSection
+from router.spelling import nearest
 from serving.specs import RedisSpec
 
 _LOC = ("cache", "redis")

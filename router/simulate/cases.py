@@ -6,10 +6,11 @@ from pathlib import Path
 
 from router.profiles import known_profiles
 from router.settings import Settings, SettingsError, load_settings
-from router.settings.problems import fault, nearest, one_of, shown
+from router.settings.problems import fault, one_of, shown
 from router.simulate.governing import Copies, governance, is_governed, told_ignored, without
 from router.simulate.left_out import left_out
 from router.simulate.traffic import Traffic, UsageError
+from router.spelling import nearest
 from serving.policy.batching.catalogue import POLICIES
 from serving.profile.carrying import Carried, carried
 from serving.profile.curve import Profile

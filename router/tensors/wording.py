@@ -1,7 +1,8 @@
 """How values and names appear in the sentences for clients: short, quoted, with a suggestion."""
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+
+from router.spelling import nearest
 
 QUOTED_CHARS = 64
 """Of a client's string that a sentence repeats; also the longest name worth comparing with others."""
@@ -45,6 +46,5 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """ "; did you mean '...'?" where a known name resembles the given one, else ""."""
     if len(name) > QUOTED_CHARS:
         return ""
-    by_folded = {candidate.casefold(): candidate for candidate in known}
-    close = get_close_matches(name.casefold(), by_folded, n=1)
-    return f"; did you mean '{by_folded[close[0]]}'?" if close else ""
+    near = nearest(name, known)
+    return f"; did you mean '{near}'?" if near else ""

@@ -23,10 +23,11 @@ def client(serving: FakeServing) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 
 
+@pytest.mark.parametrize("path", ["/v2", "/v2/"])
 async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
-    client: httpx.AsyncClient,
+    client: httpx.AsyncClient, path: str
 ) -> None:
-    answer = await client.get("/v2")
+    answer = await client.get(path)
     assert answer.json() == {
         "name": "penstock",
         "version": "0.1.0",
@@ -38,6 +39,16 @@ async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
             "statistics",
         ],
     }
+
+
+@pytest.mark.parametrize("model", ["simple", "identity"])
+async def test_the_example_of_a_model_is_a_request_that_it_answers(
+    client: httpx.AsyncClient, model: str
+) -> None:
+    example = await client.get(f"/v2/models/{model}/example")
+    answer = await client.post(f"/v2/models/{model}/infer", content=example.content)
+    assert (example.status_code, answer.status_code) == (200, 200)
+    assert (await client.get("/v2/models/nobody/example")).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/v2/health/live", "/livez", "/healthz"])

@@ -5,7 +5,7 @@ import grpc
 import orjson
 import pytest
 
-from router.outcomes import ANSWERS, error_body, unknown_model
+from router.outcomes import ANSWERS, error_body, unknown_model, worded
 from serving.vocabulary import ALL_OUTCOMES, COMPLETED, QUEUE_FULL, Outcome
 
 CODES = {
@@ -67,6 +67,14 @@ def test_an_error_body_has_a_sentence_and_the_reason(outcome: Outcome) -> None:
 def test_a_detail_replaces_the_sentence_of_the_table() -> None:
     body = orjson.loads(error_body(QUEUE_FULL, "256 rows are waiting"))
     assert body == {"error": "256 rows are waiting", "reason": "queue_full"}
+
+
+@pytest.mark.parametrize("detail", ["", "m is not loaded, and loading it takes 9.0 s"])
+@pytest.mark.parametrize("outcome", ALL_OUTCOMES, ids=lambda outcome: outcome.reason.value)
+def test_a_passed_deadline_is_told_in_the_words_of_grpc(outcome: Outcome, detail: str) -> None:
+    told = worded(outcome, detail)
+    assert told.startswith(detail)
+    assert ("Deadline Exceeded" in told) == (CODES[outcome.reason.value][1] == "DEADLINE_EXCEEDED")
 
 
 @pytest.mark.parametrize(
