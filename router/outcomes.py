@@ -45,8 +45,15 @@ class Answer(NamedTuple):
 
 _Code = grpc.StatusCode
 
-DEADLINE_WORDS = "Deadline Exceeded"
-"""As grpc itself spells it; clients and Triton's tests look for the words in any error of a deadline."""
+_PASSED = " (Deadline Exceeded)"
+_COMING = "; it would end in Deadline Exceeded"
+_DEADLINES: Mapping[Outcome, str] = {
+    DEADLINE_UNREACHABLE: _COMING,
+    DEADLINE_QUEUED: _PASSED,
+    DEADLINE_RUNNING: _PASSED,
+    DEADLINE_UNMET: _PASSED,
+}
+"""In the words of grpc itself, for which clients and Triton's tests look in any error of a deadline."""
 
 ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
     {
@@ -77,7 +84,7 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         DEADLINE_UNREACHABLE: Answer(
             503,
             _Code.RESOURCE_EXHAUSTED,
-            "the deadline could not be met even if the request ran next",
+            f"the deadline could not be met even if the request ran next{_COMING}",
             retry=True,
         ),
         NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready", retry=True),
@@ -87,17 +94,17 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         ),
         DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
         DEADLINE_QUEUED: Answer(
-            504, _Code.DEADLINE_EXCEEDED, f"Request timeout expired in the queue ({DEADLINE_WORDS})"
+            504, _Code.DEADLINE_EXCEEDED, f"Request timeout expired in the queue{_PASSED}"
         ),
         DEADLINE_RUNNING: Answer(
             504,
             _Code.DEADLINE_EXCEEDED,
-            f"Request timeout expired while the model was running ({DEADLINE_WORDS})",
+            f"Request timeout expired while the model was running{_PASSED}",
         ),
         DEADLINE_UNMET: Answer(
             504,
             _Code.DEADLINE_EXCEEDED,
-            f"the deadline could no longer be met ({DEADLINE_WORDS})",
+            f"the deadline could no longer be met{_PASSED}",
             retry=True,
         ),
         WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
@@ -119,10 +126,7 @@ def error_body(outcome: Outcome, detail: str = "") -> bytes:
 
 def worded(outcome: Outcome, detail: str = "") -> str:
     """What a client is told in words: `detail` where there is one, else the outcome's own sentence."""
-    answer = ANSWERS[outcome]
-    if not detail:
-        return answer.sentence
-    return f"{detail} ({DEADLINE_WORDS})" if answer.grpc_code is _Code.DEADLINE_EXCEEDED else detail
+    return detail + _DEADLINES.get(outcome, "") if detail else ANSWERS[outcome].sentence
 
 
 def unknown_model(name: str, served: Collection[str]) -> str:
