@@ -244,6 +244,32 @@ def test_metrics_count_what_happened(gateway: GatewayProcess) -> None:
     assert 'penstock_batch_rows_sum{model="simple",variant="default"} 3' in text
 
 
+def test_the_phases_of_an_answer_fit_into_what_its_client_waited_and_add_up_in_the_statistics(
+    gateway: GatewayProcess,
+) -> None:
+    host, port = gateway.rest.split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=TALK_S)
+    for _ in range(5):
+        asked_s = time.perf_counter()
+        connection.request("POST", "/v2/models/simple/infer", simple())
+        answer = connection.getresponse()
+        assert (answer.status, len(answer.read()) > 0) == (200, True)
+        waited_ms = (time.perf_counter() - asked_s) * 1000
+        timing = answer.headers["Server-Timing"]
+        phases_ms = {name: float(span) for name, span in (each.split(";dur=") for each in timing.split(", "))}
+        assert all(phases_ms[name] > 0 for name in ("request", "input", "infer", "output", "answer"))
+        assert sum(phases_ms.values()) <= waited_ms
+    connection.close()
+    (model,) = json.loads(gateway.get("/v2/models/simple/stats")[1])["model_stats"]
+    spans_ns = {kind: each["ns"] for kind, each in model["inference_stats"].items()}
+    parts = ("queue", "compute_input", "compute_infer", "compute_output")
+    assert sum(spans_ns[part] for part in parts) == spans_ns["success"] > 0
+    text = gateway.read_metrics()
+    for part in parts:
+        name = f'nv_inference_{part}_duration_us{{model="simple",version="1"}}'
+        assert f"{name} {spans_ns[part] // 1000}\n" in text
+
+
 async def _flood(gateway: GatewayProcess, statuses: Counter[int], stop: asyncio.Event) -> None:
     """Ask on one connection until it is to stop, and count each status, 0 for no answer."""
     host, port = gateway.rest.split(":")
