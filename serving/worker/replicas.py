@@ -30,12 +30,13 @@ class Replica:
     """A loaded variant and the spec that its answers are held to. `settled`: the thread that runs its batches
     is set up for it. `freezes`: of the collector (`Garbage`), before it was loaded."""
 
-    __slots__ = ("_model", "_weighed", "freezes", "order", "settled")
+    __slots__ = ("_model", "_weighed", "ended_us", "freezes", "order", "settled")
 
     def __init__(self, order: LoadOrder, model: Model, freezes: int) -> None:
         self.order = order
         self.freezes = freezes
         self.settled = False
+        self.ended_us = 0  # when its last predict was over, by the machine's monotonic clock
         self._model = model
         self._weighed: dict[tuple[int, int], int] = {}  # bytes that a run takes, by rows and size
 
@@ -45,7 +46,9 @@ class Replica:
         """The model's outputs and its own time in us, rounded up."""
         started_ns = time.perf_counter_ns()
         outputs = self._model.predict(inputs, parameters)
-        return outputs, (time.perf_counter_ns() - started_ns + 999) // 1000
+        spent_ns = time.perf_counter_ns() - started_ns
+        self.ended_us = time.monotonic_ns() // 1000
+        return outputs, (spent_ns + 999) // 1000
 
     @property
     def padded_size(self) -> int:

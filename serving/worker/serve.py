@@ -6,7 +6,6 @@ It ends at end of file: the gateway closed its end, on purpose or by dying.
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -124,7 +123,6 @@ class Worker:
         SPEAKING.model = spec.model
         inputs = decode_inputs(spec.inputs, order.inputs, order.rows, order.payload)
         found, compute_us = replica.predict(inputs, order.parameters)
-        ended_us = time.monotonic_ns() // 1000
         any_datatype = order.inputs[0].datatype if order.inputs else ""
         outputs = encode_outputs(spec.outputs, found, order.rows, any_datatype)
         data: list[Buffer] = [output.data for output in outputs]
@@ -136,7 +134,9 @@ class Worker:
             self._answers.write(data, count)
             flags, data = SHARED, []
         head = pack_result(
-            (order.batch_id, compute_us, ended_us, replica.padded_size, order.rows, flags), outputs, count
+            (order.batch_id, compute_us, replica.ended_us, replica.padded_size, order.rows, flags),
+            outputs,
+            count,
         )
         return [head, *data]
 
