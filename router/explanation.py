@@ -18,6 +18,7 @@ _ACCURACIES: Recent[float, str] = Recent(256)
 
 DEADLINE_FIELD = "x-penstock-deadline-ms"
 
+
 def deadline_ms(due_us: int) -> str:
     """How soon after its arrival an answer was due, in milliseconds: `250`, or `12.500`."""
     return f"{due_us // 1000}{_FRACTIONS[due_us % 1000] if due_us % 1000 else ''}"
