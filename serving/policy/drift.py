@@ -22,7 +22,9 @@ from serving.profile.latency import Latency
 SAMPLES = 100  # batches that are looked at
 SURE = 50  # batches from which a shape is fitted
 LOOK_EVERY = 20
-MEMORY = 1000  # batches for which the factor of sizes that no longer run is remembered
+MEMORY_US = 2_000_000
+"""How long the factor of sizes that no longer run is remembered: on a device on which they are dear they are
+tried again so often, and what was true of them in a disturbance is soon forgotten."""
 ENOUGH = 5  # batches of about one size
 TOLERANCE = 0.1  # noise of 20 % moves the median of ten batches by 8 %; a wrong shape below that costs little
 
@@ -58,7 +60,7 @@ class Drift:
             self._samples.popleft()
         self._known.clear()
 
-    def look(self, profiled: Latency, fitted: Latency) -> Latency | None:
+    def look(self, profiled: Latency, fitted: Latency, now_us: int = 0) -> Latency | None:
         """A better fit than `fitted`, with the profile's points; None where it is still right.
 
         Nothing is fitted while the level itself is changing: sizes that ran before and after the change
@@ -72,14 +74,16 @@ class Drift:
         wrong = len(ratios) >= SURE and any(
             abs(factor / level - 1) > TOLERANCE for factor in self._factors(fitted, ratios).values()
         )
+        self._known = {key: known for key, known in self._known.items() if now_us - known[1] < MEMORY_US}
         bounds = self._bounds(fitted)
-        if not wrong and not any(
+        dear = any(
             level * fitted.predict_us(rows, size) > (1 + TOLERANCE) * bound_us * rows
             for size, (ran, bound_us) in bounds.items()
-            for rows in (2 * ran,)
-        ):
+            for rows in (ran + ran // 4 + 1, 2 * ran)
+        )
+        if not (wrong or dear):
             return None
-        factors = self._remembered(profiled)
+        factors = self._remembered(profiled, now_us)
         if not factors:
             return None
 
@@ -90,27 +94,26 @@ class Drift:
 
         return profiled.scaled(corrected)
 
-    def _remembered(self, profiled: Latency) -> dict[tuple[int, int], float]:
+    def _remembered(self, profiled: Latency, now_us: int) -> dict[tuple[int, int], float]:
         """The factors of sizes that run, and of those that did a while ago, as if at today's level."""
         ratios = self._evened(self.ratios(profiled))
         factors = dict(self._factors(profiled, ratios))
         level = median(ratios)
-        since = self._count - MEMORY
-        self._known = {key: known for key, known in self._known.items() if known[1] > since}
-        self._known.update({key: (factor / level, self._count) for key, factor in factors.items()})
+        self._known.update({key: (factor / level, now_us) for key, factor in factors.items()})
         return {**{key: level * known[0] for key, known in self._known.items()}, **factors}
 
     def _bounds(self, latency: Latency) -> dict[int, tuple[int, float]]:
-        """By measured size: the rows of the largest batches that ran lately, and what such a row took; not of
-        sizes of which a larger batch is remembered."""
+        """By measured size: the rows of the largest batches that often ran lately, and what such a row took;
+        not of sizes of which a larger batch is remembered."""
         found: dict[int, tuple[int, float]] = {}
         by_octave: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for rows, size, compute_us, _, _ in self._samples:
             by_octave.setdefault((latency.measured_size(size), _octave(rows)), []).append((rows, compute_us))
         for (size, octave), ran in sorted(by_octave.items()):
             if len(ran) >= ENOUGH:
-                row_us = median([compute_us / rows for rows, compute_us in ran])
-                found[size] = (max([rows for rows, _ in ran]), row_us)
+                often = sorted([rows for rows, _ in ran])[-(len(ran) // 4) - 1]
+                row_us = median([compute_us / rows for rows, compute_us in ran if rows >= often])
+                found[size] = (often, row_us)
                 if any(bucket == size and larger > octave for bucket, larger in self._known):
                     del found[size]
         return found

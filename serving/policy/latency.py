@@ -20,7 +20,9 @@ from typing import Final
 
 WINDOW = 200
 RECENT = 10
-QUANTILE = 0.95  # of the window; .9 to .97 suits a 99 % objective
+QUANTILE = 0.97  # of the window; .9 to .97 suits a 99 % objective
+EXCESS_QUANTILE = 0.98
+"""Of what batches took beyond the typical. Higher: short batches take less beyond it, and count as much."""
 RECENT_QUANTILE = 0.9
 START = 1.15  # Nexus multiplies profiles by this; used until there are ENOUGH samples
 ENOUGH = 20
@@ -29,7 +31,7 @@ TRY_US = 1_000_000
 """Without a batch for so long, an estimate is in doubt: a batch is tried though it is predicted late. A model
 whose batches were slow for a while would otherwise never show that they no longer are."""
 FAR_QUICKER = 2  # than the estimate: such a batch leaves it in doubt until enough others have corrected it
-HORIZON_US = 2_000_000
+HORIZON_US = 3_000_000
 """A ratio counts for so long, but the newest ENOUGH stay: so soon does the estimate forget a disturbance."""
 LEVEL = 1.25
 """A median of RECENT ratios that departs by this factor is a change of level: with noise of 20 % that median
@@ -122,7 +124,7 @@ class Ratios:
         self._window = Quantile(WINDOW, QUANTILE)
         self._recent = Quantile(RECENT, RECENT_QUANTILE)
         self._before = Quantile(WINDOW - RECENT, 0.5)  # of the window what is not recent
-        self._excess = Quantile(WINDOW, QUANTILE)
+        self._excess = Quantile(WINDOW, EXCESS_QUANTILE)
         self._late = Quantile(RECENT, RECENT_QUANTILE)  # the newest of these
         self._entries: deque[Entry] = deque()  # those of the window
         self._count = 0
@@ -178,7 +180,7 @@ class Ratios:
         self._entries = deque(kept)
         self._before = Quantile(WINDOW - RECENT, 0.5)
         self._window = Quantile(WINDOW, QUANTILE)
-        self._excess = Quantile(WINDOW, QUANTILE)
+        self._excess = Quantile(WINDOW, EXCESS_QUANTILE)
         for ratio, prior_us, _ in kept:
             self._window.add(ratio)
             self._excess.add(max(ratio - level, 0.0) * prior_us)

@@ -1,7 +1,7 @@
 """What decisions ask of a profile: how long a batch takes, and how many rows fit into a time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -24,14 +24,13 @@ class Latency:
     tokens. Beyond the largest it is that of the largest, as models truncate; with one size, the same for all.
     """
 
-    __slots__ = ("_curves", "_profile", "_rows_most", "_sizes", "_tables", "_worth")
+    __slots__ = ("_curves", "_measured", "_profile", "_sizes", "_tables", "_worth")
 
-    def __init__(self, profile: Profile, rows_most: int = 1) -> None:
-        """`rows_most`: batches are expected up to so many rows; what was not measured of them takes as long a
-        row as the largest batch that was, which is cautious."""
+    def __init__(self, profile: Profile, measured: Mapping[int, int] | None = None) -> None:
+        """`measured`: by size the largest batch that was measured, where larger ones are expected."""
         self._profile = profile
-        self._rows_most = rows_most
         self._curves = profile.curves()
+        self._measured = measured or {size: curve.rows[-1] for size, curve in self._curves.items()}
         self._sizes = sorted(self._curves)
         self._tables: dict[int, list[float]] = {}
         self._worth: dict[int, int] = {}
@@ -90,16 +89,33 @@ class Latency:
             for size, curve in self._curves.items()
             for rows, latency_us in zip(curve.rows, curve.latency_us, strict=True)
         ]
-        return Latency(replace(self._profile, points=tuple(points)), self._rows_most)
+        return Latency(replace(self._profile, points=tuple(points)), self._measured)
 
-    def reaching(self, rows: int) -> "Latency":
-        """The same for batches of up to so many rows: a sweep that ended early must not keep them small."""
-        return self if rows <= self._rows_most else Latency(self._profile, rows)
+    def reaching(self, rows_most: int) -> "Latency":
+        """The same for batches of up to so many rows: a sweep that ended early must not keep them small.
+
+        What a larger batch takes is expected half way between two lines from the largest measured one: its
+        time a row carried on, which is cautious, and the slope of the whole curve.
+        """
+        points = list(self._profile.points)
+        for size, curve in self._curves.items():
+            last, last_us = curve.rows[-1], curve.latency_us[-1]
+            slope_us = (last_us - curve.latency_us[0]) / max(last - curve.rows[0], 1)
+            if last == curve.rows[0]:
+                slope_us = last_us / last
+            rows = last
+            while rows < rows_most:
+                rows = min(2 * rows, rows_most)
+                took_us = (last_us * rows / last + last_us + slope_us * (rows - last)) / 2
+                points.append(Point(size, rows, took_us, took_us, 1))
+        if len(points) == len(self._profile.points):
+            return self
+        return Latency(replace(self._profile, points=tuple(points)), self._measured)
 
     def rows_measured(self, size: int = 0) -> int:
         """The largest batch that was measured, of the next larger size."""
         covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
-        return self._curves[covering].rows[-1]
+        return self._measured[covering]
 
     def _by_rows(self, size: int) -> list[float]:
         """Latency of 1, 2, ... rows, as far as the next larger size was measured: decisions look it up far
@@ -107,7 +123,8 @@ class Latency:
         known = self._tables.get(size)
         if known is None:
             known, latency_us = [], 0.0
-            for rows in range(1, max(self.rows_measured(size), self._rows_most) + 1):
+            covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
+            for rows in range(1, self._curves[covering].rows[-1] + 1):
                 latency_us = max(latency_us, self._at(rows, size))  # the difference of two curves may fall
                 known.append(latency_us)
             self._tables[size] = known

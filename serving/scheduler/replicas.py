@@ -134,7 +134,7 @@ class Replica:
         return self.watch.add(rows, self.profiled.measured_size(size), ratio, beside)
 
     def _refit(self, now_us: int) -> None:
-        fitted = self.drift.look(self.profiled, self.latency)
+        fitted = self.drift.look(self.profiled, self.latency, now_us)
         if fitted is not None:
             self.latency = fitted
             self._restart(now_us)

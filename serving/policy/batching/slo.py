@@ -58,7 +58,8 @@ class Sizes:
 
 class Load:
     """`rate` rows a microsecond of one size bucket, and the batch aimed at for them on `replica`; `size` as a
-    rule. `least`: slices' worth of time that they need in the mean, without what comes for a moment only."""
+    rule. `least`: slices' worth of time that the quickest variant needs for them in the mean, without what
+    comes for a moment only."""
 
     __slots__ = ("bucket", "least", "rate", "replica", "size", "target")
 
@@ -154,9 +155,12 @@ class Slo(BatchingPolicy):
         if not admitted:
             return Outlook(replica.typical_us(1, replica.size_max), self._doubt.at(now_us))
         mean_us = filling = 0.0
+        room_us = self._room_us(view, now_us) if view.slices == 1 else inf  # else it depends on the instant
         for load in loads:
             part = load.rate / admitted
             target = mean_target(replica, load.bucket, self._slo_us, part * rate, load.size)
+            if room_us < inf:
+                target = min(target, max(1, replica.rows_in(room_us, load.bucket)))
             mean_us += part * row_us(replica, target, load.size)
             filling += filling_rate(replica, load.size, self._slo_us, int(target))
         return Outlook(mean_us, self._doubt.at(now_us), filling)
@@ -175,8 +179,9 @@ class Slo(BatchingPolicy):
                 size = self._rates.usual(bucket)
                 target = worth_target(replica, bucket, self._slo_us, rate, size)
                 peak = counted.peak(now_us)
-                mean = mean_target(replica, bucket, self._slo_us, peak, size)
-                least = peak * row_us(replica, mean, size)
+                quickest = view.quickest_replica or replica  # which others would answer under pressure
+                mean = mean_target(quickest, bucket, self._slo_us, peak, size)
+                least = peak * row_us(quickest, mean, size)
                 loads.append(Load(rate, target, replica, bucket, size, least))
         self._loads[view.slice] = (now_us, loads)
         return loads
