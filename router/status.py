@@ -173,7 +173,30 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
-    varied = any(len(by_variant(model["counters"])) > 1 for model in current["models"])
+    moves = map(_one_line, _move(current.get("move")))
+    models = _models_table(current["models"], before, elapsed_s, width)
+    lines = _ending_lines(current["models"], before)
+    lines += [Text(line) for line in _missing(current["models"])]
+    scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
+    for told in (
+        _doubtful_profiles(current["models"]),
+        cache_lines(_cached(current), cached_before),
+        scaled_lines(scaled),
+    ):
+        lines += map(_one_line, told)
+    return Group(head, *moves, models, *lines, _slices_table(current["slices"]))
+
+
+def _one_line(text: str) -> Text:
+    """Cut where the terminal ends."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _models_table(
+    models: Sequence[ModelStatus], before: "Mapping[str, Counters]", elapsed_s: float, width: int
+) -> Table:
+    """A row of each model, with as many columns as fit."""
+    varied = any(len(by_variant(model["counters"])) > 1 for model in models)
     titles = (
         *_LEFT_ALIGNED,
         *_COUNTED,
@@ -183,38 +206,29 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         "p99 ms",
         "SLO ms",
     )
-    rows = [
-        dict(
-            zip(
-                titles,
-                _model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9), varied),
-                strict=True,
-            )
-        )
-        for model in current["models"]
-    ]
-    models = _fitted(titles, rows, width)
-    endings = dict(_worst_endings(current["models"], before))
-    width = max(map(len, endings), default=0)
-    lines = [
-        Text(f" {name:{width}}   {line}", no_wrap=True, overflow="ellipsis") for name, line in endings.items()
-    ]
-    if lines:
-        lines = [Text(" not completed in time, % of requests:"), *lines, Text()]
-    lines += [Text(line) for line in _missing(current["models"])]
-    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in _doubtful_profiles(current["models"])]
-    kept = cache_lines(_cached(current), cached_before)
-    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in kept]
-    scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
-    lines += [Text(line, no_wrap=True, overflow="ellipsis") for line in scaled_lines(scaled)]
-    slices = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    cells = (_model_row(model, before.get(model["name"]), max(elapsed_s, 1e-9), varied) for model in models)
+    return _fitted(titles, [dict(zip(titles, row, strict=True)) for row in cells], width)
+
+
+def _ending_lines(models: Sequence[ModelStatus], before: "Mapping[str, Counters]") -> list[Text]:
+    """A heading, and a line of each model with requests that were not completed in time; else none."""
+    endings = dict(_worst_endings(models, before))
+    if not endings:
+        return []
+    width = max(map(len, endings))
+    lines = [_one_line(f" {name:{width}}   {line}") for name, line in endings.items()]
+    return [Text(" not completed in time, % of requests:"), *lines, Text()]
+
+
+def _slices_table(slices: Sequence[SliceStatus]) -> Table:
+    """A row of each slice and its worker."""
+    table = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
-        slices.add_column(title, justify="right")
-    for one in current["slices"]:
+        table.add_column(title, justify="right")
+    for one in slices:
         state = ", ".join((one["state"], one["notice"])) if "notice" in one else one["state"]
-        slices.add_row(one["name"], escape(state), str(one["pid"] or "-"), str(one["restarts"]))
-    moves = [Text(line, no_wrap=True, overflow="ellipsis") for line in _move(current.get("move"))]
-    return Group(head, *moves, models, *lines, slices)
+        table.add_row(one["name"], escape(state), str(one["pid"] or "-"), str(one["restarts"]))
+    return table
 
 
 def _fitted(titles: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> Table:

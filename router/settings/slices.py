@@ -64,7 +64,7 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
     entries = findings.document.at(("slices",))
     if not isinstance(entries, list) or not entries:
         price = slice_price(prices, 1, spot=False)
-        names = default_slices()
+        names = default_slices(usable)
         dealt = deal_cores([1] * len(names), usable)
         return tuple(SliceSpec(name, cores, price=price) for name, cores in zip(names, dealt, strict=True))
     sections = [findings.parse(SliceSection, ("slices", index)) for index in range(len(entries))]

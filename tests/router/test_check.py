@@ -193,7 +193,7 @@ def test_the_plan_says_which_slices_there_are_where_the_file_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], line: str
 ) -> None:
     for module in ("router.plan", "router.settings.slices"):
-        monkeypatch.setattr(f"{module}.default_slices", lambda: names)
+        monkeypatch.setattr(f"{module}.default_slices", lambda *_: names)
     write_deployment(tmp_path)
     file = write_gateway(tmp_path, "models: [{path: models/minilm}]")
     assert check(file, lambda _: FAST).plan[-1] == line

@@ -8,8 +8,9 @@ import typer
 import yaml
 
 from router.cli import app
-from router.settings import SettingsError, load_settings
-from router.settings.schema import GatewayFile
+from router.settings import SettingsError, load_model, load_settings
+from router.settings.models import MODEL_FILE
+from router.settings.schema import GatewayFile, ModelFile
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((*(ROOT / "docs").glob("*.md"), ROOT / "README.md"))
@@ -59,7 +60,7 @@ def test_commands_are_found_in_the_pages() -> None:
 
 
 def settings() -> list[tuple[str, str]]:
-    """(page, text) of each block of YAML that is one of settings, or a part."""
+    """(page, text) of each block of YAML that is one of settings, or a part; or of a model.yaml."""
     blocks = [
         (page.name, text)
         for page in PAGES
@@ -71,11 +72,16 @@ def settings() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "text"), settings(), ids=lambda each: each[:20].replace("\n", " "))
 def test_settings_that_are_shown_have_keys_that_there_are(tmp_path: Path, page: str, text: str) -> None:
-    assert set(yaml.safe_load(text)) <= set(GatewayFile.model_fields), page
-    path = tmp_path / "penstock.yaml"
+    of_a_model = text.startswith(f"# {MODEL_FILE}")
+    known = ModelFile if of_a_model else GatewayFile
+    assert set(yaml.safe_load(text)) <= set(known.model_fields), page
+    path = tmp_path / (MODEL_FILE if of_a_model else "penstock.yaml")
     path.write_text(text)
     try:
-        load_settings(path)
+        if of_a_model:
+            load_model(tmp_path)
+        else:
+            load_settings(path)
     except SettingsError as error:  # its models are not here
         wrong = [str(problem) for problem in error.problems]
     else:

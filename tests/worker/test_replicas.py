@@ -3,10 +3,10 @@
 import re
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from serving.worker.backends.python import PythonBackend
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasureOrder
-from serving.worker.replicas import Replica, describe, load_replica
+from serving.worker.replicas import Interruptions, Replica, describe, load_replica
 from serving.worker.yardstick import Yardstick
 from tests.runtime.recorder import model_spec, write_model
 
 GARBAGE = Garbage()
+DOUBLE = "return {'Y': inputs['X'] * 2}"
 
 
 def order(folder: Path, replica: int = 1) -> LoadOrder:
@@ -53,6 +54,31 @@ def test_warming_up_runs_the_smallest_and_the_largest_size_and_checks_the_answer
         load_replica(PythonBackend(1), order(write_model(tmp_path / "o", "return {}")), Memory(), GARBAGE)
 
 
+@dataclass
+class Script:
+    """Which runs of a measurement are disturbed, in the place of Interruptions: no test can have the kernel
+    take a core away, nor keep it from that. Runs beyond the script are calm. `seen`: (us, disturbed) of each.
+    """
+
+    disturbed: tuple[bool, ...] = ()
+    seen: list[tuple[int, bool]] = field(default_factory=list)
+
+    def __call__(self) -> "Script":
+        return self
+
+    def lengthened(self, took_us: int) -> bool:
+        count = len(self.seen)
+        self.seen.append((took_us, count < len(self.disturbed) and self.disturbed[count]))
+        return self.seen[-1][1]
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run is disturbed."""
+    monkeypatch.setattr("serving.worker.replicas.Interruptions", Script())
+
+
+@pytest.mark.usefixtures("quiet")
 def test_a_measurement_ends_with_its_repeats_or_its_budget_but_runs_once(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", "time.sleep(0.002); return {'Y': inputs['X']}")
     replica, _ = load_replica(PythonBackend(1), order(folder), Memory(), GARBAGE)
@@ -65,6 +91,60 @@ def test_a_measurement_ends_with_its_repeats_or_its_budget_but_runs_once(tmp_pat
     assert 1 <= runs(MeasureOrder(1, 4, 0, 100, 9000)) <= 4
 
 
+@pytest.mark.parametrize(
+    ("disturbed", "ran", "kept"),
+    [
+        ((), 3, 3),
+        ((True, False, True, False, False), 5, 3),
+        ((True,) * 8, 9, 1),
+        ((*[True] * 7, False, True), 9, 1),
+    ],
+)
+def test_runs_that_are_disturbed_are_tried_again_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disturbed: tuple[bool, ...], ran: int, kept: int
+) -> None:
+    script = Script(disturbed)
+    monkeypatch.setattr("serving.worker.replicas.Interruptions", script)
+    replica, _ = load_replica(PythonBackend(1), order(write_model(tmp_path / "m", DOUBLE)), Memory(), GARBAGE)
+    found = replica.measure(MeasureOrder(1, 4, 0, 3, 10**9), Memory(), Yardstick())
+    calm = [took_us for took_us, put_off in script.seen if not put_off]
+    assert (len(script.seen), len(calm)) == (ran, kept)
+    assert (list(found.latencies_us), found.disturbed) == (calm, False)
+
+
+def test_a_measurement_without_a_calm_run_has_the_first_of_the_others_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script((True,) * 9)
+    monkeypatch.setattr("serving.worker.replicas.Interruptions", script)
+    replica, _ = load_replica(PythonBackend(1), order(write_model(tmp_path / "m", DOUBLE)), Memory(), GARBAGE)
+    found = replica.measure(MeasureOrder(1, 4, 0, 3, 10**9), Memory(), Yardstick())
+    assert len(script.seen) == 9
+    assert (list(found.latencies_us), found.disturbed) == ([took_us for took_us, _ in script.seen[:3]], True)
+
+
+@pytest.mark.parametrize(
+    ("switches", "off_us", "took_us", "expected"),
+    [
+        (1, 6_000, 100_000, True),
+        (1, 4_000, 100_000, False),  # less than a share that matters
+        (1, 150, 1_000, False),  # a large share of a short run, but less than LENGTHENED_US
+        (1, 250, 1_000, True),
+        (0, 90_000, 100_000, False),  # it waited of its own accord
+    ],
+)
+def test_a_run_is_lengthened_where_the_kernel_put_it_off_for_a_share_that_matters(
+    monkeypatch: pytest.MonkeyPatch, switches: int, off_us: int, took_us: int, expected: bool
+) -> None:
+    used = iter([SimpleNamespace(ru_nivcsw=7), SimpleNamespace(ru_nivcsw=7 + switches)])
+    ran_ns = iter([1_000, 1_000 + (took_us - off_us) * 1000])
+    kernel = SimpleNamespace(getrusage=lambda _: next(used), RUSAGE_THREAD=0)
+    monkeypatch.setattr("serving.worker.replicas.resource", kernel)
+    monkeypatch.setattr("serving.worker.replicas.time", SimpleNamespace(thread_time_ns=lambda: next(ran_ns)))
+    assert Interruptions().lengthened(took_us) is expected
+
+
+@pytest.mark.usefixtures("quiet")
 def test_a_measurement_runs_the_yardstick_and_says_what_memory_a_run_takes(tmp_path: Path) -> None:
     grow = "held = np.ones(rows << 20, np.float32); return {'Y': inputs['X']}"
     folder = write_model(tmp_path / "m", grow.replace("rows", "len(inputs['X'])"))

@@ -156,7 +156,7 @@ def test_limits_given_as_their_defaults_change_nothing(home: Path) -> None:
         ("slo_ms: 40", "slo_ms: 0", "8:13: models[0].slo_ms: too small; got 0, expected 0.001 or more"),
         ("slo_ms: 40", "slo_ms: .nan", "not a finite number; got nan, expected a finite number"),
         ("slo_ms: 40", "slo_ms: .inf", "got inf, expected"),
-        ("slo_ms: 40", "slo: 40", "8:5: models[0].slo: unknown key; got 'slo', expected one of "),
+        ("slo_ms: 40", "slo: 40", "8:5: models[0].slo: unknown key; got 'slo', expected slo_ms, slo_rows, "),
         ("slo_ms: 40", "slo: 40", "(did you mean slo_ms?)"),
         ("rest_port: 9000", "rest_port: 70000", "1:50: server.rest_port: too large; got 70000"),
         ("rest_port: 9000", "rest_port: 80.5", "not a whole number; got 80.5, expected a whole number"),

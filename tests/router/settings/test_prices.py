@@ -54,9 +54,12 @@ def test_without_prices_nothing_costs_anything_but_what_says_so(home: Path) -> N
     assert [each.price for each in settings.devices] == [0.0, 0.0, 9.0]
 
 
-def test_the_one_slice_of_a_file_without_slices_has_the_price_of_a_core(home: Path) -> None:
+def test_each_slice_of_a_file_without_slices_has_the_price_of_a_core(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.settings.slices.quota", lambda: None)
     text = "prices: [{on_demand: 0.05}]\nmodels: [{path: models/digits}]"
-    assert [each.price for each in read(home, text=text).slices] == [0.05]
+    assert [each.price for each in read(home, text=text).slices] == [0.05] * 8
 
 
 def test_spot_slices_without_a_spot_price_are_warned_of_and_cost_what_they_do_on_demand(home: Path) -> None:

@@ -172,7 +172,7 @@ models:
          "4:52: models[0].replicas: digits may be on 4 slices (cpu-1, cpu-2, cpu-3, cpu-4) with memory_mb: "
          "there models are loaded when they are asked for; expected slices without it, or no `replicas`"),
         (TEXT, "policy: hpa", "policy: hpb", "2:19: scaling.policy: unknown scaling policy; got 'hpb', "
-         "expected one of 9 names (did you mean hpa?)"),
+         "expected slo, hpa, keda, ray_serve, aiad, mark, inferline, infaas or fixed (did you mean hpa?)"),
         (TEXT, "policy: hpa", "policy: fixed", "2:26: scaling.target: policy fixed aims at no number; got "
          "0.6, "
          "expected policy: hpa, keda, ray_serve, aiad, mark, inferline or infaas beside it"),

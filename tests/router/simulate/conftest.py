@@ -1,6 +1,7 @@
 """A deployment on disk whose models have been measured, and the command run on it."""
 
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\
 slices: [{name: cpu-a, cores: 1}]
-cache: false
 models:
   - {path: models/digits, slo_ms: 25, variants: [linear], default_variant: linear}
   - {path: models/minilm, slo_ms: 200, variants: [fp32]}
@@ -43,6 +43,13 @@ def home(tmp_path: Path) -> Path:
     measured(tmp_path, "digits", "linear", 1000)
     measured(tmp_path, "minilm", "fp32", 2500, (64, 128))
     return tmp_path
+
+
+def table(printed: str) -> list[str]:
+    """The lines of the table alone, without its titles: other lines below it name models too."""
+    lines = iter(printed.splitlines())
+    next(line for line in lines if "───" in line)
+    return list(takewhile(str.strip, lines))
 
 
 @pytest.fixture

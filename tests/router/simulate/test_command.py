@@ -1,7 +1,6 @@
 """`penstock simulate`, end to end: what it prints, what it refuses, and with which exit code."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
 from serving.simulation.series import ENDINGS
 from tests.router.settings.samples import write_gateway
-from tests.router.simulate.conftest import GATEWAY, Simulate
+from tests.router.simulate.conftest import GATEWAY, Simulate, table
 
 
 def results(simulate: Simulate, *arguments: str) -> list[dict[str, Any]]:
@@ -23,10 +22,7 @@ def results(simulate: Simulate, *arguments: str) -> list[dict[str, Any]]:
 def test_policies_are_compared_row_by_row_with_a_sentence_that_says_what_to_see(simulate: Simulate) -> None:
     ended = simulate("--rate", "digits=1800,minilm=5", "--policy", "slo,static")
     assert ended.exit_code == 0, ended.output
-    rows = [
-        line for line in ended.stdout.splitlines() if re.match(r" (slo|static|) +(all|digits|minilm) ", line)
-    ]
-    assert [" ".join(row.split()[: 1 + (row[1] != " ")]) for row in rows] == [
+    assert [" ".join(row.split()[: 1 + (row[1] != " ")]) for row in table(ended.stdout)] == [
         "slo all", "digits", "minilm", "static all", "digits", "minilm",
     ]  # fmt: skip
     assert "of the requests in time" in ended.stdout

@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "tiers": schema.TierSection,
     "profiles": schema.ProfilesSection,
     "recording": schema.RecordingSection,
+    "logging": schema.LoggingSection,
     "repository": schema.RepositorySection,
     "cache": schema.CacheSection,
     "cache.redis": schema.RedisSection,
@@ -84,7 +85,7 @@ def test_what_the_page_calls_announced_is_named_in_the_first_line(simulate: Simu
         key.split(".")[0] if key.startswith("cache") else ".".join(key.split(".")[:2]) for key in announced
     }
     assert firsts == {"cache", "models.cache", "models.selection", "slices.spot"}
-    lent = GATEWAY.replace("cores: 1", "cores: 1, spot: true").replace("cache: false\n", "")
+    lent = GATEWAY.replace("cores: 1", "cores: 1, spot: true") + "cache:\n"
     (home / "lent.yaml").write_text(lent)
     ended = simulate("--rate", "digits=5", config="lent.yaml")
     assert ended.exit_code == 0, ended.output

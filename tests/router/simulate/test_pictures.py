@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.router.pages import Page, assert_stands_alone
-from tests.router.simulate.conftest import Simulate
+from tests.router.simulate.conftest import Simulate, table
 
 ASKED = ("--rate", "digits=1800,minilm=5", "--policy", "slo,static")
 
@@ -22,9 +22,7 @@ def test_the_page_holds_the_figures_of_the_table_and_pictures_of_each_model(
     assert f"wrote {file}" in ended.stderr
     text = file.read_text()
     page = Page(text)
-    lines = [
-        line for line in ended.stdout.splitlines() if re.match(r" (slo|static| +(digits|minilm)) ", line)
-    ]
+    lines = table(ended.stdout)
     assert len(lines) == 6
     printed = [cell for line in lines for cell in re.split(r"\s{2,}", line.strip())]
     assert page.cells == printed

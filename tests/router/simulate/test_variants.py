@@ -11,7 +11,7 @@ from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
 from serving.vocabulary import Downgrade
 from tests.router.pages import assert_stands_alone
 from tests.router.settings.samples import write_accuracy, write_gateway
-from tests.router.simulate.conftest import Simulate, measured
+from tests.router.simulate.conftest import Simulate, measured, table
 
 CHOOSING = """\
 slices: [{name: cpu-a, cores: 1}]
@@ -143,7 +143,7 @@ def test_settings_with_a_choice_are_compared_with_one_variant_alone(
         str(choosing / "alone.yaml"), "--rate", "digits=600", "--html", str(page), "--png", str(picture)
     )
     assert ended.exit_code == 0, ended.output
-    lines = [line.split() for line in ended.stdout.splitlines() if " digits " in line]
+    lines = [line.split() for line in table(ended.stdout)]
     assert [(line[0], line[-1] == "0.99") for line in lines] == [("penstock", False), ("alone", True)]
     text = page.read_text()
     assert_stands_alone(text)
