@@ -55,7 +55,8 @@ class BareModel:
 
     def median_us(self, rows: int, repeats: int = REPEATS) -> float:
         """l(rows): median latency of batches of so many rows; RuntimeError where the process is gone."""
-        return median(map(int, self._ask(f"{rows} {repeats + WARM_UP}").split()[WARM_UP:]))
+        took_us = [int(each) for each in self._ask(f"{rows} {repeats + WARM_UP}").split()]
+        return median(took_us[WARM_UP:] or took_us)  # of runs that nothing disturbed there may be few
 
     def capacity(self, slo_us: float) -> Capacity:
         """Measured now; ValueError where no batch fits the SLO twice."""

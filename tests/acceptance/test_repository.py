@@ -79,7 +79,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Gat
     started = GatewayProcess.start(home.config, folder / "log")
     yield home, started
     assert started.stop() == 0, started.output
-    assert "Traceback" not in started.output, started.output
+    raised = started.output.count(" raised while it was loaded: ")  # by models that are broken on purpose
+    assert started.output.count("Traceback") == raised, started.output
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def test_what_does_not_start_like_a_frame_is_an_error(garbage: bytes) -> None:
 @pytest.mark.parametrize(
     ("header", "complaint"),
     [
-        ((MAGIC, VERSION + 1, FrameKind.RUN, 0, 0), "wire version 2"),
+        ((MAGIC, VERSION + 1, FrameKind.RUN, 0, 0), f"wire version {VERSION + 1}"),
         ((MAGIC, VERSION, 0, 0, 0), "unknown kind 0"),
         ((MAGIC, VERSION, 99, 0, 0), "unknown kind 99"),
         ((MAGIC, VERSION, FrameKind.RUN, META_BYTES_MAX + 1, 0), "of metadata"),

@@ -84,11 +84,13 @@ async def test_a_bad_edit_is_refused_with_the_place_of_every_fault_and_the_old_o
     world: World,
 ) -> None:
     await world.edit("slo_ms: 40}\n  - {path: models/minilm}", "slo_ms: soon}\n  - {pth: models/minilm}")
-    assert [reason.removeprefix(str(world.path)) for reason in world.watch.refused] == [
+    *others, unknown = [reason.removeprefix(str(world.path)) for reason in world.watch.refused]
+    assert others == [
         ":4:48: models[0].slo_ms: not a number; got 'soon', expected a number",
         ":5:5: models[1].path: this key is required",
-        ":5:6: models[1].pth: unknown key; got 'pth', expected one of 16 names (did you mean path?)",
     ]
+    assert unknown.startswith(":5:6: models[1].pth: unknown key; got 'pth', expected slo_ms, slo_rows, ")
+    assert unknown.endswith(" (did you mean path?)")
     assert world.said[0] == f"the edit of {world.path} is refused, nothing of it is done:"
     assert world.said[1:] == [f"  {reason}" for reason in world.watch.refused]
     assert world.current.changes == []
