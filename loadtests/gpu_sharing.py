@@ -202,7 +202,7 @@ def _settle(ready: "asyncio.Future[None]", gateway: Gateway, control: Control) -
     failed += [each.reason for record in records for each in record.replicas.values() if each.failures]
     if failed and not ready.done():
         ready.set_exception(RuntimeError(failed[0]))
-    elif gateway.ready and not ready.done():
+    elif all(map(gateway.model_ready, gateway.models)) and not ready.done():
         ready.set_result(None)
 
 
