@@ -106,14 +106,14 @@ class Drift:
         """By measured size: the rows of the largest batches that often ran lately, and what such a row took;
         not of sizes of which a larger batch is remembered."""
         found: dict[int, tuple[int, float]] = {}
-        by_octave: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for rows, size, compute_us, _, _ in self._samples:
-            by_octave.setdefault((latency.measured_size(size), _octave(rows)), []).append((rows, compute_us))
+        by_octave: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        for (rows, size, _, _, _), ratio in zip(self._samples, self.ratios(latency), strict=True):
+            by_octave.setdefault((latency.measured_size(size), _octave(rows)), []).append((rows, ratio))
         for (size, octave), ran in sorted(by_octave.items()):
             if len(ran) >= ENOUGH:
                 often = sorted([rows for rows, _ in ran])[-(len(ran) // 4) - 1]
-                row_us = median([compute_us / rows for rows, compute_us in ran if rows >= often])
-                found[size] = (often, row_us)
+                ratio = median([ratio for rows, ratio in ran if rows >= often])
+                found[size] = (often, ratio * latency.predict_us(often, size) / often)
                 if any(bucket == size and larger > octave for bucket, larger in self._known):
                     del found[size]
         return found
