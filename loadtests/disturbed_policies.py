@@ -39,8 +39,8 @@ DISTURBANCES: Mapping[str, Disturbance] = {
 WINDOWS = {"before": (2, 5), "meanwhile": (5, 8), "1st s after": (8, 9), "4th to 6th": (11, 14)}
 
 
-class _Run(Run):
-    """Counts what was answered in time by the second of its arrival."""
+class SecondBySecond(Run):
+    """A run that counts, by the second of their arrival, the rows that were answered in time: `good`."""
 
     def __init__(self, world: World, seed: int) -> None:
         self.good: Counter[int] = Counter()
@@ -76,7 +76,7 @@ def goodput(world: World, rate: float, seeds: int) -> dict[str, float]:
     """Requests a second answered in time, in the mean over seeds, by the names of WINDOWS."""
     runs = []
     for seed in range(seeds):
-        run = _Run(world, seed)
+        run = SecondBySecond(world, seed)
         run.play(offer(world, rate, SECONDS, seed))
         runs.append(run)
     return {

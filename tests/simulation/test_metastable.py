@@ -1,6 +1,5 @@
 """There is no trap: from any profile and after any disturbance goodput is soon what a fresh gateway has."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import mean
@@ -9,12 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving.scheduler.commands import Answer
+from loadtests.disturbed_policies import SecondBySecond
 from serving.simulation.device import Physics
 from serving.simulation.disturbance import Disturbance, preempted, shared, slowed
-from serving.simulation.world import Run, World, offer
+from serving.simulation.world import World, offer
 from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED
 
 CAPACITY = 1280  # rows/s in batches of 32 rows, which take half the SLO
 # An MLP of three layers on one core, as it was measured: one row takes nearly as long as eight.
@@ -29,22 +27,9 @@ OF_TWO = 0.85
 capacity admission lets in too few to form the largest."""
 
 
-class Watched(Run):
-    """Counts what was answered in time by the second of its arrival."""
-
-    def __init__(self, world: World, seed: int) -> None:
-        self.good: Counter[int] = Counter()
-        super().__init__(world, seed)
-
-    def answered(self, answer: Answer, now_us: int) -> None:
-        request = answer.request
-        if answer.outcome is COMPLETED and now_us <= request.deadline_us:
-            self.good[request.arrived_us // 1_000_000] += request.rows
-
-
 def goodput(world: World, rate: float, seconds: int, first: int, seed: int = 1) -> float:
     """Requests a second answered in time, from second `first` on."""
-    run = Watched(world, seed)
+    run = SecondBySecond(world, seed)
     run.play(offer(world, rate, seconds, seed))
     return mean(run.good[second] for second in range(first, seconds))
 
