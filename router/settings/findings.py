@@ -29,6 +29,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "string_pattern_mismatch": ("not a name", "letters, digits, '.', '_' and '-', first a letter or digit"),
     "string_too_long": ("too long", "at most {max_length} characters"),
     "string_too_short": ("empty", "text"),
+    "string_unicode": ("not text", "text of whole characters, not halves (\\ud800 to \\udfff)"),
     "string_type": ("not text", "text; quote what YAML would take for another type"),
     "too_long": ("too many", "at most {max_length} entries"),
     "too_short": ("empty", "at least {min_length} entry"),
