@@ -356,13 +356,31 @@ async def test_other_calls_of_the_service_are_unimplemented_and_say_what_is() ->
         assert "ModelStreamInfer is not served" in details
 
 
+class Lines(logging.Handler):
+    """The fields of each access line, as it is written: grpc tells a client of an error before the handler's
+    end, which is where the line comes from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.written.put_nowait(vars(record)["fields"])
+
+
 async def test_the_access_log_has_a_line_for_each_call(caplog: pytest.LogCaptureFixture) -> None:
+    lines = Lines()
     caplog.set_level(logging.INFO)
-    async with serve(access=True) as edge:
-        await edge.infer(simple_request())
-        with pytest.raises(grpc.aio.AioRpcError):
-            await edge.infer(simple_request(model_name="nothing"))
-    found = [vars(record)["fields"] for record in caplog.records if record.name == ACCESS]
+    logging.getLogger(ACCESS).addHandler(lines)
+    try:
+        async with serve(access=True) as edge, asyncio.timeout(60):
+            await edge.infer(simple_request())
+            with pytest.raises(grpc.aio.AioRpcError):
+                await edge.infer(simple_request(model_name="nothing"))
+            found = [await lines.written.get() for _ in range(2)]
+    finally:
+        logging.getLogger(ACCESS).removeHandler(lines)
     assert [(each["request"], each["status"]) for each in found] == [(INFER, "OK"), (INFER, "NOT_FOUND")]
     assert all(each["client"].startswith("ipv4:127.0.0.1:") for each in found)
     assert found[0]["answer_bytes"] > 0
+    assert lines.written.empty()
