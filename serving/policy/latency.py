@@ -10,6 +10,8 @@ An estimate follows what is true now. Ratios older than two seconds leave the wi
 the last ten departs from the window's, the level has changed and older ratios leave at once. A stop of the
 machine lengthens a long batch by as many microseconds as a short one, not by as many times: so the plan for a
 batch is at most what it typically takes, plus a quantile of what batches of any size took beyond that.
+
+Where few batches take far longer than the others, a policy may plan with a smaller share of them.
 """
 
 from bisect import bisect_left, insort
@@ -46,13 +48,14 @@ OVERHEAD_US_MAX = (
 class Quantile:
     """A quantile over the last `size` values."""
 
-    __slots__ = ("_ordered", "_share", "_size", "_values")
+    __slots__ = ("_ordered", "_share", "_size", "_sum", "_values")
 
     def __init__(self, size: int, share: float) -> None:
         self._values: deque[float] = deque()
         self._ordered: list[float] = []
         self._share = share
         self._size = size
+        self._sum = 0.0
 
     def __len__(self) -> int:
         return len(self._ordered)
@@ -62,11 +65,20 @@ class Quantile:
         if len(self._ordered) == self._size:
             self.drop()
         self._values.append(value)
+        self._sum += value
         insort(self._ordered, value)
 
     def drop(self) -> None:
         """The oldest value leaves."""
-        del self._ordered[bisect_left(self._ordered, self._values.popleft())]
+        value = self._values.popleft()
+        self._sum -= value
+        del self._ordered[bisect_left(self._ordered, value)]
+
+    @property
+    def mean(self) -> float:
+        """Of the window, whose values are 0 or more; 0 where it is empty."""
+        count = len(self._ordered)
+        return max(self._sum, 0.0) / count if count else 0.0  # sums of floats may end just below 0
 
     @property
     def value(self) -> float:
@@ -142,6 +154,23 @@ class Ratios:
         """Whether there were so many that they count."""
         return self._count >= ENOUGH
 
+    def kappa_at(self, share: float) -> float:
+        """As `kappa`, where `share` of the batches, at least half, are to take no longer."""
+        if share >= QUANTILE or not self.enough:
+            return self.kappa
+        return max(min(self._window.at(share), RATIO_MAX), self._recent.at(share))
+
+    def excess_at(self, share: float) -> float:
+        """As `excess_us`, likewise."""
+        if share >= QUANTILE or not self.enough:
+            return self.excess_us
+        return max(self._excess.at(share), self._late.at(share))
+
+    @property
+    def lost_us(self) -> float:
+        """What a batch takes beyond the typical in the mean; 0 where that is not known."""
+        return self._excess.mean if self.enough else 0.0
+
     def add(self, ratio: float, prior_us: float, now_us: int) -> int:
         """A batch took `ratio` times its prior of `prior_us`. Where the level has changed: how many of the
         newest batches are of the new one, else 0."""
@@ -210,11 +239,11 @@ class Residuals:
         self.overhead_us = 0.0
         self._forget()
 
-    def kappa_of(self, company: int) -> float:
-        """The factor for promises, of batches in that company."""
+    def kappa_of(self, company: int, share: float = QUANTILE) -> float:
+        """The factor for promises that `share` of the batches in that company are to keep."""
         if company == EITHER and self._often == EITHER:
-            return max(self._stand[ALONE].kappa, self._stand[BESIDE].kappa)
-        return self._stand[self._often if company == EITHER else company].kappa
+            return max(self._stand[ALONE].kappa_at(share), self._stand[BESIDE].kappa_at(share))
+        return self._stand[self._often if company == EITHER else company].kappa_at(share)
 
     def typical_of(self, company: int) -> float:
         """The factor for capacity, of batches in that company."""
@@ -222,12 +251,18 @@ class Residuals:
             return max(self._stand[ALONE].typical, self._stand[BESIDE].typical)
         return self._stand[self._often if company == EITHER else company].typical
 
-    def excess_of(self, company: int) -> float:
-        """What batches in that company take at most beyond the typical, in microseconds; inf where that is
-        not known."""
+    def excess_of(self, company: int, share: float = QUANTILE) -> float:
+        """What `share` of the batches in that company take at most beyond the typical, in microseconds; inf
+        where that is not known."""
         if company == EITHER and self._often == EITHER:
-            return max(self._stand[ALONE].excess_us, self._stand[BESIDE].excess_us)
-        return self._stand[self._often if company == EITHER else company].excess_us
+            return max(self._stand[ALONE].excess_at(share), self._stand[BESIDE].excess_at(share))
+        return self._stand[self._often if company == EITHER else company].excess_at(share)
+
+    def lost_of(self, company: int) -> float:
+        """What batches in that company take beyond the typical in the mean, in microseconds."""
+        if company == EITHER and self._often == EITHER:
+            return max(self._stand[ALONE].lost_us, self._stand[BESIDE].lost_us)
+        return self._stand[self._often if company == EITHER else company].lost_us
 
     @property
     def kappa(self) -> float:

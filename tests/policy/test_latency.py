@@ -12,6 +12,7 @@ from serving.policy.latency import (
     EITHER,
     ENOUGH,
     HORIZON_US,
+    QUANTILE,
     RATIO_MAX,
     RECENT,
     SELDOM,
@@ -19,6 +20,7 @@ from serving.policy.latency import (
     WINDOW,
     Lateness,
     Quantile,
+    Ratios,
     Residuals,
 )
 
@@ -49,6 +51,41 @@ def test_the_largest_of_several_values_alone_moves_no_quantile() -> None:
     for value in [5.0] * 19 + [40_000.0]:
         quantile.add(value)
     assert quantile.value == 5.0
+
+
+@given(st.lists(st.floats(0, 1e5), max_size=300), st.integers(1, 60))
+def test_the_mean_is_that_of_the_window(values: list[float], size: int) -> None:
+    quantile = Quantile(size, 0.5)
+    for value in values:
+        quantile.add(value)
+    window = values[-size:]
+    assert quantile.mean == pytest.approx(sum(window) / max(len(window), 1), abs=1e-3)
+
+
+def stopped(every: int, stop_us: float) -> Ratios:
+    """Every so many batches one was stopped."""
+    ratios = Ratios()
+    for number in range(WINDOW):
+        late = number % every == every - 1
+        ratios.add(1 + late * stop_us / PRIOR_US, PRIOR_US, number)
+    return ratios
+
+
+@given(st.integers(4, 9), st.floats(1000, 50_000))
+def test_a_plan_for_fewer_of_the_batches_leaves_the_stops_out(every: int, stop_us: float) -> None:
+    ratios = stopped(every, stop_us)
+    assert ratios.excess_at(QUANTILE) == ratios.excess_us == pytest.approx(stop_us)
+    assert ratios.excess_at(0.6) == 0
+    assert ratios.kappa_at(0.6) == pytest.approx(1.0)
+    assert ratios.lost_us == pytest.approx(stop_us * (WINDOW // every) / WINDOW)
+
+
+@given(st.lists(st.floats(0.5, 10), max_size=250), st.floats(0.5, 1), st.floats(0.5, 1))
+def test_a_plan_for_more_of_the_batches_is_no_shorter(ratios: list[float], one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    known = Ratios((ratio, 1000.0, number) for number, ratio in enumerate(ratios))
+    assert known.typical <= known.kappa_at(low) <= known.kappa_at(high)
+    assert known.excess_at(low) <= known.excess_at(high)
 
 
 def test_until_enough_batches_were_seen_the_prior_is_multiplied_by_the_field_s_margin() -> None:

@@ -73,6 +73,13 @@ class ReplicaSeen:
         return self.predict_us(rows, size)
 
     @property
+    def lost_us(self) -> float:
+        return 0.0
+
+    def planning(self, share: float) -> "ReplicaSeen":
+        return self
+
+    @property
     def size_max(self) -> int:
         return max(self.limits)
 

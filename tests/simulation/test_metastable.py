@@ -93,6 +93,20 @@ def test_under_a_neighbour_batches_carry_what_the_core_has_left() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("share", "of_static"), [(0.25, 0.82), (0.5, 0.88), (0.75, 1.45)])
+def test_stops_cost_hardly_more_than_where_nothing_is_given_up(share: float, of_static: float) -> None:
+    """Batches so short that they are in time with nearly every stop would carry less than comes. Of what
+    `static` has, they had .72, .64 and 1.25 at these loads; now it is .90, .96 and 1.8, in the mean of four
+    seeds, and of four others .90, .96 and 1.7."""
+    world = replace(MLP, disturbances=(preempted(2, 6, 0.3, (1, 50)),))
+    static = replace(world, policy=BatchingSpec("static", guard_us=300))
+    ours, theirs = (
+        mean(goodput(each, share * CAPACITY, 8, 3, seed) for seed in range(4)) for each in (world, static)
+    )
+    assert ours >= of_static * theirs
+
+
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     row_us=st.floats(50, 2000),

@@ -106,6 +106,16 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def lost_us(self) -> float:
+        """What a batch takes beyond that in the mean: stops of the machine are in it."""
+        ...
+
+    def planning(self, share: float) -> "ReplicaView":
+        """The same, where `predict_us` and `rows_in` hold for `share` (0.5..1) of the batches; never more
+        cautious than this."""
+        ...
+
+    @property
     def size_max(self) -> int:
         """The size of the largest rows, 0 without a size hint."""
         ...

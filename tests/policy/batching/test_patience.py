@@ -143,7 +143,7 @@ def test_its_batches_leave_a_tighter_neighbour_its_slack_and_the_neighbour_s_may
     rows: int, gap_us: int, tight_us: int, other_gap_us: int
 ) -> None:
     loose, tight, view = beside(gap_us, tight_us, other_gap_us, rows)
-    assume(not loose.scale(view, NOW_US)[1])
+    assume(not loose.plan(view, NOW_US).overload)
     assert loose.choose(view, NOW_US).rows == max(1, min(rows, REPLICA.rows_in(slack_us(tight_us), 0)))
     assert tight.choose(view, NOW_US).rows == min(rows, REPLICA.rows_in(SLO_US, 0))
 
@@ -163,6 +163,6 @@ def test_in_overload_only_a_neighbour_that_needs_little_keeps_its_slack(
 ) -> None:
     """8.6 slices' worth of load, of which the tight one's is at most 2, or at least 4."""
     loose, _, view = beside(130 if little else 260, tight_us, 10_000 if little else 300, rows)
-    assume(loose.scale(view, NOW_US)[1])
+    assume(loose.plan(view, NOW_US).overload)
     cap = REPLICA.rows_in(slack_us(tight_us) if little else SLO_US, 0)
     assert loose.choose(view, NOW_US).rows == max(1, min(rows, cap))
