@@ -7,10 +7,11 @@ import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
 
+from router.bodies import read_body
 from router.oip import find_model
-from router.rest import plain_error
+from router.rest import fields_of, plain_error, stated_tenant
 from router.tensors.decoded import MODEL_VERSION
-from router.tensors.errors import bad_input, too_large
+from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.wording import quoted
 from serving.runtime.feedback import Feedback, FeedbackError
 from serving.runtime.selecting import SelectingServing
@@ -41,8 +42,9 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
         (`label`, or `labels` of its rows) or what it cost, 0 to 1 (`loss`, `losses`). Several at once are a
         list under `feedback`: all are taken, or none."""
         name = find_model(selecting, model, MODEL_VERSION).name
-        given = decode_feedback(await _read(request))
-        return _json({"taken": selecting.feedback(name, given)})
+        given = decode_feedback(await read_body(request, BODY_BYTES_MAX, _too_large))
+        tenant = stated_tenant(selecting, fields_of(request.scope["headers"]))
+        return _json({"taken": selecting.feedback(name, given, tenant)})
 
     @app.get("/v2/models/{model}/selection", tags=["selection"])
     async def selection(model: Name) -> Response:
@@ -92,13 +94,8 @@ def _decode_entry(value: object, where: str) -> Feedback:
     return Feedback(query, losses=tuple(map(float, values)))
 
 
-async def _read(request: Request) -> bytearray:
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES_MAX:
-            raise too_large(f"the body is over the {BODY_BYTES_MAX} bytes that feedback may have")
-    return body
+def _too_large() -> RequestError:
+    return too_large(f"the body is over the {BODY_BYTES_MAX} bytes that feedback may have")
 
 
 def _json(value: object) -> Response:

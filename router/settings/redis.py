@@ -12,6 +12,8 @@ from router.settings.schema import RedisSection
 from router.spelling import nearest
 from serving.specs import RedisSpec
 
+KEY_CHARS_MIN = 16
+"""Of a key by which answers are signed: 64 bits as hexadecimal digits."""
 _LOC = ("cache", "redis")
 _SCHEMES = ("redis", "rediss", "unix")
 _TLS_KEYS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -44,13 +46,28 @@ def _read(findings: Findings, section: RedisSection, loc: Loc) -> RedisSpec | No
             )
         elif urlsplit(section.url).password:
             findings.add((*_LOC, "password_env"), "the url has a password too; expected one of them")
+    key = _read_key(findings, section)
     spec = RedisSpec(section.url)
     return RedisSpec(
         section.url,
         password,
         section.namespace or spec.namespace,
         spec.budget_us if section.budget_ms is None else round(section.budget_ms * 1000),
+        key,
     )
+
+
+def _read_key(findings: Findings, section: RedisSection) -> str:
+    """What answers are signed with, "" where the password does."""
+    if section.key_env is None:
+        return ""
+    key = os.environ.get(section.key_env, "")
+    if len(key) < KEY_CHARS_MIN:
+        name = shown(section.key_env)
+        got = f"{len(key)} characters as" if key else "no"
+        expected = f"a key of {KEY_CHARS_MIN} characters or more there, the same for all gateways"
+        findings.add((*_LOC, "key_env"), f"the environment has {got} {name}; expected {expected}")
+    return key
 
 
 def _fault_of(text: str) -> str:

@@ -1,26 +1,34 @@
 """An answer as bytes that another gateway can trust.
 
-Layout, little endian: magic, format version, CRC-32, then the Unix time it was computed at (us), the variant,
-and per output its name, datatype, shape and raw bytes. The checksum begins with the question's key, so that
-an answer to another question fails it too. It finds every flipped bit and truncation, and lets one in 2^32 of
-anything else pass the checks of lengths that follow: it is no protection against who may write to the store.
+Layout, little endian: magic, format version, HMAC-SHA-256 (RFC 2104), then the Unix time it was computed at
+(us), the variant, and per output its name, datatype, shape and raw bytes. What is signed begins with the
+question's key, so that an answer to another question fails it too. It finds every flipped bit and truncation;
+and what was written without the gateways' secret, where they have one.
 """
 
+from hashlib import sha256
+from hmac import compare_digest, digest
 from math import prod
 from struct import Struct, error
-from zlib import crc32
 
 from serving.cache.entries import Entry, entry_of
 from serving.tensor import DATATYPES, ITEM_BYTES, Buffer, Tensor
 
-_MAGIC = b"PNST\x01"  # the last byte is the version of the format
-_SEAL = Struct("<5sI")  # magic, CRC-32 of the key and all that follows
+_MAGIC = b"PNST\x02"  # the last byte is the version of the format
+_SEAL = Struct("<5s32s")  # magic, HMAC of the key and all that follows
+_PURPOSE = b"penstock: answers that gateways share\0"
 _HEAD = Struct("<QHH")  # computed at, bytes of the variant's name, outputs
 _OUTPUT = Struct("<HBBQ")  # bytes of the name, datatype, dimensions, bytes of data
 _CODES = {datatype: code for code, datatype in enumerate(DATATYPES)}
 
 
-def encode(key: bytes, entry: Entry, epoch_us: int) -> bytes:
+def seal_of(secret: str) -> bytes:
+    """The key by which values are signed, 32 bytes. Gateways of one secret read each other's; without a
+    secret it is known to all, and finds damage only."""
+    return sha256(_PURPOSE + secret.encode(errors="surrogateescape")).digest()
+
+
+def encode(key: bytes, entry: Entry, epoch_us: int, seal: bytes) -> bytes:
     """The entry as the answer to `key`; `epoch_us` is the Unix time at which this gateway's clock was 0."""
     variant = entry.variant.encode()
     parts: list[Buffer] = [
@@ -33,20 +41,22 @@ def encode(key: bytes, entry: Entry, epoch_us: int) -> bytes:
         parts += (name, Struct(f"<{len(shape)}Q").pack(*shape))
     parts += (tensor.data for tensor in entry.outputs)
     body = b"".join(parts)
-    return _SEAL.pack(_MAGIC, crc32(body, crc32(key))) + body
+    return _SEAL.pack(_MAGIC, digest(seal, key + body, "sha256")) + body
 
 
-def decode(key: bytes, raw: bytes, model: str, epoch_us: int, now_us: int) -> Entry | None:
-    """What `encode` made of an answer of `model`; None for anything else.
+def decode(key: bytes, raw: bytes, model: str, clock: tuple[int, int], seal: bytes) -> Entry | None:
+    """What `encode` made of an answer of `model` with the same seal; None for anything else.
 
-    Computed in the future, by another gateway's clock, counts as now.
+    `clock`: the Unix time at which this gateway's was 0, and what it is now, in us. Computed in the future,
+    by another gateway's clock, counts as now.
     """
     if len(raw) < _SEAL.size:
         return None
-    magic, checksum = _SEAL.unpack_from(raw)
+    magic, signed = _SEAL.unpack_from(raw)
     body = memoryview(raw)[_SEAL.size :]
-    if magic != _MAGIC or checksum != crc32(body, crc32(key)):
+    if magic != _MAGIC or not compare_digest(signed, digest(seal, b"".join((key, body)), "sha256")):
         return None
+    epoch_us, now_us = clock
     try:
         stored_us, variant, outputs = _read(body)
     except (error, ValueError, IndexError):

@@ -1,11 +1,17 @@
-"""Files that several gateways write, perhaps from several machines: no reader sees half a file, and where the
-file system has locks no writer undoes what another wrote at the same time."""
+"""Files in which gateways keep what outlives them, perhaps several of them from several machines.
+
+No reader sees half a file, what is written outlives a power cut, and where the file system has locks no
+writer undoes what another wrote at the same time. What lies in the place of a file and is none (a FIFO, a
+device) is not read.
+"""
 
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -17,16 +23,60 @@ _NO_LOCKS: Final = frozenset((errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP))
 """What flock(2) says on a file system without locks. There the later of two writers counts."""
 
 
-def replace_file(path: Path, content: str) -> None:
-    """The file has this content, in one step. OSError where it cannot be."""
+_NO_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
+"""What fsync(2) says of a folder on a file system that has no such thing."""
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """The file, to be read. OSError with its name where it cannot be, or is none: to open a FIFO would wait
+    for a writer, to read a device may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):  # first: to open a device may do something
+        raise _no_file(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # replaced meanwhile
+        os.close(descriptor)
+        raise _no_file(path)
+    return open(descriptor, "rb")
+
+
+def read_regular(path: Path, bytes_max: int = -1) -> bytes:
+    """What is in the file, of what is longer the first `bytes_max` bytes. Errors as of `open_regular`."""
+    with open_regular(path) as file:
+        return file.read(bytes_max)
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """The file has this content, in one step, and has it still after a power cut. OSError with the name of
+    the file where it cannot be: then it is as it was."""
     # A name of its own: writers in containers have the same process id.
-    scratch = path.with_suffix(f".{uuid4().hex}.part")
+    scratch = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        scratch.write_text(content)
+        with scratch.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
+        sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """What was renamed or deleted in it stays so after a power cut. OSError where that cannot be."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+    finally:
+        os.close(descriptor)
+
+
+def _no_file(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from serving.profile.corun import render as render_co_runs
 from serving.profile.curve import Profile
 from serving.profile.document import parse, render
 from serving.profile.profiles import ProfileSet
-from serving.profile.shared_files import alone, replace_file
+from serving.profile.shared_files import alone, read_regular, replace_file
 from serving.specs import Share
 
 LOCAL = "local"
@@ -70,7 +70,9 @@ class ProfileStore:
         """What was measured of variants that ran at the same time, () where there is no sound file."""
         path = self.folder / device_kind / INTERFERENCE
         try:
-            return parse_co_runs(path.read_bytes(), device_kind) if path.is_file() else ()
+            return parse_co_runs(read_regular(path), device_kind)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
         except (OSError, ValueError) as error:
             self._complain(path, error)
             return ()
@@ -102,15 +104,16 @@ class ProfileStore:
         return path
 
     def _sound(self, path: Path, identity: tuple[str, str, str]) -> ProfileSet | None:
-        if not path.is_file():
-            return None
         try:
-            return parse(path.read_bytes(), identity, str(path))
+            return parse(read_regular(path), identity, str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except (OSError, ValueError) as error:
             self._complain(path, error)
             return None
 
-    def _complain(self, path: Path, error: Exception) -> None:
-        problem = f"{path}: ignored: {error}"
+    def _complain(self, path: Path, error: OSError | ValueError) -> None:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        problem = f"{path}: ignored: {why}"
         if problem not in self.problems:
             self.problems.append(problem)

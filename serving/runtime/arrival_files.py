@@ -114,12 +114,16 @@ class ArrivalFiles:
 
     def _delete_oldest(self) -> None:
         """Make room for a file. Only recordings are deleted, and none that another gateway is writing."""
-        own = sorted(path for path in self._spec.folder.iterdir() if _NAME.fullmatch(path.name))
+        own = sorted(path for path in self._spec.folder.iterdir() if _recording(path))
         for path in own[: max(0, len(own) - self._spec.files + 1)]:
             with suppress(FileNotFoundError), FileIO(path, "r+") as file:
                 start = file.read(len(MAGIC))
                 if MAGIC[: len(start)] == start and _unlocked(file):
                     path.unlink()
+
+
+def _recording(path: Path) -> bool:
+    return _NAME.fullmatch(path.name) is not None and path.is_file()  # to read a FIFO would not end
 
 
 def _unlocked(file: FileIO) -> bool:

@@ -15,7 +15,7 @@ from serving.compiled import folder
 from serving.control.commands import FindCapacity
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
-from serving.profile.shared_files import alone, replace_file
+from serving.profile.shared_files import alone, read_regular, replace_file
 
 NAME: Final = "capacities.json"
 KEPT: Final = 500  # tables, of some 300 bytes; the oldest go first
@@ -61,7 +61,7 @@ class CapacityFile:
 
     def _tables(self) -> dict[str, dict[str, Any]]:  # Any: JSON that anybody may have written
         with suppress(OSError, ValueError):
-            found = json.loads(self._path.read_bytes())
+            found = json.loads(read_regular(self._path))
             if isinstance(found, dict):
                 return {key: each for key, each in found.items() if isinstance(each, dict)}
         return {}

@@ -4,14 +4,20 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from serving.specs import DEFAULT_TENANT
 
 ANSWERS_MAX = 65_536
 """Of a model, on which feedback is taken at a time; the oldest go first."""
 ROWS_MAX = 1 << 22
 """Votes on rows that are kept for them, of 4 bytes."""
+
+NAME_BYTES: Final = 16
+"""Of chance in a name. NIST SP 800-63B asks for 64 bits; a name is easy to send at any length."""
 
 Named = npt.NDArray[np.int32]
 
@@ -64,36 +70,35 @@ class Answered:
 
 
 class Queries:
-    """Answers by the names that clients know them by. `keep_us`: for how long."""
+    """Answers by the names that clients know them by, each by chance and for the tenant that asked: no other
+    client guesses it, or one from before a restart. `keep_us`: for how long."""
 
-    __slots__ = ("_answers", "_count", "_prefix", "_rows", "keep_us")
+    __slots__ = ("_answers", "_rows", "keep_us")
 
     def __init__(self, keep_us: int) -> None:
         self.keep_us = keep_us
-        self._answers: OrderedDict[str, tuple[int, Answered | None]] = OrderedDict()
-        self._prefix = token_hex(6)  # nobody guesses another client's names, or those before a restart
-        self._count = 0
+        self._answers: OrderedDict[str, tuple[int, str, Answered | None]] = OrderedDict()
         self._rows = 0
 
     def __len__(self) -> int:
         """Those of which something is kept, that which was taken included."""
         return len(self._answers)
 
-    def keep(self, answered: Answered, now_us: int) -> str:
-        """The name of an answer from now on."""
-        self._count += 1
-        query = f"{self._prefix}-{self._count:x}"
-        self._answers[query] = now_us, answered
+    def keep(self, answered: Answered, now_us: int, tenant: str = DEFAULT_TENANT) -> str:
+        """The name of an answer to that tenant from now on."""
+        query = token_hex(NAME_BYTES)
+        self._answers[query] = now_us, tenant, answered
         self._rows += answered.named.size
         while len(self._answers) > ANSWERS_MAX or self._rows > ROWS_MAX or self._expired(now_us):
-            _, (_, oldest) = self._answers.popitem(last=False)
+            _, (_, _, oldest) = self._answers.popitem(last=False)
             self._forget(oldest)
         return query
 
-    def find(self, query: str, now_us: int) -> Answered:
-        """The answer of that name; FeedbackError where there is none of which feedback is taken."""
-        kept_us, answered = self._answers.get(query, (now_us - self.keep_us - 1, None))
-        if now_us - kept_us > self.keep_us:
+    def find(self, query: str, now_us: int, tenant: str = DEFAULT_TENANT) -> Answered:
+        """The answer of that name to that tenant; FeedbackError where there is none of which feedback is
+        taken. Of another tenant's answer it says no more than of none."""
+        kept_us, asked, answered = self._answers.get(query, (now_us - self.keep_us - 1, "", None))
+        if now_us - kept_us > self.keep_us or asked != tenant:
             known = f"is kept for {self.keep_us / 1e6:g} s (keep_s) and at most {ANSWERS_MAX} answers"
             raise FeedbackError(f"query '{query}' is unknown, or too long ago: it {known}", conflict=True)
         if answered is None:
@@ -102,8 +107,8 @@ class Queries:
 
     def take(self, query: str) -> None:
         """Feedback on it was taken, and is not again."""
-        kept_us, answered = self._answers[query]
-        self._answers[query] = kept_us, None
+        kept_us, tenant, answered = self._answers[query]
+        self._answers[query] = kept_us, tenant, None
         self._forget(answered)
 
     def _forget(self, answered: Answered | None) -> None:
@@ -111,5 +116,5 @@ class Queries:
             self._rows -= answered.named.size
 
     def _expired(self, now_us: int) -> bool:
-        kept_us, _ = next(iter(self._answers.values()), (now_us, None))
+        kept_us = next((kept_us for kept_us, _, _ in self._answers.values()), now_us)
         return now_us - kept_us > self.keep_us

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from serving.cache.breaker import Breaker
 from serving.cache.entries import Entry
 from serving.cache.epochs import Epochs, read_epoch
-from serving.cache.values import decode, encode
+from serving.cache.values import decode, encode, seal_of
 from serving.runtime.alarm import GRAIN_US, Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.redis_wire import LATEST_S, LOOK, RENEW, Command, Keys, Wire, connect, pool_of
@@ -41,6 +41,10 @@ MEAN = 1 / 8  # the weight of the latest round trip in the mean bytes of an answ
 BEAT_S = 1.0
 """Between looks at the epochs: an invalidation of which no word came is learnt of within this."""
 
+REFUSED_SAID_EVERY_US = 60_000_000
+"""Between two lines about values that are not taken: whoever writes them must not fill the log."""
+
+FaultOf = Callable[[Entry], str]
 Found = Entry | int | None
 """What a look found: the answer; 0: nothing, the asker is to compute it and others will wait; the
 microseconds at most that another gateway wants for computing it; None: Redis did not say in time."""
@@ -49,13 +53,22 @@ microseconds at most that another gateway wants for computing it; None: Redis di
 class Look:
     """A question that Redis is asked. `told` is called once, unless the look is withdrawn before."""
 
-    __slots__ = ("asked_us", "key", "lease_us", "model", "name", "over", "told", "withdrawn")
+    __slots__ = ("asked_us", "fault_of", "key", "lease_us", "model", "name", "over", "told", "withdrawn")
 
-    def __init__(self, model: str, key: bytes, lease_us: int, told: Callable[[Found], None]) -> None:
+    def __init__(
+        self,
+        model: str,
+        key: bytes,
+        lease_us: int,
+        told: Callable[[Found], None],
+        fault_of: FaultOf = lambda _entry: "",
+    ) -> None:
+        """`fault_of` says what is wrong with an answer as one to the question, "" where nothing is."""
         self.model = model
         self.key = key
         self.lease_us = lease_us
         self.told = told
+        self.fault_of = fault_of
         self.name = b""  # of the answer in Redis
         self.asked_us = 0
         self.over = False
@@ -65,13 +78,14 @@ class Look:
 class Counts:
     """Since the start."""
 
-    __slots__ = ("dropped", "invalidations", "trips", "written")
+    __slots__ = ("dropped", "invalidations", "refused", "trips", "written")
 
     def __init__(self) -> None:
         self.trips = 0  # how often Redis was given up for a while
         self.written = 0  # answers
         self.dropped = 0  # answers not written: too large, too many, refused, or Redis was away
         self.invalidations = 0  # of other gateways
+        self.refused = 0  # values that no gateway of ours wrote as an answer to the question
 
 
 class RedisTier:
@@ -89,6 +103,9 @@ class RedisTier:
         self._pool = pool_of(spec)
         self._keys = Keys(spec.namespace)
         self._owner = token_bytes(8).hex()
+        self._signed = bool(spec.secret)
+        self._seal = seal_of(spec.secret)
+        self._refused_said = (0, 0)  # when a line said so, and how many it were by then
         self._ttl_us = ttl_us
         self._epoch_us = epoch_us
         self._epochs = Epochs(models)
@@ -189,7 +206,9 @@ class RedisTier:
             away_s = (now_us() - self._lost_us) / 1e6
             logger.warning("Redis at %s is back after %.1f s", self._place, away_s)
         else:
-            logger.info("answers are shared through Redis at %s", self._place)
+            open_to = ", unsigned: whoever can write there can answer (cache.redis.key_env)"
+            how = "" if self._signed else open_to
+            logger.info("answers are shared through Redis at %s%s", self._place, how)
         self._lost_us = 0
         self.on_healed()
 
@@ -259,7 +278,7 @@ class RedisTier:
             self._waiting_bytes -= entry.bytes
             left_ms = (entry.stored_us + self._ttl_us - now) // 1000
             if left_ms > 0:
-                commands.append(("SET", name, encode(key, entry, self._epoch_us), "PX", left_ms))
+                commands.append(("SET", name, encode(key, entry, self._epoch_us, self._seal), "PX", left_ms))
         written, sent = 0, len(commands)
         commands.append(("UNLINK", *(name + b":lease" for name, _, _ in batch)))
         try:
@@ -302,8 +321,24 @@ class RedisTier:
             elif look.over or look.name != self.name(look.model, look.key):  # from before an invalidation
                 self._tell(look, None)
             else:
-                self._tell(look, decode(look.key, value, look.model, self._epoch_us, now) or 0)
+                self._tell(look, self._read(look, value, now) or 0)
         self._watch(now)
+
+    def _read(self, look: Look, value: bytes, now: int) -> Entry | None:
+        """The answer, None where it is none to this question."""
+        entry = decode(look.key, value, look.model, (self._epoch_us, now), self._seal)
+        fault = look.fault_of(entry) if entry else "it is damaged, foreign, or signed with another key"
+        if not fault:
+            return entry
+        self.counts.refused += 1
+        said_us, count = self._refused_said
+        if not count or now - said_us >= REFUSED_SAID_EVERY_US:
+            more = self.counts.refused - count - 1
+            since = f" ({more} more since the last such line)" if more else ""
+            text = "an answer of %s in Redis at %s is not taken, and computed anew: %s%s"
+            logger.warning(text, look.model, self._place, fault, since)
+            self._refused_said = now, self.counts.refused
+        return None
 
     def _tell(self, look: Look, found: Found) -> None:
         if not look.over:

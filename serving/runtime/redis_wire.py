@@ -14,7 +14,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from serving.specs import RedisSpec
 
-FORMAT = "1"
+FORMAT = "2"
 """Of keys and values: gateways that write another one share nothing with these."""
 
 LATEST_S = 1.0

@@ -1,16 +1,17 @@
 """What is read back is what was written, or nothing."""
 
 import struct
-from zlib import crc32
+from hmac import digest
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.cache.entries import Entry, entry_of
-from serving.cache.values import decode, encode
+from serving.cache.values import decode, encode, seal_of
 from serving.tensor import DATATYPES, ITEM_BYTES, Tensor
 
 KEY = bytes(range(32))
+SEAL = seal_of("a secret of the gateways")
 EPOCH_US, NOW_US = 1_800_000_000_000_000, 5_000_000
 
 
@@ -36,41 +37,41 @@ def facts(entry: Entry) -> tuple[object, ...]:
 
 
 def read(raw: bytes, key: bytes = KEY) -> Entry | None:
-    return decode(key, raw, "m", EPOCH_US, NOW_US)
+    return decode(key, raw, "m", (EPOCH_US, NOW_US), SEAL)
 
 
 @given(entries)
 def test_an_answer_comes_back_as_it_was(entry: Entry) -> None:
-    found = read(encode(KEY, entry, EPOCH_US))
+    found = read(encode(KEY, entry, EPOCH_US, SEAL))
     assert found is not None
     assert facts(found) == facts(entry)
 
 
 def test_gateways_whose_clocks_began_at_other_times_agree_on_its_age() -> None:
     later_us = 1_000_000  # the reader's clock began so much after the writer's
-    found = decode(KEY, encode(KEY, one, EPOCH_US), "m", EPOCH_US + later_us, NOW_US)
+    found = decode(KEY, encode(KEY, one, EPOCH_US, SEAL), "m", (EPOCH_US + later_us, NOW_US), SEAL)
     assert found is not None
     assert NOW_US - found.stored_us == NOW_US + later_us - one.stored_us
 
 
 def test_computed_in_the_future_by_anothers_clock_is_computed_now() -> None:
-    found = decode(KEY, encode(KEY, one, EPOCH_US), "m", EPOCH_US - 2 * NOW_US, NOW_US)
+    found = decode(KEY, encode(KEY, one, EPOCH_US, SEAL), "m", (EPOCH_US - 2 * NOW_US, NOW_US), SEAL)
     assert found is not None
     assert found.stored_us == NOW_US
 
 
 def test_it_takes_few_bytes_more_than_its_tensors() -> None:
-    assert len(encode(KEY, one, EPOCH_US)) - 8 < 80
+    assert len(encode(KEY, one, EPOCH_US, SEAL)) - 8 < 105
 
 
 def test_every_truncation_and_every_addition_is_a_miss() -> None:
-    raw = encode(KEY, one, EPOCH_US)
+    raw = encode(KEY, one, EPOCH_US, SEAL)
     assert [length for length in range(len(raw)) if read(raw[:length])] == []
     assert read(raw + b"\0") is None
 
 
 def test_every_flipped_bit_is_a_miss() -> None:
-    raw = encode(KEY, one, EPOCH_US)
+    raw = encode(KEY, one, EPOCH_US, SEAL)
     flipped = [
         raw[:n] + bytes([raw[n] ^ (1 << bit)]) + raw[n + 1 :] for n in range(len(raw)) for bit in range(8)
     ]
@@ -78,7 +79,12 @@ def test_every_flipped_bit_is_a_miss() -> None:
 
 
 def test_an_answer_to_another_question_is_a_miss() -> None:
-    assert read(encode(KEY, one, EPOCH_US), bytes(32)) is None
+    assert read(encode(KEY, one, EPOCH_US, SEAL), bytes(32)) is None
+
+
+def test_an_answer_that_is_signed_with_another_secret_or_none_is_a_miss() -> None:
+    for secret in ("", "another"):
+        assert read(encode(KEY, one, EPOCH_US, seal_of(secret))) is None
 
 
 @given(st.binary(max_size=200))
@@ -87,12 +93,10 @@ def test_anything_else_is_a_miss(raw: bytes) -> None:
 
 
 @given(st.binary(max_size=60), st.integers(0, 60), st.integers(0, 60))
-def test_whatever_is_in_it_nothing_raises_though_its_checksum_be_right(
-    body: bytes, at: int, length: int
-) -> None:
-    whole = encode(KEY, one, EPOCH_US)[9:]
+def test_whatever_is_in_it_nothing_raises_though_it_be_signed(body: bytes, at: int, length: int) -> None:
+    whole = encode(KEY, one, EPOCH_US, SEAL)[37:]
     for each in (body, whole[:at] + body + whole[at + length :]):
-        found = read(struct.pack("<5sI", b"PNST\x01", crc32(each, crc32(KEY))) + each)
+        found = read(struct.pack("<5s32s", b"PNST\x02", digest(SEAL, KEY + each, "sha256")) + each)
         for tensor in found.outputs if found else ():
             size = ITEM_BYTES[tensor.datatype]
             for dimension in tensor.shape:

@@ -1,6 +1,7 @@
 """What the store promises: what was written is read, the newest first; damage is named, never raised."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import isfinite
@@ -166,6 +167,16 @@ def test_no_file_is_no_problem(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path)
     assert store.read(KIND, "m", "a", ONE) is None
     assert store.problems == []
+
+
+def test_a_fifo_in_the_place_of_a_profile_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / KIND).mkdir()
+    for name in ("m.a.json", "interference.json"):
+        os.mkfifo(tmp_path / KIND / name)
+    store = ProfileStore(tmp_path)
+    assert store.read(KIND, "m", "a", ONE) is None
+    assert store.co_runs(KIND) == ()
+    assert [each.rpartition(": ")[2] for each in store.problems] == ["it is no regular file"] * 2
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ import orjson
 import pytest
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.feedback import BODY_BYTES_MAX, add_feedback
 from router.telemetry import Telemetry
 from serving.ports import Reply
 from serving.runtime.selecting import SelectingServing
-from serving.specs import Limits
+from serving.specs import Limits, TenantSpec
 from tests.router.fakes import SIMPLE
 from tests.runtime.members import Members, ask, selecting_model
 
@@ -26,7 +27,7 @@ class Desk:
         self.serving = SelectingServing(behind, seed=1)
         telemetry = Telemetry(behind.models.values(), behind.tenants)
         app = create_app(
-            self.serving, telemetry.statistics, name="penstock", version="0.1.0", limits=Limits()
+            self.serving, telemetry.statistics, name="penstock", version="0.1.0", bulk=Bulk(Limits())
         )
         add_feedback(app, self.serving)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -121,3 +122,13 @@ async def test_unknown_models_broken_json_and_long_bodies_are_told_apart() -> No
     assert (broken.status_code, "not valid JSON" in broken.json()["error"]) == (400, True)
     long = await desk.client.post("/v2/models/m/feedback", content=bytes(BODY_BYTES_MAX + 1))
     assert long.status_code == 413
+
+
+async def test_feedback_of_another_tenant_is_unknown_and_takes_nothing_from_the_owner() -> None:
+    desk = Desk("exp3")
+    desk.serving.tenants = {name: TenantSpec(name) for name in ("default", "gold")}
+    query = desk.query()
+    body, path = orjson.dumps({"query": query, "loss": 1.0}), "/v2/models/m/feedback"
+    answer = await desk.client.post(path, content=body, headers={"x-tenant": "gold"})
+    assert (answer.status_code, "is unknown" in answer.json()["error"]) == (409, True)
+    assert await desk.post({"query": query, "loss": 0.0}) == (200, {"taken": 1})

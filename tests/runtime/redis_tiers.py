@@ -10,7 +10,7 @@ from loadtests.redis_server import RedisServer
 from serving.cache.entries import Entry, entry_of
 from serving.runtime import redis_tier, redis_wire
 from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import Found, Look, RedisTier
+from serving.runtime.redis_tier import FaultOf, Found, Look, RedisTier
 from serving.specs import RedisSpec
 from serving.tensor import Tensor
 from tests.runtime.house import until
@@ -36,10 +36,15 @@ def away_after(latest_s: float) -> Iterator[None]:
 
 @asynccontextmanager
 async def tier_on(
-    server: RedisServer, budget_us: int = PATIENT_US, namespace: str = "house", password: str = ""
+    server: RedisServer,
+    budget_us: int = PATIENT_US,
+    namespace: str = "house",
+    password: str = "",
+    key: str = "",
 ) -> AsyncIterator[RedisTier]:
     """In touch with the server, for the models a and b, until the end."""
-    tier = RedisTier(RedisSpec(server.url, password, namespace, budget_us), TTL_US, ("a", "b"), EPOCH_US)
+    spec = RedisSpec(server.url, password, namespace, budget_us, key)
+    tier = RedisTier(spec, TTL_US, ("a", "b"), EPOCH_US)
     async with running(tier):
         await until(lambda: tier.usable)
         yield tier
@@ -57,10 +62,14 @@ async def running(tier: RedisTier) -> AsyncIterator[None]:
 
 
 def ask(
-    tier: RedisTier, key: bytes = KEY, model: str = "a", lease_us: int = LEASE_US
+    tier: RedisTier,
+    key: bytes = KEY,
+    model: str = "a",
+    lease_us: int = LEASE_US,
+    fault_of: FaultOf = lambda _entry: "",
 ) -> "asyncio.Future[Found]":
     told: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-    tier.look(Look(model, key, lease_us, told.set_result))
+    tier.look(Look(model, key, lease_us, told.set_result, fault_of))
     return told
 
 

@@ -9,12 +9,31 @@ from serving.runtime.feedback import Answered, Feedback, FeedbackError, Queries
 ONE = Answered((0,), np.array([[3]], np.int32), 0.5)
 
 
-def test_names_are_of_one_answer_each_and_cannot_be_told_from_those_of_another_start() -> None:
+def test_a_name_tells_nothing_of_another() -> None:
     first, second = Queries(10), Queries(10)
-    names = [kept.keep(ONE, 0) for kept in (first, first, second)]
-    assert len({*names}) == 3
-    assert names[0].partition("-")[0] != names[2].partition("-")[0]
+    names = [kept.keep(ONE, 0) for kept in (first, second) for _ in range(500)]
+    assert {len(each) for each in names} == {32}
+    for place in range(0, 32, 8):  # no part of it is shared or counts on: 124,750 pairs out of 2^32
+        assert len({each[place : place + 8] for each in names}) > 990
     assert first.find(names[0], 5) is ONE
+    with pytest.raises(FeedbackError, match="unknown"):
+        second.find(names[0], 5)  # as after a restart
+
+
+def test_feedback_is_taken_of_the_tenant_that_asked_alone() -> None:
+    queries = Queries(10)
+    query = queries.keep(ONE, 0, "gold")
+    with pytest.raises(FeedbackError) as none:
+        queries.find("0" * 32, 5, "silver")
+    for other in ("silver", "default"):
+        with pytest.raises(FeedbackError) as told:
+            queries.find(query, 5, other)
+        assert str(told.value).replace(query, "0" * 32) == str(none.value)  # not even that it is there
+    queries.take(query)
+    with pytest.raises(FeedbackError, match="unknown"):
+        queries.find(query, 5, "silver")
+    with pytest.raises(FeedbackError, match="taken before"):
+        queries.find(query, 5, "gold")
 
 
 def test_the_oldest_go_first_beyond_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

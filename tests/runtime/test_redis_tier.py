@@ -65,7 +65,7 @@ async def test_answers_live_in_redis_no_longer_than_their_time(server: RedisServ
     async with tier_on(server) as tier:
         await share(tier, answer())
         (name,) = names(server)
-        assert name.startswith(b"house:1:a:")
+        assert name.startswith(b"house:2:a:")
         assert name.endswith(KEY)
         assert 0 < server.client().pttl(name) <= TTL_US // 1000
 
@@ -173,7 +173,7 @@ async def test_an_invalidation_that_nobody_told_of_is_learnt_with_the_next_look(
         dropped: list[str] = []
         second.on_invalidated = dropped.append
         await share(first, answer(1))
-        server.client().incr("house:1:epoch:a")
+        server.client().incr("house:2:epoch:a")
         assert await ask(second) is None, "what it asked for is from before"
         assert dropped == ["a"]
         assert await ask(second) == 0
@@ -206,7 +206,7 @@ async def test_a_redis_that_lost_everything_brings_no_old_answer_back(server: Re
                 server.client().set(each, value or b"")
             assert await ask(second) == 0
             await until(
-                lambda: server.client().get("house:1:epoch:a") not in (None, saved[b"house:1:epoch:a"])
+                lambda: server.client().get("house:2:epoch:a") not in (None, saved[b"house:2:epoch:a"])
             )
             assert first.name("a", KEY) == second.name("a", KEY) == name
             async with tier_on(server) as third:
@@ -224,9 +224,9 @@ async def test_a_gateway_that_comes_invalidates_nothing(server: RedisServer) -> 
 
 async def test_an_epoch_that_is_none_is_replaced(server: RedisServer) -> None:
     client = server.client()
-    client.set("house:1:epoch:a", "no number")
-    client.lpush("house:1:epoch:b", "a list")
-    client.set("house:1:epoch:", "9" * 30)
+    client.set("house:2:epoch:a", "no number")
+    client.lpush("house:2:epoch:b", "a list")
+    client.set("house:2:epoch:", "9" * 30)
     async with tier_on(server) as tier:
         await share(tier, answer())
         assert number_of(await ask(tier)) == 7
@@ -271,3 +271,29 @@ async def test_the_end_leaves_no_connection(server: RedisServer) -> None:
     async with tier_on(server):
         await until(lambda: len(client.client_list()) == 5)
     await until(lambda: len(client.client_list()) == 1)
+
+
+async def test_what_others_than_our_gateways_wrote_is_computed_anew_counted_and_said_once(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tier_on(server, key="0" * 16) as ours, tier_on(server, key="1" * 16) as stranger:
+        await share(stranger, answer(9))
+        assert [await ask(ours) for _ in range(3)] == [0, 0, 0]
+        assert ours.counts.refused == 3
+        said = [each.getMessage() for each in caplog.records if "is not taken" in each.getMessage()]
+        assert len(said) == 1
+        assert "signed with another key" in said[0]
+        await share(ours, answer(7))  # takes its place
+        assert number_of(await ask(ours)) == 7
+        assert ours.counts.refused == 3
+
+
+async def test_an_answer_that_the_model_could_not_give_is_computed_anew(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tier_on(server) as tier:
+        await share(tier, answer(7))
+        assert await ask(tier, fault_of=lambda _entry: "it has 1000 rows") == 0
+        assert tier.counts.refused == 1
+        assert "it has 1000 rows" in caplog.text
+        assert number_of(await ask(tier)) == 7

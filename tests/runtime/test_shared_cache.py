@@ -196,7 +196,7 @@ async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, s
         asked = pair.first.ask(pair.here.add(1))
         await asked[1]
         await pair.first.written()
-        (name,) = server.client().keys("penstock:1:simple:*")
+        (name,) = server.client().keys("penstock:2:simple:*")
         assert isinstance(name, bytes)
         server.client().rename(name, name + b":lease")
         assert (await pair.second.answer(pair.here.add(1))).cache == "miss"

@@ -102,6 +102,30 @@ def test_a_password_that_is_missing_or_there_twice_is_named(
     assert found.endswith("password_env: the url has a password too; expected one of them")
 
 
+def test_answers_are_signed_with_the_key_else_with_the_password(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, url = "0123456789abcdef", "redis://me:p%40ss@host"
+    monkeypatch.setenv("CACHE_KEY", key)
+    found = redis(home, f"{{url: '{url}', key_env: CACHE_KEY}}")
+    assert found is not None
+    assert key not in repr(found)
+    signed = (found, RedisSpec(url), RedisSpec("redis://host", "other"), RedisSpec("redis://host"))
+    assert [each.secret for each in signed] == [key, "p@ss", "other", ""]
+
+
+@pytest.mark.parametrize(
+    ("key", "got"), [("", "no 'CACHE_KEY'"), ("too short", "9 characters as 'CACHE_KEY'")]
+)
+def test_a_key_that_is_missing_or_too_short_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, key: str, got: str
+) -> None:
+    monkeypatch.setenv("CACHE_KEY", key)
+    (found,) = gateway_faults(home, f"{MODELS}cache: {{redis: {{url: redis://host, key_env: CACHE_KEY}}}}\n")
+    expected = "expected a key of 16 characters or more there, the same for all gateways"
+    assert found.endswith(f"key_env: the environment has {got}; {expected}")
+
+
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
@@ -110,7 +134,10 @@ def test_a_password_that_is_missing_or_there_twice_is_named(
             "not a name; got 'a:b', expected letters, digits, '.', '_' and '-', first a letter",
         ),
         ("budget_ms: 0", "too small; got 0, expected 1 or more"),
-        ("budgetms: 2", "unknown key; got 'budgetms', expected url, namespace, password_env or budget_ms"),
+        (
+            "budgetms: 2",
+            "unknown key; got 'budgetms', expected url, namespace, password_env, key_env or budget_ms",
+        ),
     ],
 )
 def test_each_other_mistake_is_named(home: Path, key: str, sentence: str) -> None:
