@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.policy.cost import cost_per_hour
+from serving.specs import place_of
 
 WINDOW_US: Final = 300_000_000
 GRAIN_US: Final = 10_000_000
@@ -98,8 +99,9 @@ class Spending:
         }
         for (name, model), busy_us in self._busy_us.items():
             since_us = busy_us - mark.busy_us.get((name, model), 0)
-            if since_us:
-                found.setdefault(name, {})[model] = float(since_us)
+            if since_us:  # in the process that it shares there, and in its own
+                here = found.setdefault(place_of(name), {})
+                here[model] = here.get(model, 0.0) + since_us
         return found
 
     def _turn(self, now_us: int) -> None:

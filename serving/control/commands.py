@@ -146,6 +146,14 @@ class Replan:
 
 
 @dataclass(frozen=True, slots=True)
+class Isolate:
+    """A model gets worker processes of its own from now on: say so, and the reason. Others do it."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Tell control what models were asked and how they fared: `Control.seen` with the counters of now."""
 
@@ -172,5 +180,6 @@ class SolveScaling:
 Command = (
     StartWorker | EndWorker | StopWorker
     | LoadReplica | UnloadReplica | Measure | Route | Unroute | Withdraw | KeepProfile
-    | ServeModel | RetireModel | ForgetModel | Cold | Expect | Replan | Look | FindCapacity | SolveScaling
+    | ServeModel | RetireModel | ForgetModel | Cold | Expect | Replan | Isolate
+    | Look | FindCapacity | SolveScaling
 )  # fmt: skip

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from serving.control.commands import Command, EndWorker, FindCapacity, Replan, StopWorker, Unroute, Withdraw
 from serving.control.course import Course, Movement, Progress
 from serving.control.holdings import Holdings, KnownProfiles
-from serving.control.measuring import Measuring, is_loading
-from serving.control.patience import HEALTHY_US, backoff_us, overdue
+from serving.control.isolating import Isolating, Isolation
+from serving.control.measuring import Measuring
+from serving.control.patience import ANSWERED_US, HEALTHY_US, backoff_us, overdue
 from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved, start
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.residing import Busy, Residing
@@ -49,13 +50,14 @@ class Control:
         self._measuring = Measuring(self._holdings, rules.remeasure, rules.refine)
         self._reconciling = Reconciling(self._holdings)
         self._residing = Residing(self._holdings)
+        self._isolating = Isolating()
         self.scaling = Scaling(self._holdings, rules, kind_of)
         self._course = Course(first)
         self._replan = ""  # why another plan is to be asked for, once a move has turned back
         self._stopping = False
         self.slices: dict[str, SliceRecord] = self._holdings.slices
         self.wake_us = NEVER_US
-        self._reconciling.expect(first)
+        self._reconciling.expect(self._isolating.divided(first, first))
 
     # what the driver may ask
 
@@ -65,10 +67,19 @@ class Control:
         return self._course.goal
 
     @property
+    def expected(self) -> Wanted:
+        """What is to be so in the end, as far as the present load asks for it, by worker process."""
+        return self._expected(self._course.goal)
+
+    def isolation(self, model: ServedModel, now_us: int) -> Isolation:
+        """Whether a model has worker processes of its own, and how many have died busy with it."""
+        return self._isolating.standing(model, self._course.goal, now_us)
+
+    @property
     def progress(self) -> Progress:
         """How far what is wanted is so."""
         course = self._course
-        lacks = list(self._reconciling.lacks(self.scaling.filtered(course.aim)))
+        lacks = list(self._reconciling.lacks(self._expected(course.aim)))
         hopeless = tuple(each.sentence for each in lacks if each.hopeless)
         waiting = tuple(each.sentence for each in lacks if not each.hopeless)
         return Progress(course.movement, *course.step, (*course.reasons, *hopeless), waiting)
@@ -139,7 +150,7 @@ class Control:
         self.scaling.changed()
         for record in self.slices.values():
             if record.spec.domain == domain and record.status is WorkerStatus.LOST:
-                record.status, record.failures = WorkerStatus.STOPPED, 0
+                record.status, record.failures, record.stumbles = WorkerStatus.STOPPED, 0, 0
         return self._then(now_us, [])
 
     def worker_ready(self, slice_name: str, now_us: int) -> Sequence[Command]:
@@ -151,23 +162,32 @@ class Control:
             commands.append(StopWorker(slice_name))  # it was to end before it was there
         return self._then(now_us, commands)
 
-    def worker_lost(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
+    def worker_lost(
+        self, slice_name: str, reason: str, now_us: int, busy_with: Collection[str] = ()
+    ) -> Sequence[Command]:
         """A worker process is gone: withdraw the slice and start it again after a back-off, if it was not to
-        end."""
+        end. `busy_with`: the models that it was computing, loading or measuring, as far as that is known."""
         record = self.slices.get(slice_name)
-        if record is None or record.status is WorkerStatus.LOST:
-            return self._then(now_us, [])
+        if record is None or record.status in (WorkerStatus.LOST, WorkerStatus.STOPPED):
+            return self._then(now_us, [])  # STOPPED: it was of a slice of that name which has gone before
         ended = record.status is WorkerStatus.STOPPING
-        loading = next((r for r in record.replicas.values() if r.status is ReplicaStatus.LOADING), None)
-        if record.status is WorkerStatus.READY and now_us - record.since_us >= HEALTHY_US:
-            record.failures = 0
+        loading = record.replicas.get(record.loading)
+        lived_us = now_us - record.since_us if record.status is WorkerStatus.READY else 0
+        if lived_us >= HEALTHY_US:
+            record.failures = record.stumbles = 0
+        elif lived_us >= ANSWERED_US and loading is None:
+            record.stumbles = 0
         commands: list[Command] = [Withdraw(slice_name, reason), *self._lose(record, reason, now_us)]
         if ended:
             del self.slices[slice_name]
             return self._then(now_us, commands)
+        if isolated := self._isolating.died(busy_with, self._course.aim, now_us):
+            commands += isolated
+            record.failures = record.stumbles = 0  # what killed it goes elsewhere
         record.failures += 1
+        record.stumbles += 1
         record.restarts += 1
-        record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.failures)
+        record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.stumbles)
         if record.failures == START_TRIES and self.scaling.binds(record):
             self._give_up(f"the worker of slice {slice_name} {reason}, {START_TRIES} times")
         if loading is not None:  # they load one after the other: the others had not begun
@@ -254,7 +274,8 @@ class Control:
             commands = self._measuring.refresh(record, replica, renewed)
         elif replica.status is ReplicaStatus.MEASURING and replica.sweep.next_coarse() is None:
             replica.status = ReplicaStatus.STANDING
-            if is_loading(record):  # which made its batches longer: to be measured anew in quiet
+            if self._measuring.is_loading(record):
+                # which made its batches longer: to be measured anew in quiet
                 replica.freshness = Freshness.STALE
             commands = self._measuring.refresh(record, replica, save=True)
         return self._then(now_us, commands, record)
@@ -310,6 +331,7 @@ class Control:
         """What has become due; `idle`: slices without work in this instant."""
         commands: list[Command] = []
         self._measuring.count_idle(idle)
+        self._measuring.look_around()
         for name, record in self.slices.items():
             if record.retry_us <= now_us:
                 commands.append(start(record, now_us))
@@ -337,8 +359,9 @@ class Control:
         if self._stopping:
             return ()
         for _ in range(STEPS_MAX):
+            self._isolating.keep(self._course.aim)
             commands += self.scaling.advance(self._course.aim, now_us)
-            aim = self.scaling.filtered(self._course.aim)
+            aim = self._expected(self._course.aim)
             commands += self._reconciling.advance(aim, now_us)
             commands += self._residing.advance(aim, now_us)
             still = self._course.movement is Movement.STEADY
@@ -347,6 +370,7 @@ class Control:
         if self._replan and self._course.movement is Movement.STEADY:
             commands.append(Replan(self._replan))
             self._replan = ""
+        self._measuring.look_around()
         if heard is not None:
             commands += self._measuring.next_coarse(heard, now_us)
         due = [self.scaling.due_us]
@@ -374,8 +398,14 @@ class Control:
     def _is_reached(self) -> bool:
         """Whether the present state is so, but for what nobody should wait for."""
         course = self._course
-        lacks = self._reconciling.lacks(self.scaling.filtered(course.aim))
-        return all(excused(lack, course.home, course.goal) for lack in lacks)
+        home = course.home and self._isolating.divided(course.home, course.home)
+        goal = self._isolating.divided(course.goal, course.goal)
+        lacks = self._reconciling.lacks(self._expected(course.aim))
+        return all(excused(lack, home, goal) for lack in lacks)
+
+    def _expected(self, aim: Wanted) -> Wanted:
+        """What is to be there at the present load, by worker process."""
+        return self._isolating.divided(self.scaling.filtered(aim), aim)
 
     def _find(self, slice_name: str, replica_id: int) -> tuple[SliceRecord | None, ReplicaRecord | None]:
         record = self.slices.get(slice_name)

@@ -1,6 +1,7 @@
 """What there is: slices, their workers and replicas, and the models that the scheduler knows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.profile.curve import Profile
@@ -39,9 +40,10 @@ class Holdings:
                 yield record, replica
 
     def held(self) -> dict[str, SliceSpec]:
-        """The slices that are paid for: whose worker lives, or is to be there again soon."""
+        """The slices that are paid for, once each: a worker of theirs lives, or is to be there again soon."""
         gone = (WorkerStatus.STOPPED, WorkerStatus.LOST)
-        return {name: record.spec for name, record in self.slices.items() if record.status not in gone}
+        there = (record.spec for record in self.slices.values() if record.status not in gone)
+        return {spec.place: replace(spec, name=spec.place) for spec in there}
 
     def routed(self, model: str) -> list[ReplicaRecord]:
         """The replicas of a model that get batches."""
@@ -79,7 +81,7 @@ class Holdings:
         share = spec.share
         if (learnt := self._learnt.get((spec.device, share, model, variant))) is not None:
             return learnt
-        for name in (spec.name, plain(spec.name)):
+        for name in (spec.place, plain(spec.place)):
             known = self.known.get((name, model, variant))
             if known is not None and known.share == share:
                 return known

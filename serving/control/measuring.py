@@ -1,6 +1,6 @@
 """Measuring: first sweeps before a replica is used, refinement and renewal while its device idles."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from serving.control.commands import Command, KeepProfile, Measure, Route
@@ -33,11 +33,28 @@ class Measuring:
         self._slices = holdings.slices
         self._remeasure = remeasure
         self._refine = refine
+        self._beside: dict[str, list[SliceRecord]] = {}  # by place, where several processes have its cores
+
+    def look_around(self) -> None:
+        """See which processes have the same cores: they may be others since the last event."""
+        self._beside = {}
+        for name, record in self._slices.items():
+            if (place := record.spec.place) != name:
+                shared = [self._slices[place]] if place in self._slices else []
+                self._beside.setdefault(place, shared).append(record)
+
+    def _on_cores(self, record: SliceRecord) -> Sequence[SliceRecord]:
+        """The processes on a slice's cores, its own among them."""
+        return self._beside.get(record.spec.place, (record,))
+
+    def is_loading(self, record: SliceRecord) -> bool:
+        """Whether anything is being loaded on a slice's cores."""
+        return any(is_loading(each) for each in self._on_cores(record))
 
     def next_coarse(self, record: SliceRecord, now_us: int) -> list[Command]:
         """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded (where
-        all of it is to be), but for what takes long to load."""
-        if record.measuring or now_us < self._coarse_us(record):
+        all of it is to be), but for what takes long to load. Processes on the same cores take turns."""
+        if self._is_measuring(record) or now_us < self._coarse_us(record):
             return []
         for replica in record.replicas.values():
             if replica.status is ReplicaStatus.MEASURING:
@@ -47,10 +64,12 @@ class Measuring:
                     return [Measure(record.spec.name, replica.id, measurement)]
         return []
 
-    @staticmethod
-    def _coarse_us(record: SliceRecord) -> int:
+    def _is_measuring(self, record: SliceRecord) -> bool:
+        return any(each.measuring for each in self._on_cores(record))
+
+    def _coarse_us(self, record: SliceRecord) -> int:
         """From when on first sweeps may go on: batches beside a load take longer than alone."""
-        if record.spec.memory_bytes or not is_loading(record):
+        if record.spec.memory_bytes or not self.is_loading(record):
             return 0
         measuring = [each for each in record.replicas.values() if each.status is ReplicaStatus.MEASURING]
         return min([each.loaded_us for each in measuring], default=0) + LOAD_PATIENCE_US
@@ -86,7 +105,8 @@ class Measuring:
             return
         budget_us = _budget_us(record)
         replicas = record.replicas.values()
-        if not record.measuring and any(each.status is ReplicaStatus.MEASURING for each in replicas):
+        coarse = any(each.status is ReplicaStatus.MEASURING for each in replicas)
+        if coarse and not self._is_measuring(record):
             yield max(now_us, self._coarse_us(record))
         if not record.measuring and any(self._is_due(replica, budget_us, now_us) for replica in replicas):
             yield now_us + REFINE_EVERY_US

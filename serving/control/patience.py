@@ -6,7 +6,10 @@ from serving.vocabulary import NEVER_US
 
 BACKOFF_FIRST_US = 100_000
 BACKOFF_MAX_US = 10_000_000
-HEALTHY_US = 30_000_000  # a worker that lived this long starts its back-off anew
+HEALTHY_US = 30_000_000  # a worker that lived this long is no worker that fails again and again
+ANSWERED_US = 1_000_000
+"""A worker that answered for so long, and was loading nothing, was ended by something that a longer wait does
+not mend (a kill, the OOM killer, one bad input): its back-off starts anew."""
 
 
 def backoff_us(failures: int) -> int:

@@ -137,7 +137,7 @@ class Reconciling:
             if told is not None and told.revision != model.revision and not back:
                 continue
             commands.append(self._tell(model))
-            moved = told is not None and replace(told, slices=model.slices) == model
+            moved = told is not None and _but_for_place(told, model) == model
             for record, replica in self._holdings.replicas():
                 if replica.model == name and replica.served.revision == model.revision:
                     replica.served, replica.sweep.slo_us = model, model.slo_us
@@ -277,6 +277,11 @@ def _index(each: WantedSlice, models: Mapping[str, ServedModel]) -> dict[Key, Wa
     return {(one.model, one.variant, models[one.model].revision): one for one in each.replicas}
 
 
+def _but_for_place(told: ServedModel, model: ServedModel) -> ServedModel:
+    """As it was told, where that model is to be."""
+    return replace(told, slices=model.slices, isolate=model.isolate)
+
+
 def excused(lack: Lack, home: Wanted | None, goal: Wanted) -> bool:
     """Whether a move from `home` to `goal` need not wait for it: what failed before the move too, as long as
     its place is the same, and what is to go anyway."""
@@ -335,7 +340,10 @@ def resolved(
     is given a free name, `name~2`, `name~3` and so on."""
     known = {each.spec.name: each.spec for state in kept for each in state.slices}
     ending = {name for name, each in slices.items() if each.status is WorkerStatus.STOPPING}
-    known |= {name: record.spec for name, record in slices.items() if name not in ending}
+    for name, record in slices.items():
+        place = record.spec.place
+        if name not in ending or name != place:  # where only a model's own process is, its place is taken too
+            known[place] = replace(record.spec, name=place)
     names: dict[SliceSpec, str] = {}
     for state in states:
         for each in state.slices:

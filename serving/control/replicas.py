@@ -1,12 +1,13 @@
 """Control's record of a slice and of the replicas on it."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
-from serving.specs import ServedModel, SliceSpec
+from serving.specs import ServedModel, SliceSpec, own_process
 from serving.vocabulary import NEVER_US
 
 
@@ -84,14 +85,29 @@ class SliceRecord:
     since_us: int = 0  # of the status
     heard_us: int = 0  # when the worker last answered, or was told to start, load or measure
     retry_us: int = NEVER_US
-    failures: int = 0
+    failures: int = 0  # of the worker, since it last lived long
+    stumbles: int = 0  # the same since it last answered for a while: the next start waits by them
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
     idle_ticks: int = 0
 
+    @property
+    def loading(self) -> int:
+        """The replica that is being loaded, 0: none; they load one after the other, in this order."""
+        return next((each.id for each in self.replicas.values() if each.status is ReplicaStatus.LOADING), 0)
+
     def by_key(self) -> dict[Key, ReplicaRecord]:
         """The replicas, whatever their status."""
         return {each.key: each for each in self.replicas.values()}
+
+
+def on_slice(
+    slices: Mapping[str, SliceRecord], slice_name: str, model: str
+) -> Iterator[tuple[SliceRecord, ReplicaRecord]]:
+    """A model's replicas on a slice, in the process that it shares there and in its own."""
+    for name in (slice_name, own_process(slice_name, model)):
+        if (record := slices.get(name)) is not None:
+            yield from ((record, each) for each in record.replicas.values() if each.model == model)
 
 
 def why_absent(record: SliceRecord, replica: ReplicaRecord) -> str:

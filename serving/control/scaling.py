@@ -239,7 +239,7 @@ class Scaling:
         for name, model in served.items():
             if name not in self._models and model.replicas is not None:
                 names, slices = (each.name for each in self._terrain.specs(name)), self._holdings.slices
-                there = tuple(each for each in names if is_ready(slices.get(each), name))
+                there = tuple(each for each in names if is_ready(slices, each, name))
                 count = max(model.replicas.least, 1, len(there))
                 wish = Wish(count, "it has just come: what it is asked is not known yet")
                 policy, nothing = self._create(self._spec), Seen("")
@@ -329,7 +329,7 @@ class Scaling:
         """What has come since it was asked for; what is still to come bridges no more."""
         for model, scaled in self._models.items():
             for name in [*scaled.asked_us]:
-                if is_ready(self._holdings.slices.get(name), model):
+                if is_ready(self._holdings.slices, name, model):
                     scaled.started(name, now_us)
                     self._stale = True
 

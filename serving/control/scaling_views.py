@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.control.liking import Place
-from serving.control.replicas import ReplicaStatus, SliceRecord
+from serving.control.replicas import ReplicaStatus, SliceRecord, on_slice
 from serving.control.scale_standing import ScaleStanding
 from serving.control.scaled import Scaled
 from serving.control.terrain import Alike, Terrain
@@ -108,7 +108,7 @@ def view(
     """What a model's policy sees."""
     speed, alike = ground.speeds(), ground.terrain.alike
     own = {name: speed.get(alike[name], 1.0) if name in alike else 1.0 for name in scaled.slices}
-    ready = sum(pace for name, pace in own.items() if is_ready(slices.get(name), model.name))
+    ready = sum(pace for name, pace in own.items() if is_ready(slices, name, model.name))
     given = sum(own.values())
     usual = next((each for each, pace in speed.items() if abs(pace - 1.0) < 1e-6), None)
     capacities = ground.carries[usual] if usual is not None else {}
@@ -134,11 +134,10 @@ def view(
 
 def load_us(slices: Mapping[str, SliceRecord], scaled: Scaled, model: str) -> int:
     """Until a model that is on no slice gets batches once it is asked for: at once where it stands by."""
-    records = (slices[name] for name in scaled.standby if name in slices)
     hot = any(
-        one.model == model and one.status in (ReplicaStatus.STANDING, ReplicaStatus.READY)
-        for record in records
-        for one in record.replicas.values()
+        one.status in (ReplicaStatus.STANDING, ReplicaStatus.READY)
+        for name in scaled.standby
+        for _, one in on_slice(slices, name, model)
     )
     return ROUTE_US if hot else scaled.start_us
 
@@ -160,12 +159,9 @@ def handed(wish: Wish) -> tuple[int, int, tuple[str, ...], bool]:
     return wish.count, wish.standby, wish.variants, wish.pressure > 1
 
 
-def is_ready(record: SliceRecord | None, model: str) -> bool:
+def is_ready(slices: Mapping[str, SliceRecord], slice_name: str, model: str) -> bool:
     """Whether a slice gets batches of a model."""
-    ready = ReplicaStatus.READY
-    return record is not None and any(
-        one.model == model and one.status is ready for one in record.replicas.values()
-    )
+    return any(one.status is ReplicaStatus.READY for _, one in on_slice(slices, slice_name, model))
 
 
 def claimant(
@@ -201,7 +197,7 @@ def standing(
     """Why a model has as many replicas as it has. `there`: slices on which it may run."""
     wish = scaled.wish
     least, most = bounds(model, there)
-    ready = sum(is_ready(slices.get(name), model.name) for name in scaled.slices)
+    ready = sum(is_ready(slices, name, model.name) for name in scaled.slices)
     return ScaleStanding(
         model=model.name,
         desired=wish.count,

@@ -4,9 +4,9 @@ there."""
 from collections.abc import Mapping
 
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.replicas import SliceRecord, WorkerStatus
+from serving.control.replicas import SliceRecord, WorkerStatus, on_slice
 from serving.control.scaled import Scaled
-from serving.specs import SliceSpec
+from serving.specs import SliceSpec, own_process
 
 BAR_US = 60_000_000
 """A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
@@ -31,13 +31,14 @@ class Shunned:
             (name, model)
             for model, scaled in models.items()
             for name in (*scaled.slices, *scaled.standby)
-            if name in slices and self._barred.get((name, model), 0) <= now_us and _fails(slices[name], model)
+            if self._barred.get((name, model), 0) <= now_us and _fails(slices, name, model)
         ]
         self._barred |= dict.fromkeys(found, now_us + BAR_US)
         return bool(found)
 
 
-def _fails(record: SliceRecord, model: str) -> bool:
-    if record.status is not WorkerStatus.READY and record.failures >= START_TRIES:
+def _fails(slices: Mapping[str, SliceRecord], slice_name: str, model: str) -> bool:
+    own = slices.get(own_process(slice_name, model), slices.get(slice_name))
+    if own is not None and own.status is not WorkerStatus.READY and own.failures >= START_TRIES:
         return True
-    return any(each.model == model and each.failures >= LOAD_TRIES for each in record.replicas.values())
+    return any(each.failures >= LOAD_TRIES for _, each in on_slice(slices, slice_name, model))

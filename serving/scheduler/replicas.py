@@ -1,8 +1,9 @@
 """A variant on a slice, as the scheduler sees it: what its batches take, and what they say of its profile."""
 
+from serving.policy.batching.seam import ReplicaView
 from serving.policy.drift import COLD, JOINED, WARM, Drift
 from serving.policy.freshness import COLD_US, Freshness, Watch, ratio_of
-from serving.policy.latency import EITHER, ENOUGH, FAR_QUICKER, WINDOW, Doubt, Residuals
+from serving.policy.latency import EITHER, ENOUGH, FAR_QUICKER, QUANTILE, WINDOW, Doubt, Residuals
 from serving.profile.latency import Latency
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.devices import Device
@@ -58,16 +59,25 @@ class Replica:
         not keep batches small."""
         return int(budget_us / min(self.residuals.typical_of(EITHER), 1.0))
 
-    def predict_us(self, rows: int, size: int) -> float:
-        """What to plan with for a batch: from dispatch to its result, late batches included."""
+    def planning(self, share: float) -> ReplicaView:
+        """The same as a policy sees it that plans with what `share` of the batches do not exceed."""
+        return Daring(self, share) if share < QUANTILE else self
+
+    def predict_us(self, rows: int, size: int, share: float = QUANTILE) -> float:
+        """What to plan with for a batch, so that `share` of them take no longer from dispatch to result."""
         residuals, expected = self.residuals, self.device.expected
         prior_us = self.latency.predict_us(rows, size)
-        most_us = prior_us * residuals.typical_of(expected) + residuals.excess_of(expected)
-        return min(prior_us * residuals.kappa_of(expected), most_us) + residuals.overhead_us
+        most_us = prior_us * residuals.typical_of(expected) + residuals.excess_of(expected, share)
+        return min(prior_us * residuals.kappa_of(expected, share), most_us) + residuals.overhead_us
 
     def typical_us(self, rows: int, size: int) -> float:
         """What a batch takes as a rule."""
         return self.latency.predict_us(rows, size) * self.residuals.typical_of(self.device.expected)
+
+    @property
+    def lost_us(self) -> float:
+        """What a batch takes beyond the typical in the mean."""
+        return self.residuals.lost_of(self.device.expected)
 
     def longest_us(self, predicted_us: float) -> float:
         """What a batch may take of which that is predicted now, should others join it."""
@@ -75,13 +85,14 @@ class Replica:
         slower = max(residuals.kappa_of(EITHER) / residuals.kappa_of(expected), 1.0)
         return (predicted_us - residuals.overhead_us) * slower + residuals.overhead_us
 
-    def rows_in(self, budget_us: float, size: int) -> int:
-        """The largest measured batch, up to `batch_max`, that takes at most `budget_us`; may be 0."""
+    def rows_in(self, budget_us: float, size: int, share: float = QUANTILE) -> int:
+        """The largest measured batch, up to `batch_max`, that takes at most `budget_us` in `share` of the
+        cases; may be 0."""
         residuals = self.residuals
         expected = self.device.expected
         left_us = budget_us - residuals.overhead_us
-        beyond_us = (left_us - residuals.excess_of(expected)) / residuals.typical_of(expected)
-        rows = self.latency.rows_in(max(left_us / residuals.kappa_of(expected), beyond_us), size)
+        beyond_us = (left_us - residuals.excess_of(expected, share)) / residuals.typical_of(expected)
+        rows = self.latency.rows_in(max(left_us / residuals.kappa_of(expected, share), beyond_us), size)
         return rows if rows < self._batch_max else self._batch_max
 
     def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int, rung: bool = False) -> bool:
@@ -171,3 +182,44 @@ class Replica:
         """How long before the end of a batch here the next may be sent; 0: not before."""
         overhead_us = self.residuals.overhead_us
         return min(overhead_us + (lateness_us or 0), LEAD_US_MAX) if overhead_us >= LEAD_US_MIN else 0.0
+
+
+class Daring:
+    """A replica as a policy sees it that plans with what `share` of its batches do not exceed. A
+    `serving.policy.batching.seam.ReplicaView`."""
+
+    __slots__ = ("_replica", "_share")
+
+    def __init__(self, replica: Replica, share: float) -> None:
+        self._replica = replica
+        self._share = share
+
+    def planning(self, share: float) -> ReplicaView:
+        """See `Replica`, as all below."""
+        return self._replica.planning(share)
+
+    def rows_max(self, size: int) -> int:
+        return self._replica.rows_max(size)
+
+    def rows_worth(self, size: int) -> int:
+        return self._replica.rows_worth(size)
+
+    def predict_us(self, rows: int, size: int) -> float:
+        return self._replica.predict_us(rows, size, self._share)
+
+    def typical_us(self, rows: int, size: int) -> float:
+        return self._replica.typical_us(rows, size)
+
+    def rows_in(self, budget_us: float, size: int) -> int:
+        return self._replica.rows_in(budget_us, size, self._share)
+
+    @property
+    def lost_us(self) -> float:
+        return self._replica.lost_us
+
+    @property
+    def size_max(self) -> int:
+        return self._replica.size_max
+
+    def untried(self, now_us: int) -> bool:
+        return self._replica.untried(now_us)

@@ -80,6 +80,11 @@ class Scheduler:
         """Accepted requests without an answer."""
         return len(self._accepted)
 
+    @property
+    def held_bytes(self) -> int:
+        """Tensors of the accepted requests together."""
+        return self._accepted.held_bytes
+
     def queue_rows(self, model: str) -> int:
         """Rows waiting for a batch."""
         return self._models[model].queue.backlog.rows

@@ -7,7 +7,7 @@ PENSTOCK_HISTORIES raises the number of histories: `PENSTOCK_HISTORIES=2000 pyte
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -32,10 +32,13 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.control.wanted import Wanted
-from serving.specs import Limits, SliceSpec
+from serving.specs import Limits, SliceSpec, place_of
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, wanted_states
+
+guilty = st.sampled_from(((), ("m",), ("m",), ("n",), ("m", "n")))
+"""The models that a worker is busy with as it dies."""
 
 PATIENCE_US = 5_000_000
 """So long a worker that does not answer is waited for at least."""
@@ -100,7 +103,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def worker_lost(self, data: st.DataObject) -> None:
-        self._each(data, [*self.processes], self._lose)
+        self._each(data, [*self.processes], lambda name: self._lose(name, data.draw(guilty)))
 
     @rule(data=st.data())
     def replica_loaded(self, data: st.DataObject) -> None:
@@ -158,13 +161,15 @@ class AnyHistory(RuleBasedStateMachine):
         for _ in range(2000):
             if not self._go_on():
                 break
-        progress, wanted = self.control.progress, self.control.wanted
+        progress, wanted, expected = self.control.progress, self.control.wanted, self.control.expected
         assert progress.state == "steady", progress
         assert progress.waiting == (), progress
-        assert self.routed() == _places(wanted, routed=True)
-        assert self.held() == _places(wanted, routed=False)
+        assert self.routed() == _places(expected, routed=True)
+        assert self.held() == _places(expected, routed=False)
         there = {name: process.spec for name, process in self.processes.items()}
-        assert there == {each.spec.name: each.spec for each in wanted.slices}
+        assert there == {each.spec.name: each.spec for each in expected.slices}
+        by_place = {(place_of(place), *key) for place, *key in _places(expected, routed=False)}
+        assert by_place == _places(wanted, routed=False)
         assert not self.retiring
         plain = [[(each.spec.share, each.replicas) for each in state.slices] for state in self.asked]
         assert [(each.spec.share, each.replicas) for each in wanted.slices] in plain
@@ -205,9 +210,9 @@ class AnyHistory(RuleBasedStateMachine):
         self.heard(name).ready = True
         self.do(self.control.worker_ready(name, self.now_us))
 
-    def _lose(self, name: str) -> None:
+    def _lose(self, name: str, busy_with: Collection[str] = ()) -> None:
         del self.processes[name]
-        self.do(self.control.worker_lost(name, "died", self.now_us), fault=True)
+        self.do(self.control.worker_lost(name, "died", self.now_us, busy_with), fault=True)
 
     def _load(self, name: str) -> None:
         process = self.heard(name)

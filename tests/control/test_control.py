@@ -19,7 +19,7 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.control.measuring import LOAD_PATIENCE_US
-from serving.control.patience import BACKOFF_MAX_US, HEALTHY_US, backoff_us
+from serving.control.patience import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, backoff_us
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
@@ -153,6 +153,35 @@ def test_a_worker_that_lived_long_starts_its_back_off_anew() -> None:
     control.worker_ready("s", now)
     control.worker_lost("s", "died", now + HEALTHY_US)
     assert control.wake_us == now + HEALTHY_US + backoff_us(1)
+
+
+def test_a_worker_that_answered_is_started_again_at_once_however_often_it_is_killed() -> None:
+    control = control_of(served())
+    now = 0
+    control.start(now)
+    for kills in range(1, 12):
+        for load in only(control.worker_ready("s", now), LoadReplica):
+            control.replica_loaded("s", load.replica, (5, 7), now)
+        now += ANSWERED_US
+        control.worker_lost("s", "was killed by SIGKILL", now)
+        assert control.wake_us == now + backoff_us(1)
+        assert control.slices["s"].failures == kills
+        now = control.wake_us
+        assert only(control.tick(now, ()), StartWorker)
+
+
+def test_a_worker_that_dies_while_it_loads_waits_longer_each_time() -> None:
+    control = control_of(served())
+    now = 0
+    control.start(now)
+    for failures in range(1, 4):
+        asked = [*control.worker_ready("s", now), *control.tick(now + BACKOFF_MAX_US, ())]
+        assert only(asked, LoadReplica)
+        now += BACKOFF_MAX_US + ANSWERED_US
+        control.worker_lost("s", "died", now)
+        assert control.slices["s"].retry_us == now + backoff_us(failures)
+        now = control.slices["s"].retry_us
+        control.tick(now, ())
 
 
 def test_a_worker_that_never_says_hello_is_ended() -> None:

@@ -357,3 +357,22 @@ def test_a_worker_that_does_not_end_when_it_is_to_is_ended() -> None:
     patience_us = int(Limits().startup_s * 1e6)
     assert not only(world.control.tick(world.now + patience_us - 1, ()), EndWorker)
     assert only(world.control.tick(world.now + patience_us, ()), EndWorker)[0].slice == "b"
+
+
+def test_a_worker_that_ends_late_on_a_lost_device_brings_no_other_up_there() -> None:
+    """On the way back the slice is let go, lost, and wanted again before the process of then has ended."""
+    lost = replace(A, device="d")
+    world = World([lost, B], model("m", "b"))
+    without, with_it = wanted([B], model("m", "b")), wanted([lost, B], model("m", "b"))
+    world.waiting += world.control.want(wanted([lost, B, C], model("m", "b")), world.now, [without, with_it])
+    while world.control.progress.step < 3:
+        world.waiting += world.answer(world.waiting.pop(0))
+    world.control.turn_back(world.now)
+    world.control.worker_lost("c", "exited with 0", world.now)
+    assert world.control.slices["a"].status == "stopping"
+    world.control.device_lost("d", "it fell off", world.now)
+    assert world.control.slices["a"].status == "stopped"
+    world.control.worker_lost("a", "exited with 0", world.now)
+    world.done, world.waiting = [], []
+    world.run()
+    assert not any(isinstance(each, StartWorker) for each in world.done)

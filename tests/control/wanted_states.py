@@ -42,7 +42,13 @@ def _plain(spec: SliceSpec) -> SliceSpec:
 
 
 served_models = st.lists(
-    st.sampled_from([*MODELS, *(replace(model, revision="new") for model in MODELS)]),
+    st.sampled_from(
+        [
+            *MODELS,
+            *(replace(model, revision="new") for model in MODELS),
+            *(replace(model, isolate="always") for model in MODELS),
+        ]
+    ),
     unique_by=lambda model: model.name,
     max_size=2,
 )

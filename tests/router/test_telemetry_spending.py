@@ -90,3 +90,12 @@ def test_a_long_silence_is_reckoned_by_its_own_length() -> None:
     bill = spending.bill({"s": ("a",)}, 10 * HOUR_US)
     assert bill.lately == pytest.approx({"a": 4.0})
     assert bill.total == pytest.approx(40.0)
+
+
+def test_what_a_model_computes_in_its_own_process_is_of_the_slice_that_is_paid_for() -> None:
+    spending = Spending()
+    spending.hold({"x": 4.0}, 0)
+    spending.ran("x", "a", 100, SECOND_US)
+    spending.ran("x", "b", 100, SECOND_US)
+    spending.ran("x+b", "b", 200, SECOND_US)
+    assert spending.bill({"x": {"a", "b"}}, 2 * SECOND_US).parts == {"a": 1.0, "b": 3.0}

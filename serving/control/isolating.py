@@ -1,0 +1,150 @@
+"""Which models have a worker process of their own, so that the others of their slice outlive what they do.
+
+A model that is stated to (`isolate: always`) has one from the start, one that is left to the gateway (`auto`)
+once processes have died DEATHS_MAX times within WINDOW_US while they were busy with it. What is wanted is
+divided accordingly before it is reconciled: the process is a slice on the same cores, so that it is made
+before the shared one lets the model go. The mark is of the model's files: others are given the shared
+process again.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from serving.control.commands import Isolate
+from serving.control.wanted import Wanted, WantedSlice
+from serving.specs import ServedModel, own_process
+
+DEATHS_MAX = 3
+WINDOW_US = 300_000_000
+KEPT_MAX = 1_000
+"""Deaths of one model that are remembered: back-off lets a slice's worker die some 30 times in 5 minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How a model stands. `stated`: its `isolate`; `processes`: those that it has to itself, or is to have;
+    `moved`: its deaths have asked for them; `deaths`: worker processes that died busy with it in the last
+    WINDOW_US, `died` since the start. At `limit` deaths it is moved."""
+
+    stated: str
+    processes: tuple[str, ...]
+    moved: bool
+    deaths: int
+    died: int
+    limit: int = DEATHS_MAX
+
+
+@dataclass(slots=True)
+class _Record:
+    """Deaths of one model, by these files, and since the start. `moved`: they were too many."""
+
+    revision: str
+    at_us: list[int] = field(default_factory=list)
+    died: int = 0
+    moved: bool = False
+
+
+class Isolating:
+    """Of all models."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+        self._divided: tuple[Wanted, Wanted, Wanted] | None = None  # of these two, the latest answer
+
+    def died(self, models: Collection[str], aim: Wanted, now_us: int) -> list[Isolate]:
+        """A worker process is gone that was busy with these models: who gets one of its own for that."""
+        served = {model.name: model for model in aim.models}
+        return [
+            Isolate(name, f"{DEATHS_MAX} worker processes died within {WINDOW_US // 60_000_000} minutes")
+            for name in models
+            if name in served and self._count(served[name], now_us) and self._move(served[name], aim)
+        ]
+
+    def _count(self, model: ServedModel, now_us: int) -> bool:
+        """One more death; whether they are too many."""
+        record = self._records.setdefault(model.name, _Record(model.revision))
+        if record.revision != model.revision:
+            record = self._records[model.name] = _Record(model.revision, died=record.died)
+        record.died += 1
+        record.at_us = [*_lately(record, now_us), now_us][-KEPT_MAX:]
+        return len(record.at_us) >= DEATHS_MAX
+
+    def _move(self, model: ServedModel, aim: Wanted) -> bool:
+        """Whether it has just been marked: where it is alone that would help nobody."""
+        record = self._records[model.name]
+        if model.isolate != "auto" or record.moved:
+            return False
+        record.moved = any(model.name in among and len(among) > 1 for _, among in _shared(aim))
+        self._divided = None
+        return record.moved
+
+    def keep(self, aim: Wanted) -> None:
+        """Something else is wanted: forget the marks of models that are gone, or stated otherwise."""
+        stated = {model.name: model.isolate for model in aim.models}
+        for name, record in self._records.items():
+            if record.moved and stated.get(name) != "auto":
+                record.moved = False
+                record.at_us = []
+                self._divided = None
+
+    def divided(self, wanted: Wanted, whole: Wanted) -> Wanted:
+        """What is wanted, with a slice on the same cores for each model that has a process of its own.
+
+        `whole`: before it was filtered by load. Who is alone on a slice there shares nothing, and one with
+        `memory_bytes` is left as it is: its models are loaded on demand within these.
+        """
+        known = self._divided
+        if known is not None and known[0] is wanted and known[1] is whole:
+            return known[2]
+        own = {model.name for model in wanted.models if self._has_own(model)}
+        found = wanted
+        if own:
+            among = {each.spec.name: models for each, models in _shared(whole)}
+            slices = (one for each in wanted.slices for one in _split(each, own, among))
+            found = replace(wanted, slices=tuple(slices))
+        self._divided = wanted, whole, found
+        return found
+
+    def standing(self, model: ServedModel, whole: Wanted, now_us: int) -> Isolation:
+        """How a model stands in what is wanted before it is filtered by load."""
+        record = self._records.get(model.name, _Record(model.revision))
+        current = record.revision == model.revision
+        processes = (
+            own_process(each.spec.name, model.name)
+            for each, among in (_shared(whole) if self._has_own(model) else ())
+            if model.name in among and len(among) > 1
+        )
+        deaths = len(_lately(record, now_us)) if current else 0
+        return Isolation(model.isolate, tuple(processes), current and record.moved, deaths, record.died)
+
+    def _has_own(self, model: ServedModel) -> bool:
+        if model.isolate != "auto":
+            return model.isolate == "always"
+        record = self._records.get(model.name)
+        return record is not None and record.moved and record.revision == model.revision
+
+
+def _lately(record: _Record, now_us: int) -> list[int]:
+    return [at_us for at_us in record.at_us if at_us > now_us - WINDOW_US]
+
+
+def _shared(whole: Wanted) -> Iterator[tuple[WantedSlice, set[str]]]:
+    """The slices that can be divided, with their models."""
+    for each in whole.slices:
+        if not each.spec.memory_bytes:
+            yield each, {one.model for one in each.replicas}
+
+
+def _split(each: WantedSlice, own: Collection[str], among: "dict[str, set[str]]") -> Iterator[WantedSlice]:
+    """The slice without those models, unless nothing is left of it then, and one for each of them."""
+    spec = each.spec
+    apart = [name for name in dict.fromkeys(one.model for one in each.replicas) if name in own]
+    if not apart or len(among.get(spec.name, ())) < 2:
+        yield each
+        return
+    shared = tuple(one for one in each.replicas if one.model not in own)
+    if shared:
+        yield replace(each, replicas=shared)
+    for name in apart:
+        replicas = tuple(one for one in each.replicas if one.model == name)
+        yield WantedSlice(replace(spec, name=own_process(spec.name, name)), replicas)
