@@ -30,6 +30,7 @@ class Gateway:
     rest_port: int
     pid: int
     metrics_port: int = 0
+    rpc_port: int = 0
 
     def workers(self) -> list[int]:
         """The processes of its slices."""
@@ -61,7 +62,7 @@ def started(
         for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
             command += [f"--{name}-port", str(port)]
         with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready") as pid:
-            yield Gateway("127.0.0.1", ports[0], pid, ports[2])
+            yield Gateway("127.0.0.1", ports[0], pid, ports[2], ports[1])
 
 
 @contextlib.contextmanager

@@ -8,11 +8,10 @@ from typing import Any, Final
 import grpc
 
 from router.logs import ACCESS
+from router.outcomes import CLIENT_LEFT
 
 NOTHING: Final = "-"
 """A client without an address."""
-CLIENT_GONE: Final = 499
-"""Where an application ended without an answer: nginx's status for a client that left."""
 _logger = logging.getLogger(ACCESS)
 
 Scope = MutableMapping[str, Any]
@@ -46,7 +45,7 @@ def logged(app: Application) -> Application:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        began_ns, status, answer_bytes = time.perf_counter_ns(), CLIENT_GONE, 0
+        began_ns, status, answer_bytes = time.perf_counter_ns(), CLIENT_LEFT, 0
 
         async def count(message: MutableMapping[str, Any]) -> None:
             nonlocal status, answer_bytes
@@ -72,9 +71,9 @@ class RpcAccess(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         """The handler, with its line."""
         handler = await continuation(details)
-        if handler is None or handler.unary_unary is None:
+        if handler is None or handler.stream_unary is None:
             return handler
-        answer = handler.unary_unary
+        answer = handler.stream_unary
 
         async def timed(request: Any, context: Any) -> Any:
             began_ns, answered = time.perf_counter_ns(), False
@@ -88,7 +87,7 @@ class RpcAccess(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
                 say_access(context.peer(), details.method, status, answer_bytes, took_us)
             return found
 
-        return grpc.unary_unary_rpc_method_handler(
+        return grpc.stream_unary_rpc_method_handler(
             timed, handler.request_deserializer, handler.response_serializer
         )
 

@@ -16,6 +16,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from router.apidocs import INFER_OPERATION, render_docs
+from router.bodies import end_for_leavers
+from router.bulk.pool import Bulk
 from router.example import example_body
 from router.explanation import separate
 from router.infer import InferRoute
@@ -27,7 +29,7 @@ from router.tensors.errors import RequestError
 from router.tensors.wording import quoted
 from serving.objectives import Objective
 from serving.ports import Serving
-from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
+from serving.specs import ModelSpec, ServedModel, TensorSpec
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +39,17 @@ Version = Annotated[str, Path(description="Always `1`: models have variants here
 
 
 def create_app(
-    serving: Serving, statistics: ReadStatistics, *, name: str, version: str, limits: Limits
+    serving: Serving,
+    statistics: ReadStatistics,
+    *,
+    name: str,
+    version: str,
+    bulk: Bulk,
+    why_dead: Callable[[], str] = str,
 ) -> FastAPI:
-    """The application over `serving`; `name` and `version` are what server metadata states."""
+    """The application over `serving`; `name` and `version` are what server metadata states. `bulk`
+    reads and writes what is large. `why_dead`: why the process should be ended and started anew, "" where it
+    need not be."""
     app = FastAPI(
         title=name,
         version=version,
@@ -51,11 +61,12 @@ def create_app(
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestError, _on_refused)
     app.add_exception_handler(Exception, _on_bug)
-    _add_health(app, serving)
+    end_for_leavers(app)
+    _add_health(app, serving, why_dead)
     _add_server(app, serving, name, version)
     _add_statistics(app, serving, statistics)  # first: /v2/models/stats is no model's metadata
     _add_models(app, serving)
-    _add_inference(app, InferRoute(serving, limits))
+    _add_inference(app, InferRoute(serving, bulk))
     _add_cache(app, serving)
 
     @app.get("/docs", include_in_schema=False)
@@ -65,14 +76,18 @@ def create_app(
     return app
 
 
-def _add_health(app: FastAPI, serving: Serving) -> None:
+def _add_health(app: FastAPI, serving: Serving, why_dead: Callable[[], str]) -> None:
     async def live() -> JSONResponse:
-        """The process answers: 200."""
+        """The process answers: 200. 503 where a port of the gateway has ended and cannot be had again."""
+        if why := why_dead():
+            return JSONResponse({"live": False, "error": why}, 503)
         return JSONResponse({"live": True})
 
     async def ready() -> JSONResponse:
         """New requests are welcome, and every model that ever was ready, or is `required`, has a replica:
         200; otherwise 400."""
+        if why := why_dead():
+            return JSONResponse({"ready": False, "error": why}, 400)
         if serving.ready:
             return JSONResponse({"ready": True})
         waiting = [model for model in serving.models if not serving.model_ready(model)]

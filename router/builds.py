@@ -11,6 +11,7 @@ from pathlib import Path
 
 from router.settings import Settings
 from router.settings.models import MODEL_FILE
+from serving.profile.shared_files import open_regular
 from serving.specs import ServedModel, VariantSpec
 
 
@@ -77,7 +78,7 @@ def build_of(folder: Path, variant: VariantSpec) -> str:
     whole = sha256()
     for name, path in _files(folder, variant):
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 content = file_digest(file, "sha256").digest()
         except OSError:
             continue

@@ -11,19 +11,24 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from router.app import create_app
+from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
+from router.edges import Edges
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
 from router.explain.scaled import scaled_model
 from router.fastpath import create_server
 from router.feedback import add_feedback
+from router.isolation import isolation_status
+from router.logs import lines_dropped
 from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.scaled_status import scaled_status
 from router.settings import Settings
+from router.settings.gateway import ServerSettings
 from router.sharedmemory import add_shared_memory, shared_memory_methods
 from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import (
@@ -51,7 +56,7 @@ from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
 from serving.runtime.selecting import SelectingServing
 from serving.simulation.tables import find_capacity
-from serving.specs import CacheSpec, ServedModel, SliceSpec
+from serving.specs import CacheSpec, Limits, ServedModel, SliceSpec
 
 
 class Deployment:
@@ -85,27 +90,45 @@ class Deployment:
         self.fleet = Fleet(control, self.gateway, store, find_capacity=find_capacity)
         self.fleet.observer = self._telemetry
         self._telemetry.read_present = self._present
-        self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag)
+        self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
         self._sharing: asyncio.Task[None] | None = None
-        release = version("penstock")
-        statistics = self._telemetry.statistics
-        app = create_app(self.serving, statistics, name=server.name, version=release, limits=limits)
+        self._bulk = Bulk(limits)
+        self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
+        self._make_edges(server, limits, selecting)
+        self._known = set(self.gateway.models)
+        self.gateway.on_models = self._take_models
+        self.rest_url = self.grpc_address = self.metrics_url = ""
+
+    def _make_edges(self, server: ServerSettings, limits: Limits, selecting: SelectingServing) -> None:
+        """The three servers, what they offer, and their watch."""
+        release, statistics = version("penstock"), self._telemetry.statistics
+        app = create_app(
+            self.serving,
+            statistics,
+            name=server.name,
+            version=release,
+            bulk=self._bulk,
+            why_dead=lambda: self.edges.why_dead,
+        )
         add_feedback(app, selecting)
         add_shared_memory(app)
-        self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
+        self._rest.use(self._bulk)
+        self._rest.account.calls = self.gateway.held_bytes
+        self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc)
         self._rpc.offer(shared_memory_methods())
-        if settings.logging.access:
+        if self._settings.logging.access:
             self._rest.log_access()
             self._rpc.log_access()
-        self._known = set(self.gateway.models)
-        self.gateway.on_models = self._take_models
         self._metrics = MetricsServer(self._telemetry)
-        self.rest_url = self.grpc_address = self.metrics_url = ""
+        self.edges = Edges({"rest": self._rest, "grpc": self._rpc, "metrics": self._metrics})
+        self._rpc.port.on_end = self.edges.look
+        self._rpc.is_live = lambda: not self.edges.why_dead
+        self.gateway.on_readiness = self._rpc.health.look
 
     def _take_models(self) -> None:
         """The models are others than before."""
@@ -124,6 +147,7 @@ class Deployment:
         self.rest_url = f"http://{host}:{await self._rest.start()}"
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
+        await self._bulk.start(process_count())
         self._lag.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
@@ -142,6 +166,7 @@ class Deployment:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
         await asyncio.gather(self._rest.drain(0), self._rpc.stop(0), self._metrics.stop())
+        await self._bulk.close()
         if self._recorder is not None:
             await self._recorder.close()
 
@@ -184,6 +209,7 @@ class Deployment:
             scaled_model(self.fleet.control, model.name, self.operations.current.settings.scaling.policy),
         )
         explanation["cache"] = self._cached(model)
+        explanation["isolation"] = isolation_status(self.fleet.control.isolation(model, now_us))
         return explanation
 
     async def _describe(self) -> Status:
@@ -209,8 +235,17 @@ class Deployment:
         for model in status["models"]:
             if model["name"] in standings:
                 model["scaling"] = scaled_status(standings[model["name"]])
-            if (served := self.gateway.models.get(model["name"])) and (cached := self._cached(served)):
+            served = self.gateway.models.get(model["name"])
+            if served is not None:
+                model["isolation"] = isolation_status(
+                    self.fleet.control.isolation(served, self.gateway.now_us())
+                )
+            if served is not None and (cached := self._cached(served)):
                 model["cache"] = cached
+        status["edges"] = [
+            {"name": name, "listening": listening, "restarts": restarts}
+            for name, (listening, restarts) in self.edges.states().items()
+        ]
         progress = self.fleet.progress
         status["move"] = {
             "state": progress.state.value,
@@ -287,7 +322,20 @@ class Deployment:
             where = (each["model"], each["variant"])
             variants[where] = variants.get(where, False) or each["state"] == ReplicaStatus.READY.value
         ready = {name: gateway.model_ready(name) for name in gateway.models}
-        return ConditionPresent(ready, variants, (not watch.refused, watch.in_force_s))
+        account, control = self._rest.account, self.fleet.control
+        isolation = {
+            name: control.isolation(model, gateway.now_us()) for name, model in gateway.models.items()
+        }
+        return ConditionPresent(
+            ready,
+            variants,
+            reloaded=(not watch.refused, watch.in_force_s),
+            held=dict(zip(("uploads", "calls", "answers"), account.bytes_by_kind(), strict=True)),
+            given_up=account.given_up,
+            edges=self.edges.states(),
+            lines_dropped=lines_dropped(),
+            isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
+        )
 
     def _scaling(self) -> ScalePresent:
         scaling, slices = self.fleet.control.scaling, self.fleet.control.slices
@@ -298,10 +346,13 @@ class Deployment:
             if count:
                 demands[name] = demand(load, count)
         held = self.fleet.control.scaling.held()
+        resident: dict[str, set[str]] = {name: set() for name in held}
+        for record in slices.values():
+            resident.get(record.spec.place, set()).update(each.model for each in record.replicas.values())
         return ScalePresent(
             demands,
             scaling.changes,
-            {name: {each.model for each in slices[name].replicas.values()} for name in held},
+            resident,
             Counter((_kind(spec), spec.spot) for spec in held.values()),
             scaling.cost_max,
         )
@@ -327,4 +378,5 @@ def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | 
 
 def _describe_redis(tier: RedisTier) -> RedisPresent:
     counts = tier.counts
-    return RedisPresent(tier.usable, counts.trips, counts.written, counts.dropped, counts.invalidations)
+    written = counts.written, counts.dropped
+    return RedisPresent(tier.usable, counts.trips, *written, counts.invalidations, counts.refused)

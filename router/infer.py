@@ -4,35 +4,40 @@ import asyncio
 
 from fastapi import Request
 from fastapi.responses import Response
-from starlette.requests import ClientDisconnect
 
+from router.bodies import read_body
+from router.bulk.pool import Bulk
+from router.bulk.requests import Opened, make_rest, open_rest
 from router.explanation import separate
 from router.oip import find_model
+from router.outcomes import CLIENT_LEFT
 from router.rest import (
     Fields,
     Rendered,
     decode_request,
     encode_reply,
     fields_of,
+    is_bulk,
+    is_bulk_answer,
     render_error,
     stated_tenant,
 )
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, too_large
 from serving.ports import Reply, Serving
-from serving.specs import Limits
 from serving.vocabulary import CLIENT_GONE
 
-_NOBODY = Response(status_code=499)
-"""The answer to a client that has left: nginx's status, never sent."""
+_NOBODY = Response(status_code=CLIENT_LEFT)
+"""The answer to a client that has left."""
 
 
 class InferRoute:
     """Answers `POST .../infer` for one server."""
 
-    def __init__(self, serving: Serving, limits: Limits) -> None:
+    def __init__(self, serving: Serving, bulk: Bulk) -> None:
         self._serving = serving
-        self._limits = limits
+        self._bulk = bulk
+        self._limits = bulk.limits
 
     async def answer(self, request: Request, name: str, version: str) -> Response:
         """The answer to one request, errors included."""
@@ -44,11 +49,12 @@ class InferRoute:
             model = find_model(serving, name, version)
             body = await self._read(request)
             arrived_us = serving.now_us()
-            decoded = decode_request(body, fields, model, self._limits, serving.tenants[tenant].tier)
+            opened: Opened = body, fields
+            if is_bulk(body, fields):
+                opened = await open_rest(self._bulk, body, fields, model)
+            decoded = decode_request(*opened, model, self._limits, serving.tenants[tenant].tier)
             decoded.call.arrived_us = arrived_us
             decoded.call.tenant = tenant
-        except ClientDisconnect:
-            return _NOBODY
         except RequestError as error:
             serving.refused(name, error.outcome, tenant)
             return _response(render_error(error), fields)
@@ -56,7 +62,10 @@ class InferRoute:
         if reply.outcome == CLIENT_GONE:
             return _NOBODY
         try:
-            response = _response(encode_reply(decoded, reply, fields, began_us, serving.now_us), fields)
+            made = None
+            if is_bulk_answer(decoded, reply, fields, self._limits):
+                made = await make_rest(self._bulk, decoded, reply, fields)
+            response = _response(encode_reply(decoded, reply, fields, began_us, serving.now_us, made), fields)
             if reply.answered_us:
                 made_us = serving.now_us() - reply.answered_us
                 serving.answered(name, reply, arrived_us - began_us, made_us)
@@ -65,13 +74,9 @@ class InferRoute:
             return _response(render_error(error), fields)
 
     async def _read(self, request: Request) -> bytearray:
-        body = bytearray()
         limit = self._limits.body_bytes
-        async for piece in request.stream():
-            body += piece
-            if len(body) > limit:
-                raise too_large(f"the request body is over the limit of {limit} bytes (limits.body_mb)")
-        return body
+        sentence = f"the request body is over the limit of {limit} bytes (limits.body_mb)"
+        return await read_body(request, limit, lambda: too_large(sentence))
 
     async def _submit(self, request: Request, decoded: Decoded) -> Reply:
         """The core's reply; a client that leaves first is cancelled there, so that it is CLIENT_GONE."""

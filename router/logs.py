@@ -2,36 +2,67 @@
 
 Log lines go to standard error. Code says what happens through `logging.getLogger(__name__)`; what belongs to
 a line beside its sentence is in its record's `fields`, a mapping that `extra={"fields": ...}` gives it.
+No line waits for a reader (`router/output.py`), floods are cut short (`router/floods.py`), and no text of a
+client can look like another line: what does not print is escaped.
 """
 
+import faulthandler
 import logging
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import orjson
 
+from router.floods import SAYS, Floods
+from router.output import Output
 from router.settings.logs import LogSettings
 
 ACCESS: Final = "penstock.access"
 """The logger of the access log (`router/access.py`)."""
 TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 
+SELDOM_S: Final = 10.0
+"""Between two lines of a kind that a client can cause."""
+PRINTED: Final = "penstock.printed"
+"""The logger of what C libraries and children of this process print."""
+BELOW: Final = "  "
+"""Before each line that belongs to the one above: a line that begins with a time is one of the gateway's."""
+_EXEMPT: Final = frozenset((ACCESS, "router.serve", "serving.runtime.model_log"))
+"""Loggers whose lines no client can make many, or that have a limit of their own."""
+
 _json = False
+_output: Output | None = None
+
+
+def escaped(text: str) -> str:
+    """The text with its control characters, line ends and half characters written out: `\\n`, `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each == "\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level and sentence; a model's traceback in the lines below."""
+    """Time, level and sentence; a traceback in the lines below, which begin with BELOW."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
 
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
+        """The one line of the sentence."""
+        return escaped(super().formatMessage(record))
+
     def format(self, record: logging.LogRecord) -> str:
         """The line, or lines."""
-        text = super().format(record)
-        traceback = fields_of(record).get("traceback")
-        return f"{text}\n{traceback}" if traceback else text
+        first, *below = super().format(record).splitlines()
+        below += str(fields_of(record).get("traceback", "")).splitlines()
+        return "\n".join((first, *(BELOW + escaped(each) for each in below)))
 
 
 class JsonFormatter(logging.Formatter):
@@ -53,6 +84,25 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(_sound(line), default=str).decode()
 
 
+class Seldom:
+    """Lines that clients may cause at any rate: one in ten seconds, which says how many were left out."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._due_s = 0.0
+        self._left_out = 0
+
+    def warning(self, text: str) -> None:
+        """Write it, or count it."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            self._left_out += 1
+            return
+        more = f" ({self._left_out} more such lines were left out)" if self._left_out else ""
+        self._logger.warning("%s%s", text, more)
+        self._due_s, self._left_out = now_s + SELDOM_S, 0
+
+
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
     """What belongs to the line beside its sentence."""
     found = getattr(record, "fields", None)
@@ -63,20 +113,81 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Log so from now on, and no other way; to `stream`, standard error where there is none."""
     global _json
     _json = settings.format == "json"
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr) if _output is None else _Queueing(_output)
     handler.setFormatter(JsonFormatter() if _json else TextFormatter())
+    handler.addFilter(Floods(_EXEMPT))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     logging.getLogger(ACCESS).setLevel(logging.INFO)  # where it is on, it is on at any level
+
+
+@contextmanager
+def logging_to_output(settings: LogSettings) -> Iterator[Output]:
+    """Within it this process logs so, and prints through a queue: nobody who reads it can hold it up."""
+    global _output
+    _output = Output(_dropped_line, _log_printed)
+    try:
+        set_up(settings)
+        faulthandler.enable(_output.last_words)
+        yield _output.start()
+    finally:
+        faulthandler.disable()
+        for handler in logging.getLogger().handlers:
+            _end_floods(handler)
+        _output.close()
+        _output = None
+        set_up(settings)
 
 
 def say(line: str) -> None:
     """A line for people who look on at the start: as it is on standard output, a log line where those are
     JSON."""
     if _json:
-        logging.getLogger("penstock").info("%s", line.strip())
-        return
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+        logging.getLogger(SAYS).info("%s", line.strip())
+    elif _output is not None:
+        _output.stdout.put(escaped(line))
+    else:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def lines_dropped() -> int:
+    """Lines that this process could not print since its start, as nobody read them in time."""
+    return sum(sink.dropped for sink in _output.sinks) if _output is not None else 0
+
+
+class _Queueing(logging.Handler):
+    """To the standard error of an Output."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._sink = output.stderr
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Put the line into the queue."""
+        try:
+            self._sink.put(self.format(record))
+        except Exception:  # as logging's own handlers: a line that cannot be made ends nothing
+            self.handleError(record)
+
+
+def _end_floods(handler: logging.Handler) -> None:
+    for each in handler.filters:
+        if isinstance(each, Floods):
+            each.end_window()
+
+
+def _log_printed(stream: str, line: str) -> None:
+    if line.strip():
+        fields = {"stream": stream}
+        logging.getLogger(PRINTED).warning("[%s] %s", stream, line.rstrip(), extra={"fields": fields})
+
+
+def _dropped_line(count: int) -> str:
+    """What is printed where lines were dropped: a log line."""
+    were = "1 line was" if count == 1 else f"{count} lines were"
+    text = f"{were} dropped: nobody read what the gateway prints"
+    record = logging.LogRecord(SAYS, logging.WARNING, "", 0, text, None, None)
+    return (JsonFormatter() if _json else TextFormatter()).format(record)
 
 
 def _sound(line: dict[str, object]) -> dict[str, object]:

@@ -30,6 +30,9 @@ from serving.vocabulary import (
     Outcome,
 )
 
+CLIENT_LEFT = 499
+"""nginx's status for a client that left before its answer: never sent, the access log has it."""
+
 
 class Answer(NamedTuple):
     """What a client is told: HTTP status, gRPC code, and the sentence where there is no better one.
@@ -109,7 +112,7 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         ),
         WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
         MODEL_ERROR: Answer(500, _Code.INTERNAL, "the model failed on this request"),
-        CLIENT_GONE: Answer(499, _Code.CANCELLED, "the client left before the answer"),
+        CLIENT_GONE: Answer(CLIENT_LEFT, _Code.CANCELLED, "the client left before the answer"),
     }
 )
 """Every outcome of `serving.vocabulary.ALL_OUTCOMES`; 499 (nginx) only shows in logs. Some sentences

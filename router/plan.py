@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from router.feasibility import promised_text, tier_text
+from router.isolation import isolate_lines, shared_out
 from router.settings import Settings
 from router.settings.floors import ENSEMBLE, accuracy_text, objectives
 from router.settings.problems import one_of
@@ -22,10 +23,12 @@ _AIMS = {
 def plan_lines(settings: Settings) -> Iterator[str]:
     """A line a model, indented ones on what is promised of it and on its replicas, and one each for slices
     that the file leaves out, scaling, tenants, cache and recording where there are any."""
+    beside = shared_out(settings.models, settings.slices)
     for model in settings.models:
         yield plan_line(model)
         yield from promise_lines(model)
         yield from replica_lines(model)
+        yield from isolate_lines(model, beside)
     yield from slice_lines(settings)
     yield from scaling_lines(settings)
     yield from tenant_lines(settings.tenants)

@@ -4,9 +4,9 @@ Both REST paths make the same three calls: `decode_request`, `Serving.submit`, `
 direct one is `router/fastpath`, the other the route in `router/app.py`.
 """
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 
 import orjson
 
@@ -24,32 +24,40 @@ from router.oip import (
 )
 from router.outcomes import ANSWERS, error_body
 from router.promises import promise
+from router.tensors.compression import CODINGS, deflate
 from router.tensors.decoded import Decoded
-from router.tensors.errors import RequestError, bad_input, too_large
+from router.tensors.errors import RequestError, bad_input
 from router.tensors.rest import decode, encode
 from router.tensors.wording import quoted
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel
 from serving.tensor import Buffer
-from serving.vocabulary import BAD_INPUT, COMPLETED, Outcome
+from serving.vocabulary import COMPLETED, Outcome
 
 Fields = Mapping[bytes, bytes]
 """A request's header fields: lower-case names, undecoded values; see `fields_of`."""
+
+Made = tuple[bytes, int | None, bytes]
+"""An answer's body, the bytes of its JSON where data follows it, and its Content-Encoding or b""."""
 
 Rendered = tuple[int, bytes, int | None, Lines]
 """HTTP status, body, Inference-Header-Content-Length (None: no binary outputs), further header fields."""
 
 COMPRESS_MIN_BYTES = 1024
 """Shorter answers are sent as they are: many clients name gzip in every request, and below one
-packet it saves nothing. Compression runs inline, at zlib's fastest level."""
+packet it saves nothing."""
+
+INLINE_BYTES = 1 << 16
+"""A request's JSON up to here is parsed in the event loop (of numbers: 0.6 ms); more in a bulk process."""
+INLINE_JSON_BYTES = 1 << 15
+"""An answer's tensors up to here are written as JSON in the event loop."""
+INLINE_PACKED_BYTES = 1 << 18
+"""An answer up to here is compressed in the event loop."""
 
 _TIMEOUT, _TENANT, _CACHE = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode(), CACHE_FIELD.encode()
 _TIER, _ACCURACY = TIER_FIELD.encode(), ACCURACY_FIELD.encode()
 
 _LISTS = (_CACHE, _TIER, _ACCURACY, _TIMEOUT)
-
-_GZIP, _ZLIB, _RAW = 31, 15, -15  # zlib's wbits for the three framings
-_CODINGS = {b"gzip": _GZIP, b"x-gzip": _GZIP, b"deflate": _ZLIB}
 
 
 class HttpError(RequestError):
@@ -75,14 +83,9 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     """The call in `body`, with the tightest of the client's timeouts, what it says of the cache, and what it
     is promised; `tier` is its tenant's, "" for none.
 
-    Raises RequestError for what cannot be served as it stands.
+    Raises RequestError for what cannot be served as it stands. It is not bulk (`is_bulk`).
     """
-    coding = fields.get(b"content-encoding")
-    if coding is not None:
-        body = decompress(body, coding, limits.body_bytes)
-    stated = fields.get(b"inference-header-content-length")
-    json_length = None if stated is None else _header_length(stated)
-    decoded = decode(body, json_length, model, limits)
+    decoded = decode(body, json_length_of(fields), model, limits)
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
@@ -101,22 +104,65 @@ def stated_tenant(serving: Serving, fields: Fields) -> str:
     return DEFAULT_TENANT if stated is None else tenant_of(serving, stated.decode("latin-1"))
 
 
+def is_bulk(body: Buffer, fields: Fields) -> bool:
+    """Whether a request takes over a millisecond to read: much JSON, or a compressed body, which may become
+    that."""
+    if b"content-encoding" in fields:
+        return True
+    if len(body) <= INLINE_BYTES:
+        return False
+    stated = fields.get(b"inference-header-content-length")
+    return stated is None or (stated.isdigit() and len(stated) <= 18 and int(stated) > INLINE_BYTES)
+
+
+def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limits) -> bool:
+    """Whether the answer takes over a millisecond to write: much JSON, or much to compress.
+
+    Raises RequestError (BAD_INPUT) where it would have more elements in JSON than the limits allow.
+    """
+    json_bytes = elements = all_bytes = 0
+    for wanted in decoded.wanted:
+        if reply.outcome is not COMPLETED:
+            return False
+        tensor = reply.outputs[wanted.index]
+        all_bytes += len(tensor.data)
+        if not wanted.binary:
+            json_bytes += len(tensor.data)
+            elements += prod(tensor.shape)
+    if elements > limits.element_count:
+        raise bad_input(
+            f"the answer has {elements} elements; at most {limits.element_count} are written as JSON "
+            "(limits.element_count): ask for its outputs with binary_data true"
+        )
+    return json_bytes > INLINE_JSON_BYTES or (
+        all_bytes > INLINE_PACKED_BYTES and coding_of(fields, all_bytes) != b""
+    )
+
+
+def make(decoded: Decoded, reply: Reply, fields: Fields) -> Made:
+    """The body of the answer to a COMPLETED call, compressed where the request's Accept-Encoding names a
+    coding."""
+    body, json_length = encode(decoded, reply)
+    coding = coding_of(fields, len(body))
+    if coding:
+        body = deflate(body, coding)
+    return body, json_length, coding
+
+
 def encode_reply(
-    decoded: Decoded, reply: Reply, fields: Fields, began_us: int, now_us: Callable[[], int]
+    decoded: Decoded,
+    reply: Reply,
+    fields: Fields,
+    began_us: int,
+    now_us: Callable[[], int],
+    made: Made | None = None,
 ) -> Rendered:
-    """The answer to a decoded call, the first of which was read at `began_us`; compressed where the request's
-    Accept-Encoding names a coding."""
+    """The answer to a decoded call, the first of which was read at `began_us`. `made`: its body, where it was
+    made before."""
     if reply.outcome is not COMPLETED:
         return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
-    body, json_length = encode(decoded, reply)
-    packed = b""
-    accepted = fields.get(b"accept-encoding")
-    if accepted is not None and len(body) >= COMPRESS_MIN_BYTES:
-        coding = _preferred_coding(accepted)
-        if coding:
-            packer = zlib.compressobj(1, zlib.DEFLATED, _CODINGS[coding])
-            body = packer.compress(body) + packer.flush()
-            packed = b"\r\ncontent-encoding: " + coding
+    body, json_length, coding = make(decoded, reply, fields) if made is None else made
+    packed = b"\r\ncontent-encoding: " + coding if coding else b""
     return 200, body, json_length, completed_lines(reply, decoded.call.due_us, began_us, now_us()) + packed
 
 
@@ -140,47 +186,21 @@ def plain_error(message: str) -> bytes:
     return orjson.dumps({"error": message})
 
 
-def decompress(body: Buffer, coding: bytes, limit_bytes: int) -> Buffer:
-    """`body` without its Content-Encoding; stops as soon as the output passes `limit_bytes`.
-
-    Runs inline: inflating costs about as much per output byte as parsing it.
-    """
-    name = coding.strip().lower()
-    if name in (b"", b"identity"):
-        return body
-    window = _CODINGS.get(name)
-    if window is None:
-        shown = quoted(coding.decode("latin-1"))
-        raise HttpError(415, BAD_INPUT, f"Content-Encoding must be gzip, deflate or identity, got {shown}")
-    if window == _ZLIB and not _has_zlib_header(body):
-        window = _RAW  # some clients send "deflate" without zlib's frame
-    output = bytearray()
-    rest: Buffer = body
-    while True:  # gzip allows several members in a row
-        unpacker = zlib.decompressobj(window)
-        try:
-            output += unpacker.decompress(rest, limit_bytes - len(output) + 1)
-        except zlib.error as error:
-            raise bad_input(f"the {name.decode()} request body is damaged: {error}") from None
-        if len(output) > limit_bytes:
-            over = f"the request body is over the limit of {limit_bytes} bytes once decompressed"
-            raise too_large(f"{over} (limits.body_mb)")
-        if not unpacker.eof:
-            raise bad_input(f"the {name.decode()} request body ends too early")
-        rest = unpacker.unused_data
-        if not rest:
-            return output
-
-
-def _has_zlib_header(body: Buffer) -> bool:
-    return len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0  # RFC 1950, 2.2
-
-
-def _header_length(stated: bytes) -> int:
+def json_length_of(fields: Fields) -> int | None:
+    """Inference-Header-Content-Length, None where there is none; RequestError for what is no number."""
+    stated = fields.get(b"inference-header-content-length")
+    if stated is None:
+        return None
     if not stated.isdigit() or len(stated) > 18:
         shown = quoted(stated.decode("latin-1"))
         raise bad_input(f"Inference-Header-Content-Length must be the bytes of the JSON part, got {shown}")
     return int(stated)
+
+
+def coding_of(fields: Fields, size: int) -> bytes:
+    """The Content-Encoding of an answer of that size, b"" for none."""
+    accepted = fields.get(b"accept-encoding")
+    return b"" if accepted is None or size < COMPRESS_MIN_BYTES else _preferred_coding(accepted)
 
 
 @lru_cache(maxsize=64)
@@ -189,6 +209,6 @@ def _preferred_coding(accepted: bytes) -> bytes:
     for entry in accepted.lower().split(b","):
         name, _, weight = entry.replace(b" ", b"").partition(b";q=")
         refused = weight != b"" and not weight.strip(b"0.")
-        if name in _CODINGS and not refused:
+        if name in CODINGS and not refused:
             return b"gzip" if name == b"x-gzip" else name
     return b""

@@ -11,20 +11,25 @@ import gc
 import logging
 import os
 import signal
+from typing import Final
 
 import uvloop
 
 from router.builds import identified
 from router.deployment import Deployment
+from router.descriptors import raise_limit
 from router.example import example_curl
-from router.logs import say, set_up
+from router.logs import logging_to_output, say
 from router.operations.standing import settings_in_force
+from router.output import Output
 from router.plan import cache_lines, slice_lines
 from router.settings import Settings
 from serving.compiled import is_compiled
 
 logger = logging.getLogger(__name__)
 
+LAST_LINE_S: Final = 0.2
+"""What a second signal waits for whoever reads the log."""
 INTERPRETED = (
     "warning: decisions are interpreted, at twice the cost: `python -m serving.compiled` compiles them"
 )
@@ -32,21 +37,27 @@ INTERPRETED = (
 
 def serve_settings(filed: Settings) -> int:
     """Serve what the file says, and what was applied to it, until a signal; returns the exit code."""
-    set_up(filed.logging)
-    settings, said = settings_in_force(filed)
-    if said:
-        logger.info("%s", said)
-    settings = identified(settings)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, filed))
+    with logging_to_output(filed.logging) as output:
+        settings, said = settings_in_force(filed)
+        if said:
+            logger.info("%s", said)
+        settings = identified(settings)
+        if lacking := raise_limit(settings.limits.connection_count):
+            logger.warning("%s", lacking)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                return runner.run(_serve(settings, filed, output))
+            except Exception:  # the interpreter would print it to a reader that may have stalled
+                logger.exception("penstock has ended by an error of its own")
+                return 1
 
 
-async def _serve(settings: Settings, filed: Settings) -> int:
+async def _serve(settings: Settings, filed: Settings, output: Output) -> int:
     deployment = Deployment(settings, filed, _say)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, stop)
+        loop.add_signal_handler(number, _on_signal, stop, output)
     try:
         await deployment.bind()
     except OSError as error:
@@ -59,6 +70,7 @@ async def _serve(settings: Settings, filed: Settings) -> int:
         watches = [
             tasks.create_task(_announce_changes(deployment)),
             tasks.create_task(deployment.operations.run()),
+            tasks.create_task(_watch_edges(deployment, stop)),
         ]
         await stop.wait()
         for watch in watches:
@@ -68,12 +80,20 @@ async def _serve(settings: Settings, filed: Settings) -> int:
         await fleet
         await deployment.close()
     logger.info("penstock has ended%s", f"; {unanswered} requests were left unanswered" if unanswered else "")
-    return 0
+    return 1 if deployment.edges.why_dead else 0
 
 
-def _on_signal(stop: asyncio.Event) -> None:
+async def _watch_edges(deployment: Deployment, stop: asyncio.Event) -> None:
+    """End the gateway where an edge has ended and cannot be started again."""
+    await deployment.edges.run()
+    deployment.gateway.stop_ready()
+    stop.set()
+
+
+def _on_signal(stop: asyncio.Event, output: Output) -> None:
     if stop.is_set():
         logger.warning("penstock ends at once")
+        output.flush(LAST_LINE_S)
         os._exit(1)  # the workers die with it; an exception would unwind every task, with tracebacks
     stop.set()
 

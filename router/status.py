@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cache_status import CacheStatus, cache_lines
+from router.isolation import IsolationStatus, isolation_lines
 from router.reading import UnreachableError, read_json
 from router.scaled_status import ScaledStatus, scaled_lines
 from serving.ports import Serving
@@ -83,6 +84,7 @@ class ModelStatus(TypedDict):
     counters: "Counters"
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
     cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
+    isolation: NotRequired[IsolationStatus]
 
 
 class MoveStatus(TypedDict):
@@ -97,6 +99,14 @@ class MoveStatus(TypedDict):
     refused: list[str]
 
 
+class EdgeStatus(TypedDict):
+    """A port of the gateway: whether it listens, and how often it ended by itself and was started again."""
+
+    name: str
+    listening: bool
+    restarts: int
+
+
 class Status(TypedDict):
     """The body of `GET /v2/status`."""
 
@@ -106,6 +116,7 @@ class Status(TypedDict):
     models: list[ModelStatus]
     slices: list[SliceStatus]
     move: NotRequired[MoveStatus]
+    edges: NotRequired[list[EdgeStatus]]
 
 
 def describe(
@@ -173,15 +184,17 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
-    moves = map(_one_line, _move(current.get("move")))
+    moves = map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"))))
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)
     lines += [Text(line) for line in _missing(current["models"])]
     scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
+    isolated = {model["name"]: model["isolation"] for model in current["models"] if "isolation" in model}
     for told in (
         _doubtful_profiles(current["models"]),
         cache_lines(_cached(current), cached_before),
         scaled_lines(scaled),
+        isolation_lines(isolated),
     ):
         lines += map(_one_line, told)
     return Group(head, *moves, models, *lines, _slices_table(current["slices"]))
@@ -218,6 +231,15 @@ def _ending_lines(models: Sequence[ModelStatus], before: "Mapping[str, Counters]
     width = max(map(len, endings))
     lines = [_one_line(f" {name:{width}}   {line}") for name, line in endings.items()]
     return [Text(" not completed in time, % of requests:"), *lines, Text()]
+
+
+def _edges(edges: Sequence[EdgeStatus]) -> Iterator[str]:
+    """What is to be said of ports: only where one has ended."""
+    for edge in edges:
+        if not edge["listening"]:
+            yield f" the {edge['name']} port is closed"
+        elif edge["restarts"]:
+            yield f" the {edge['name']} port ended by itself and was opened again, {edge['restarts']} times"
 
 
 def _slices_table(slices: Sequence[SliceStatus]) -> Table:

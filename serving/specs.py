@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
 
@@ -160,7 +160,8 @@ class ServedModel:
 
     `needs`: what is promised of it; `tiers`: what is promised otherwise, to whom asks for a tier. `own` and
     `by_tier` are these as it can meet them. `replicas`: how many follow its load; None: one on each slice.
-    `required`: the gateway is not ready without it, though it never was there.
+    `required`: the gateway is not ready without it, though it never was there. `isolate`: whether it has a
+    worker process of its own on its slices, of ISOLATE.
     """
 
     spec: ModelSpec
@@ -177,6 +178,7 @@ class ServedModel:
     selection: SelectionSpec | None = None
     replicas: ReplicaSpec | None = None
     required: bool = False
+    isolate: str = "auto"
     name: str = field(init=False)  # the spec's; a field, for it is read several times a request
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
@@ -218,6 +220,9 @@ class ServedModel:
         enough = ranked({name: self.accuracy(name) for name in names}, accuracy_min)
         return replace(promised, variants=enough, accuracy_min=accuracy_min)
 
+
+ISOLATE = ("auto", "always", "never")
+"""When a model has a worker process of its own: once its deaths ask for it, from the start, in no case."""
 
 DEFAULT_TENANT = "default"
 """Who every request belongs to that names no tenant of the settings."""
@@ -291,9 +296,14 @@ class SliceSpec:
     spot: bool = False
 
     @property
+    def place(self) -> str:
+        """The name of the slice whose cores it has: its own, but for a model's own process there."""
+        return place_of(self.name)
+
+    @property
     def domain(self) -> str:
-        """What it is lost with: its device, or it alone where it may be taken away."""
-        return f"spot {self.name}" if self.spot else self.device
+        """What it is lost with: its device, or its place alone where that may be taken away."""
+        return f"spot {self.place}" if self.spot else self.device
 
     @property
     def share(self) -> Share:
@@ -301,6 +311,19 @@ class SliceSpec:
         if self.device == "cpu":
             return Share("cores", float(self.threads))
         return self.part or Share("whole", 1.0)
+
+
+_OWN = "+"  # no name of a slice or a model in a settings file may hold it
+
+
+def own_process(slice_name: str, model: str) -> str:
+    """What the process is called that a model has to itself on a slice: a slice on the same cores."""
+    return f"{slice_name}{_OWN}{model}"
+
+
+def place_of(slice_name: str) -> str:
+    """The slice whose cores a process has, by the name of either."""
+    return slice_name.partition(_OWN)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,13 +365,19 @@ class RecordingSpec:
 @dataclass(frozen=True, slots=True)
 class RedisSpec:
     """The Redis server through which gateways share answers. `url` (redis://, rediss:// or unix://) may hold
-    a password, as `password` does: neither is ever shown. Gateways of one `namespace` share; a call is held
-    up by at most `budget_us` for a look."""
+    a password, as `password` does: neither is ever shown, nor is `key`. Gateways of one `namespace` share; a
+    call is held up by at most `budget_us` for a look."""
 
     url: str = field(repr=False)
     password: str = field(default="", repr=False)
     namespace: str = "penstock"
     budget_us: int = 2_000
+    key: str = field(default="", repr=False)
+
+    @property
+    def secret(self) -> str:
+        """By which answers are signed: `key`, else the password; "" where there is neither."""
+        return self.key or self.password or unquote(urlsplit(self.url).password or "")
 
     @property
     def place(self) -> str:
@@ -377,7 +406,11 @@ class Limits:
     body_bytes: int = 64 << 20
     header_bytes: int = 64 << 10
     header_count: int = 128
+    json_bytes: int = 16 << 20  # of a request's JSON, once inflated
     json_depth: int = 32
+    inflation: int = 100  # bytes that a compressed byte may become, beyond the first megabyte
+    element_count: int = 1 << 20  # of a request or an answer, where each is written by itself: JSON
+    bytes_count: int = 1 << 16  # elements of a BYTES input, each of which carries its length
     tensor_count: int = 64
     tensor_bytes: int = 64 << 20
     rows_per_request: int = 4096
@@ -388,6 +421,10 @@ class Limits:
     idle_connection_s: float = 75.0
     slow_client_s: float = 30.0  # to send a request or take an answer
     write_buffer_bytes: int = 1 << 20  # per connection, before reading from it pauses
+    grpc_call_count: int = 8192  # open at once; twice as many may wait for the event loop
+    grpc_stream_count: int = 1024  # calls at once on a connection: its client keeps the others back
+    grpc_watch_count: int = 256  # open Health.Watch streams
+    grpc_age_s: float = 0.0  # a connection is closed after that, its calls answered; 0: never
     startup_s: float = 120.0  # for a worker to start and load
     stall_us: int = 5_000_000  # a batch that is later than predicted by this is given up with its worker
     drain_grace_s: float = 0.5  # ready is false, requests are still accepted

@@ -34,6 +34,12 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(HANGS_S[place.parts[0]]))
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are named by their argument: gzip puts the time into them, and processes that share the tests
+    of one run must find the same names."""
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Async tests run on the loop that serves: its timers and transports differ from asyncio's."""
     return {"uvloop": uvloop.new_event_loop}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from router.cache_status import CacheStatus
 from router.explain.scaled import Scaled
+from router.isolation import IsolationStatus
 from serving.objectives import Objective
 from serving.policy.climbing import LOAD_SHARE
 from serving.specs import ServedModel
@@ -80,7 +81,8 @@ class Explanation(TypedDict):
     """All of it. `rate` in rows a second; `afford_us`: of the slices' time a row may take at this rate, None
     where nothing holds it back; `load_share`: of the slices' time that is planned with; `selection`: ""
     unless its `members` answer together, or by what is learnt of them. `replicas`: None where there is one on
-    each slice, whatever the load; `cache`: None where no answer is kept, and none was to be."""
+    each slice, whatever the load; `cache`: None where no answer is kept, and none was to be; `isolation`: of
+    its worker processes."""
 
     model: str
     uptime_s: float
@@ -98,6 +100,7 @@ class Explanation(TypedDict):
     counters: "Counters"
     replicas: Scaled | None
     cache: CacheStatus | None
+    isolation: NotRequired[IsolationStatus]
 
 
 def describe(

@@ -11,6 +11,7 @@ from router.cache_status import cache_sentences
 from router.explain.body import Explanation, Promise
 from router.explain.replicas import replica_sentences
 from router.explain.words import sentences
+from router.isolation import isolation_sentence
 from router.reading import RefusedError, UnreachableError, read_json
 from router.tensors.wording import listed, quoted, suggestion
 
@@ -34,7 +35,7 @@ def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched
         time.sleep(watched_s)
         now = read(model, url)
         lines = [*sentences(now, promise_of(now, tier), first), "", *replica_sentences(now, first)]
-        lines += _kept(now)
+        lines += _process(now) + _kept(now)
     except (UnreachableError, UnexplainedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -44,6 +45,12 @@ def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched
         lines += ["", f"other promises, by --tier: {', '.join(tiers)}"]
     sys.stdout.write("\n".join([*lines, ""]))
     return 0
+
+
+def _process(now: Explanation) -> list[str]:
+    """Of its worker processes."""
+    isolation = now.get("isolation")
+    return ["", "process", f"  {isolation_sentence(isolation)}"] if isolation is not None else []
 
 
 def _kept(now: Explanation) -> list[str]:

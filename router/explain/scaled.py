@@ -93,7 +93,8 @@ def scaled_model(control: "Control", model: str, policy: str) -> Scaled | None:
     standing = scaling.standings().get(model)
     if standing is None:
         return None
-    own = (control.slices[name].spec.price for name in standing.slices if name in control.slices)
+    held = scaling.held()
+    own = (held[name].price for name in standing.slices if name in held)
     bill = Bill(sum(own), scaling.cost_per_hour, scaling.cost_max)
     return describe_replicas(standing, policy, bill)
 

@@ -82,9 +82,10 @@ class Connection(HttpToolsProtocol):
         if active is not None and not active.response_complete:
             active.disconnected = True
             active.message_event.set()  # uvicorn tells only the newest cycle
-        for cycle in {active, self.cycle}:
+        for cycle in {active, self.cycle, *(each for each, _ in self.pipeline)}:
             if isinstance(cycle, Exchange):
                 cycle.leave()
+        self.edge.account.catch_up(self)
         self.pipeline.clear()
         if self.watched_fd >= 0:
             self.edge.hangups.forget(self.watched_fd, self._reset)
@@ -115,9 +116,11 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self.flow.pause_reading()
+        self.edge.account.fall_behind(self)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.edge.account.catch_up(self)
         self._advance()
 
     def on_response_complete(self) -> None:
@@ -190,6 +193,8 @@ class Connection(HttpToolsProtocol):
         if newest.response_started or newest.response_complete:
             return False
         newest.disconnected = True
+        if isinstance(newest, Exchange):
+            newest.leave()
         if self.pipeline and self.pipeline[0][0] is newest:
             self.pipeline.popleft()
         else:
@@ -207,6 +212,19 @@ class Connection(HttpToolsProtocol):
         self.lingering = True
         self.transport.write_eof()
         self.flow.resume_reading()
+
+    def held_bytes(self) -> int:
+        """See `router.fastpath.account.Holder`: its unsent answers."""
+        return self.transport.get_write_buffer_size()
+
+    def address(self) -> str:
+        """See `router.fastpath.account.Holder`."""
+        peer: object = self.transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
+
+    def give_up(self, _sentence: str) -> None:
+        """See `router.fastpath.account.Holder`: nothing can be said to a client that does not read."""
+        self.transport.abort()
 
     def waiting(self) -> tuple[int, Waiting]:
         """See `router.fastpath.sweep.Sweepable`."""

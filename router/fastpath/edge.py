@@ -7,6 +7,8 @@ from email.utils import formatdate
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
+from router.bulk.pool import Bulk
+from router.fastpath.account import Account
 from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
 from router.fastpath.sweep import Sweep
@@ -17,7 +19,8 @@ from serving.specs import Limits, ServedModel
 class Edge:
     """One per server. `closed` is set while it has no connection; `direct` False leaves every request
     to the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
-    for each answer, as `router.access.say_access`; None where there is none."""
+    for each answer, as `router.access.say_access`; None where there is none. `bulk` reads and writes what is
+    large."""
 
     def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
         self.serving = serving
@@ -28,6 +31,8 @@ class Edge:
         self.serve(serving.models)
         self.draining = False  # connections still in the kernel's queue are closed as they come
         self.access: Callable[[object, str, int, int, int], None] | None = None
+        self.bulk = Bulk(limits)
+        self.account = Account(limits)
         self.closed = asyncio.Event()
         self.closed.set()
         self.hangups = HangupWatch()

@@ -6,21 +6,36 @@ left, and wake whoever waits for a message. Anything that answers these can stan
 
 import asyncio
 import logging
+from asyncio import CancelledError
+from functools import partial
 from typing import ClassVar, Protocol
 
+from router.bulk.requests import Opened, make_rest, open_rest
+from router.fastpath.account import COUNTED_BYTES
 from router.fastpath.edge import Edge
-from router.outcomes import INTERNAL_ERROR
-from router.rest import Rendered, decode_request, encode_reply, plain_error, render_error, stated_tenant
+from router.outcomes import CLIENT_LEFT, INTERNAL_ERROR
+from router.rest import (
+    Fields,
+    Made,
+    Rendered,
+    decode_request,
+    encode_reply,
+    is_bulk,
+    is_bulk_answer,
+    plain_error,
+    render_error,
+    stated_tenant,
+)
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError
 from serving.ports import Reply
 from serving.specs import ServedModel
+from serving.tensor import Buffer
+from serving.vocabulary import CLIENT_GONE, MEMORY_FULL, Outcome
 
 logger = logging.getLogger(__name__)
 
 _INTERNAL_ERROR: Rendered = (500, plain_error(INTERNAL_ERROR), None, b"")
-CLIENT_GONE = 499
-"""What the access log says of a client that left before its answer: nginx's status, never sent."""
 _JOIN_MAX_BYTES = 64 << 10
 """Up to here one copy is cheaper than a second buffer on its way to the socket."""
 
@@ -30,6 +45,14 @@ class Connected(Protocol):
 
     transport: asyncio.Transport
     edge: Edge
+
+    def address(self) -> str:
+        """Of the client."""
+        ...
+
+    def refuse_with(self, rendered: Rendered) -> None:
+        """Answer with an error, in turn, and close."""
+        ...
 
     def on_response_complete(self) -> None:
         """The answer is written."""
@@ -72,7 +95,17 @@ class Exchange:
 class Inference(Exchange):
     """`POST .../infer`: decoded, submitted and answered by direct callbacks."""
 
-    __slots__ = ("arrived_us", "began_us", "body", "decoded", "fields", "model", "request_id")
+    __slots__ = (
+        "arrived_us",
+        "began_us",
+        "body",
+        "counted",
+        "decoded",
+        "fields",
+        "given_up",
+        "model",
+        "request_id",
+    )
     body: bytes | bytearray
     decoded: Decoded | None
 
@@ -88,6 +121,8 @@ class Inference(Exchange):
         self.model = model
         self.fields = fields
         self.body = b""
+        self.counted = False  # by the edge's account
+        self.given_up: Rendered | None = None  # what it is answered instead, for want of memory
         self.decoded = None
         self.request_id = 0
         self.arrived_us = 0
@@ -101,6 +136,27 @@ class Inference(Exchange):
             self.body += piece
         else:
             self.body += piece
+        if len(self.body) > COUNTED_BYTES:
+            self.counted = True
+            self.connection.edge.account.hold(self, len(self.body))
+
+    def held_bytes(self) -> int:
+        """See `router.fastpath.account.Holder`."""
+        return len(self.body)
+
+    def address(self) -> str:
+        """See `router.fastpath.account.Holder`."""
+        return self.connection.address()
+
+    def give_up(self, _sentence: str) -> None:
+        """See `router.fastpath.account.Holder`: answered by 503, at once or when its turn comes."""
+        self.body = b""
+        self._refused(MEMORY_FULL)
+        rendered = render_error(RequestError(MEMORY_FULL, _sentence))
+        if self.more_body:
+            self.connection.refuse_with(rendered)
+        else:
+            self.given_up = rendered
 
     def start(self) -> None:
         if not self.more_body:
@@ -111,31 +167,93 @@ class Inference(Exchange):
     def submit(self) -> None:
         """The body is complete and it is this request's turn."""
         edge = self.connection.edge
+        if self.counted:
+            self.counted = False
+            edge.account.release(self)
+            if self.given_up is not None:
+                self._respond(self.given_up)
+                return
+        self.arrived_us = edge.serving.now_us()
+        if is_bulk(self.body, self.fields):
+            opening = open_rest(edge.bulk, self.body, self.fields, self.model)
+            self.body = b""
+            edge.bulk.begin(opening, self._opened)
+        else:
+            self._submit(self.body, self.fields)
+
+    def _opened(self, task: "asyncio.Task[Opened]") -> None:
+        """What was large is small now, or refused."""
+        error = CancelledError() if task.cancelled() else task.exception()
+        if error is None and not self.disconnected:
+            body, fields = task.result()
+            self._submit(body, fields)
+        elif self.disconnected:
+            self._refused(CLIENT_GONE)
+        elif isinstance(error, RequestError):
+            self._refused(error.outcome)
+            self._respond(render_error(error))
+        else:
+            logger.error("a large request to '%s' failed", self.model.name, exc_info=error)
+            self._respond(_INTERNAL_ERROR)
+
+    def _submit(self, body: Buffer, fields: Fields) -> None:
+        edge = self.connection.edge
         serving = edge.serving
-        tenant = stated_tenant(serving, self.fields)
         try:
-            arrived_us = self.arrived_us = serving.now_us()
+            tenant = stated_tenant(serving, fields)
             tier = serving.tenants[tenant].tier
-            decoded = self.decoded = decode_request(self.body, self.fields, self.model, edge.limits, tier)
-            decoded.call.arrived_us = arrived_us
+            decoded = self.decoded = decode_request(body, fields, self.model, edge.limits, tier)
+            decoded.call.arrived_us = self.arrived_us
             decoded.call.tenant = tenant
             self.body = b""
             self.request_id = serving.submit(decoded.call, self.deliver)
         except RequestError as error:
-            serving.refused(self.model.name, error.outcome, tenant)
+            self._refused(error.outcome)
             self._respond(render_error(error))
         except Exception:
             logger.exception("inference on '%s' failed in the gateway", self.model.name)
             self._respond(_INTERNAL_ERROR)
 
+    def _refused(self, outcome: Outcome) -> None:
+        """It ended before it became a call."""
+        serving = self.connection.edge.serving
+        serving.refused(self.model.name, outcome, stated_tenant(serving, self.fields))
+
     def deliver(self, reply: Reply) -> None:
         """The core's answer; called once, perhaps before `submit` returns."""
         if self.disconnected or self.response_complete:
             return
-        serving, decoded = self.connection.edge.serving, self.decoded
+        edge, decoded = self.connection.edge, self.decoded
         assert decoded is not None  # noqa: S101  # set before the core could know of this call
         try:
-            rendered = encode_reply(decoded, reply, self.fields, self.began_us, serving.now_us)
+            if is_bulk_answer(decoded, reply, self.fields, edge.limits):
+                self.request_id = 0  # the core is done with it
+                making = make_rest(edge.bulk, decoded, reply, self.fields)
+                edge.bulk.begin(making, partial(self._made, reply))
+                return
+        except RequestError as error:
+            self._respond(render_error(error))
+            return
+        self._answer(reply, None)
+
+    def _made(self, reply: Reply, task: "asyncio.Task[Made]") -> None:
+        """A large answer's body is written, or cannot be."""
+        if self.disconnected or self.response_complete:
+            return
+        error = CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            self._answer(reply, task.result())
+        elif isinstance(error, RequestError):
+            self._respond(render_error(error))
+        else:
+            logger.error("a large answer of '%s' failed", self.model.name, exc_info=error)
+            self._respond(_INTERNAL_ERROR)
+
+    def _answer(self, reply: Reply, made: Made | None) -> None:
+        serving, decoded = self.connection.edge.serving, self.decoded
+        assert decoded is not None  # noqa: S101  # it is let go of once there is an answer
+        try:
+            rendered = encode_reply(decoded, reply, self.fields, self.began_us, serving.now_us, made)
         except RequestError as error:  # what was asked for cannot be written as it was asked
             rendered = render_error(error)
         except Exception:
@@ -152,13 +270,16 @@ class Inference(Exchange):
         if self.request_id and not self.response_complete:
             self.connection.edge.serving.cancel(self.request_id)
             if self.connection.edge.access is not None:
-                self._log(CLIENT_GONE, 0)
+                self._log(CLIENT_LEFT, 0)
 
     def _forget(self) -> None:
         """Let go of the tensors: an idle connection keeps its last exchange, and a closed one waits, with
         all that it refers to, for the garbage collector."""
         self.body = b""
         self.decoded = None
+        if self.counted:
+            self.counted = False
+            self.connection.edge.account.release(self)
 
     def _respond(self, rendered: Rendered) -> None:
         if self.response_complete or self.disconnected:

@@ -5,6 +5,8 @@ requests that go there. The limits on heads and bodies hold for both and are che
 """
 
 import logging
+import re
+from typing import Final
 
 import httptools
 from uvicorn.config import Config
@@ -18,6 +20,9 @@ from router.tensors.errors import too_large
 from serving.vocabulary import TOO_LARGE
 
 logger = logging.getLogger(__name__)
+
+HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:\d*)?\Z")
+"""A value of Host, which may be empty: a name or an address, perhaps with a port (RFC 3986, 3.2.2)."""
 
 
 class _Stop(Exception):  # noqa: N818  # a signal to the parser, never seen outside
@@ -43,14 +48,25 @@ class FastProtocol(Connection):
             return
         self.fed_bytes = len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
-            return
+            rest = self._feed(data)
+            while rest is not None:  # behind a request that offers another protocol; many may be in one read
+                self._withdraw_offer()
+                rest = self._feed(rest)
         except httptools.HttpParserError as error:
             self._parser_failed(error)
         if self.parsing:
             self._count_silence()
+
+    def _feed(self, data: bytes | memoryview) -> memoryview | None:
+        """What the parser has left where a request offers another protocol, else None. It is no copy: each of
+        many such requests would have one of all that follows it."""
+        if not data or self.refused:
+            return None
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return memoryview(data)[upgrade.args[0] :]
+        return None
 
     def on_message_begin(self) -> None:
         newest: Cycle | None = self.cycle
@@ -68,7 +84,7 @@ class FastProtocol(Connection):
     def on_headers_complete(self) -> None:
         parser = self.parser
         if parser.should_upgrade():
-            return  # parsing stays HEAD: see _ignore_upgrade
+            return  # parsing stays HEAD: see _withdraw_offer
         headers = self.headers
         if (
             self.silent_bytes >= 0
@@ -77,6 +93,9 @@ class FastProtocol(Connection):
         ):
             self._check_head()
         fields = fields_of(headers)
+        host = fields.get(b"host")
+        if host is None or len(fields) < len(headers) or not HOST.match(host):
+            self._check_host(host)
         length = fields.get(b"content-length")
         if length is not None and int(length) > self.body_max_bytes:
             self._refuse_body()
@@ -102,6 +121,8 @@ class FastProtocol(Connection):
         cycle: object = self.cycle
         if type(cycle) is Inference:
             cycle.add(body)
+            if self.refused:
+                raise _Stop  # the gateway may not hold more
         else:
             super().on_body(body)
 
@@ -151,6 +172,22 @@ class FastProtocol(Connection):
             )
             raise _Stop
 
+    def _check_host(self, host: bytes | None) -> None:
+        """There is one, and it is one (RFC 9112, 3.2), or the request is from before there were any."""
+        count = sum([name == b"host" for name, _ in self.headers])
+        if host is None:
+            if self.parser.get_http_version() == "1.0":
+                return
+            fault = "has no Host field"
+        elif count > 1:
+            fault = f"has {count} Host fields"
+        elif not HOST.match(host):
+            fault = "has a Host field whose value is not a host"
+        else:
+            return
+        self.refuse(400, f"malformed HTTP request: it {fault}; expected one, such as Host: example.com:8000")
+        raise _Stop
+
     def _refuse_head(self) -> None:
         limit = self.header_max_bytes
         self.refuse(431, f"the request head is over the limit of {limit} bytes (limits.header_kb)")
@@ -181,7 +218,7 @@ class FastProtocol(Connection):
             return
         self.refuse(400, f"malformed HTTP request: {error}")
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
+    def _withdraw_offer(self) -> None:
         """Serve a request that offers another protocol (h2c, WebSocket) as if it had not (RFC 9110, 7.8).
 
         The parser skips the body of such a request, so its head is fed again without the offer.
@@ -191,7 +228,8 @@ class FastProtocol(Connection):
             self.parsing = HEAD
             self.refuse(405, "CONNECT is not served here")
             return
-        head = [method, b" ", self.url, b" HTTP/1.1\r\n"]
+        version = self.parser.get_http_version().encode()
+        head = [method, b" ", self.url, b" HTTP/", version, b"\r\n"]
         for name, value in self.headers:
             if name == b"connection":
                 value = b"close" if b"close" in value.lower() else b"keep-alive"
@@ -200,4 +238,6 @@ class FastProtocol(Connection):
         head.append(b"\r\n")
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.data_received(b"".join(head) + rest)
+        fed = b"".join(head)
+        self.fed_bytes = max(self.fed_bytes, len(fed))  # it may have come in several reads
+        self.parser.feed_data(fed)

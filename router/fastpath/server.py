@@ -12,8 +12,11 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from router.access import logged, say_access
+from router.bulk.pool import Bulk
+from router.fastpath.account import Account
 from router.fastpath.edge import Edge
 from router.fastpath.protocol import FastProtocol
+from router.listening import is_listening
 from serving.ports import Serving
 from serving.specs import Limits, ServedModel
 
@@ -30,6 +33,12 @@ class RestServer:
         self._config = config
         self._edge = edge
         self._listener: asyncio.Server | None = None
+        self._port = config.port
+
+    @property
+    def listening(self) -> bool:
+        """Whether connections are taken."""
+        return is_listening(self._listener)
 
     async def start(self) -> int:
         """Listen; returns the port (the one chosen by the system where 0 was asked for).
@@ -37,8 +46,14 @@ class RestServer:
         Raises OSError, naming the address, where it cannot be had.
         """
         self._config.load()
+        await self.again()
+        return self._port
+
+    async def again(self) -> None:
+        """Listen (again), on the port that was bound before; open connections go on. OSError as `start`."""
+        self.stop_listening()
         loop = asyncio.get_running_loop()
-        host, port = self._config.host, self._config.port
+        host, port = self._config.host, self._port
         try:
             self._listener = await loop.create_server(
                 lambda: FastProtocol(self._config, self._edge), host, port, backlog=self._config.backlog
@@ -46,13 +61,21 @@ class RestServer:
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             raise OSError(f"cannot serve REST on {host}:{port}: {reason}") from error
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        self._port = self._listener.sockets[0].getsockname()[1]
 
     def log_access(self) -> None:
         """Log each answer from now on; before `start`."""
         self._edge.access = say_access
         self._config.app = logged(self._config.app)  # type: ignore[arg-type]  # an application, as given
+
+    def use(self, bulk: Bulk) -> None:
+        """What is large is read and written there; before `start`."""
+        self._edge.bulk = bulk
+
+    @property
+    def account(self) -> Account:
+        """What clients make this server hold."""
+        return self._edge.account
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
         """These models are called by the fast path from now on, and no others."""

@@ -68,6 +68,8 @@ def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
     yield from _tiers_said(old.tiers, new.tiers)
     if old.replicas != new.replicas:
         yield f"replicas {_replicas_text(old.replicas)} -> {_replicas_text(new.replicas)}"
+    if old.isolate != new.isolate:
+        yield f"isolate {old.isolate} -> {new.isolate}"
     for key, name in (
         ("selection", "selection"),
         ("batching", "batching"),

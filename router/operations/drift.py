@@ -128,9 +128,7 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
         )
         for name, record in fleet.control.slices.items()
     )
-    control = fleet.control
-    wanted = control.scaling.filtered(control.wanted)  # as far as the present load asks for it
-    return Sight(tuple(workers), wanted if steady else None, gateway.rates())
+    return Sight(tuple(workers), fleet.control.expected if steady else None, gateway.rates())
 
 
 def planned(settings: Settings) -> Mapping[str, Load]:

@@ -17,6 +17,7 @@ import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import JSONResponse
 
+from router.bodies import read_body
 from router.tensors.wording import listed, quoted, suggestion
 from serving.control.control import Control
 from serving.specs import SliceSpec
@@ -185,13 +186,13 @@ def add_notices(app: FastAPI, notices: Notices) -> None:
             return JSONResponse({"error": str(error)}, error.status)
 
 
+def _too_large() -> NoticeError:
+    return NoticeError(413, f"the body is over {BODY_BYTES_MAX} bytes")
+
+
 async def _read(request: Request) -> dict[str, object]:
     """The body's JSON object; {} where there is no body."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES_MAX:
-            raise NoticeError(413, f"the body is over {BODY_BYTES_MAX} bytes")
+    body = await read_body(request, BODY_BYTES_MAX, _too_large)
     if not body:
         return {}
     try:

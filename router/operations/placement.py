@@ -20,11 +20,13 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from router.bodies import read_body
 from router.operations.current import TURNED_BACK as TOLD
 from router.operations.current import Current, Refused
 from router.operations.proposal import UnsoundError, proposal
 from router.operations.standing import Standing, applied, digest, kept, put_back, remaining
 from router.settings import Settings, SettingsError, load_settings
+from router.settings.document import FILE_BYTES_MAX
 from router.settings.slices import usable_cores
 from serving.control.course import Movement
 from serving.control.wanted import Wanted
@@ -223,7 +225,8 @@ def add_placement(app: FastAPI, placement: Placement) -> None:
     async def apply_placement(request: Request) -> JSONResponse:
         """Carry out another placement, as `penstock place --apply` does; it outlives restarts."""
         try:
-            return JSONResponse({"id": await placement.apply(await request.body())}, 202)
+            content = await read_body(request, FILE_BYTES_MAX, _too_large)
+            return JSONResponse({"id": await placement.apply(bytes(content))}, 202)
         except PlacementError as error:
             return _refused(error)
 
@@ -243,6 +246,10 @@ def add_placement(app: FastAPI, placement: Placement) -> None:
         except PlacementError as error:
             return _refused(error)
         return JSONResponse({}, 202)
+
+
+def _too_large() -> PlacementError:
+    return PlacementError(413, (f"the body is over the {FILE_BYTES_MAX >> 10} KB that a placement may have",))
 
 
 def _refused(error: PlacementError) -> JSONResponse:

@@ -6,6 +6,7 @@ import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
 
+from router.bodies import read_body
 from router.operations.modelconfig import read_batch_max
 from router.operations.refusals import (
     BAD_INPUT,
@@ -90,12 +91,7 @@ def _add_control(app: FastAPI, repository: Repository) -> None:
 
 async def _read(request: Request) -> dict[str, Any]:
     """The body's JSON object; {} where there is no body."""
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > BODY_BYTES_MAX:
-            message = f"the body is over {BODY_BYTES_MAX} bytes: files are not taken over the network"
-            raise RepositoryError(TOO_LARGE, message)
+    body = await read_body(request, BODY_BYTES_MAX, _too_large)
     if not body:
         return {}
     try:
@@ -105,6 +101,11 @@ async def _read(request: Request) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RepositoryError(BAD_INPUT, f"the body must be a JSON object, got {quoted(value)}")
     return value
+
+
+def _too_large() -> RepositoryError:
+    message = f"the body is over {BODY_BYTES_MAX} bytes: files are not taken over the network"
+    return RepositoryError(TOO_LARGE, message)
 
 
 def _parameters(body: dict[str, Any]) -> dict[str, Any]:

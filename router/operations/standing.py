@@ -7,7 +7,6 @@ they are others the settings count.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
@@ -16,6 +15,7 @@ from typing import Any
 
 from router.settings import Settings
 from router.settings.slices import usable_cores
+from serving.profile.shared_files import read_regular, replace_file, sync_folder
 from serving.specs import ServedModel, SliceSpec
 
 FORMAT = 1
@@ -124,8 +124,7 @@ def remaining(model: ServedModel, names: Sequence[str]) -> tuple[str, ...]:
 def read(settings: Path) -> Standing | None:
     """What is kept, None where nothing is. OSError, or ValueError that says what is wrong with the file."""
     try:
-        with path_of(settings).open("rb") as file:
-            content = file.read(FILE_BYTES_MAX + 1)
+        content = read_regular(path_of(settings), FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         return None
     if len(content) > FILE_BYTES_MAX:
@@ -157,7 +156,9 @@ def keep(settings: Path, found: Standing) -> None:
         {key: getattr(each, key) for key in ("name", "cores", "threads", "memory_bytes", "price", "spot")}
         for each in found.slices
     ]
-    _write(path_of(settings), json.dumps(told, indent=1).encode() + b"\n")
+    file = path_of(settings)
+    file.parent.mkdir(exist_ok=True)
+    replace_file(file, json.dumps(told, indent=1) + "\n")
 
 
 def forget(settings: Path) -> None:
@@ -165,7 +166,7 @@ def forget(settings: Path) -> None:
     file = path_of(settings)
     file.unlink(missing_ok=True)
     if file.parent.is_dir():
-        _sync(file.parent)
+        sync_folder(file.parent)
 
 
 def put_back(settings: Path, was: Standing | None) -> None:
@@ -174,30 +175,6 @@ def put_back(settings: Path, was: Standing | None) -> None:
         forget(settings)
     else:
         keep(settings, was)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    """A rename is on disk once its folder is."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _standing(told: Any) -> Standing:

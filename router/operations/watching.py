@@ -18,6 +18,7 @@ from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX, Document
 from router.settings.gateway import read_logs, read_server
 from router.settings.problems import Loc
+from serving.profile.shared_files import open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ def _read(path: Path) -> _Edition | None:
     """What tells one edition of the file from another: inode, time of change and start; None where it cannot
     be read. A mere touch is an edition too: what was refused is tried again."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             about = os.fstat(file.fileno())
             return about.st_ino, about.st_mtime_ns, file.read(FILE_BYTES_MAX + 1)
     except OSError:

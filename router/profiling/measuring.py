@@ -15,6 +15,7 @@ from router.profiling.devices import Device, check_clients
 from serving.profile.curve import Origin, Profile
 from serving.profile.exploration import Exploration
 from serving.profile.noise import Steadiness
+from serving.profile.shared_files import read_regular, replace_file
 from serving.profile.store import LOCAL, ProfileStore
 from serving.profile.unfinished import Unfinished, parse, render
 from serving.runtime.bench import Bench, bench_of
@@ -61,7 +62,7 @@ class Work:
     def resume(self, machine: tuple[tuple[str, str], ...]) -> str:
         """Go on from what an interrupted sweep has left; a sentence about it, "" where there is nothing."""
         try:
-            found = parse(self.path.read_bytes())
+            found = parse(read_regular(self.path))
         except FileNotFoundError:
             return ""
         except (OSError, ValueError) as error:
@@ -79,9 +80,7 @@ class Work:
             self._saved = at
             found = Unfinished(self.build, machine, self.spent, self.exploration.seen)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self.path.with_suffix(".part~")
-            scratch.write_text(render(found))
-            scratch.replace(self.path)
+            replace_file(self.path, render(found))
 
     @property
     def spent(self) -> float:

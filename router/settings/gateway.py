@@ -11,6 +11,7 @@ from router.settings.document import Document, read_document
 from router.settings.findings import Findings
 from router.settings.floors import check_prices
 from router.settings.logs import LogSettings, read_logging
+from router.settings.memory import usable_memory_bytes
 from router.settings.prices import check_kinds, read_prices
 from router.settings.problems import Problem, SettingsError, fault
 from router.settings.promises import read_tiers
@@ -25,6 +26,9 @@ from serving.objectives import Needs, ScalingSpec
 from serving.specs import CacheSpec, DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
 _EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
+HELD_SHARE = 0.25
+"""Of this machine's or container's memory, what clients may make the gateway hold where `held_mb` is not
+stated: workers have most of it, and a body passes through two more places on its way."""
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
 
@@ -107,7 +111,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     count = len(entries) if isinstance(entries, list) else 0
     models = [read_model(findings, index, tiers) for index in range(count)]
     scaling = read_scaling(findings)
-    check_models(findings, models)
+    check_models(findings, models, slices)
     check_scaling(findings, models, slices, scaling)
     if findings.sound(("slices",)):
         check_prices(findings, models, slices)
@@ -185,9 +189,10 @@ def _read_limits(findings: Findings) -> Limits:
     section = None
     if isinstance(findings.document.at(("limits",)), dict):
         section = findings.parse(LimitsSection, ("limits",))
-    if section is None:
-        return Limits()
-    values: dict[str, float] = section.model_dump(exclude_none=True)
+    values: dict[str, float] = section.model_dump(exclude_none=True) if section else {}
+    if "held_mb" not in values:
+        most, usable_bytes = Limits().held_bytes, usable_memory_bytes()
+        values["held_bytes"] = min(most, int(usable_bytes * HELD_SHARE)) if usable_bytes else most
     if stall_s := values.pop("stall_s", None):
         values["stall_us"] = round(stall_s * 1_000_000)
     for suffix, (unit, size_bytes) in _UNITS.items():

@@ -32,7 +32,7 @@ from router.settings.fields import (
 from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import DIVISIONS, BatchingSpec
+from serving.specs import DIVISIONS, ISOLATE, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64
@@ -166,7 +166,11 @@ class LimitsSection(Section):
     body_mb: Megabytes | None = None
     header_kb: Kilobytes | None = None
     header_count: Count | None = None
+    json_mb: Megabytes | None = None
     json_depth: Annotated[int, Field(ge=4, le=1000)] | None = None  # an OIP request has depth 4
+    inflation: Annotated[int, Field(ge=1, le=1032)] | None = None  # deflate makes no more of a byte
+    element_count: Count | None = None
+    bytes_count: Count | None = None
     tensor_count: Count | None = None
     tensor_mb: Megabytes | None = None
     rows_per_request: Count | None = None
@@ -177,6 +181,10 @@ class LimitsSection(Section):
     idle_connection_s: Seconds | None = None
     slow_client_s: Seconds | None = None
     write_buffer_kb: Kilobytes | None = None
+    grpc_call_count: Count | None = None
+    grpc_stream_count: Count | None = None
+    grpc_watch_count: Count | None = None
+    grpc_age_s: Annotated[float, Field(ge=0, le=DAY_S, allow_inf_nan=False)] | None = None
     startup_s: Seconds | None = None
     stall_s: Seconds | None = None
     drain_grace_s: Annotated[float, Field(ge=0, le=DAY_S, allow_inf_nan=False)] | None = None
@@ -215,12 +223,13 @@ class ProfilesSection(Section):
 
 
 class RedisSection(Section):
-    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env` names an environment
-    variable."""
+    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env` and `key_env` name variables
+    of the environment."""
 
     url: Annotated[str, Field(min_length=1)]  # nothing else: a fault would show it, password and all
     namespace: Name | None = None
     password_env: Text | None = None
+    key_env: Text | None = None
     budget_ms: Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)] | None = None
 
 
@@ -341,6 +350,7 @@ class ServedSection(NeedsSection):
     batching: BatchingSection = BatchingSection()
     cache: bool | None = None
     required: bool = False
+    isolate: Annotated[str, AfterValidator(known("isolation", ISOLATE))] = ISOLATE[0]
     domains: Annotated[int, Field(ge=1, le=1000)] = 1
     tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
     selection: SelectionSection | None = None

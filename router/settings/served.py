@@ -17,7 +17,9 @@ from router.settings.selection import read_selection
 from router.settings.slices import named_slices, slice_entries
 from serving.objectives import Needs
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import BatchingSpec, ModelSpec, ServedModel
+from serving.specs import ISOLATE, BatchingSpec, ModelSpec, ServedModel, SliceSpec
+
+_NOT_ALWAYS = [each for each in ISOLATE if each != "always"]
 
 
 def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> ServedModel | None:
@@ -46,6 +48,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
         tiers=own_tiers,
         replicas=read_replicas(findings, (*loc, "replicas"), section.replicas),
         required=section.required,
+        isolate=section.isolate,
     )
     check_replicas(findings, loc, model)
     if findings.sound((*loc, "variants")):
@@ -147,8 +150,10 @@ def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: Mo
     return default
 
 
-def check_models(findings: Findings, models: Sequence[ServedModel | None]) -> None:
-    """Whether every model is served once, and every slice is used."""
+def check_models(
+    findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
+) -> None:
+    """Whether every model is served once and can be isolated as it says, and every slice is used."""
     seen: dict[str, int] = {}
     for index, model in enumerate(models):
         if model is None:
@@ -161,6 +166,22 @@ def check_models(findings: Findings, models: Sequence[ServedModel | None]) -> No
         seen.setdefault(model.name, index)
     if None not in models:
         _check_used(findings, [model for model in models if model])
+    if findings.sound(("slices",)):
+        _check_isolation(findings, models, slices)
+
+
+def _check_isolation(
+    findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
+) -> None:
+    """Whether models that are to have a process of their own can: not beside others within `memory_mb`."""
+    limited = {each.name for each in slices if each.memory_bytes}
+    for index, model in enumerate(models):
+        if model is None or model.isolate != "always":
+            continue
+        if on := [name for name in model.slices if name in limited]:
+            what = f"{one_of(on)} has memory_mb, within which one process holds all models of the slice"
+            expected = f"slices without memory_mb for {model.name}, or isolate: {one_of(_NOT_ALWAYS)}"
+            findings.add(("models", index, "isolate"), f"{what}; expected {expected}")
 
 
 def _check_used(findings: Findings, models: Sequence[ServedModel]) -> None:

@@ -20,6 +20,8 @@ def left_out(settings: Settings, models: Sequence[ServedModel]) -> Iterator[str]
                 f"the {model.selection.policy} of {model.name}: each request is computed once, by a variant "
                 "that may answer it"
             )
+    if apart := [model.name for model in models if model.isolate == "always"]:
+        yield f"isolate of {', '.join(apart)}: models of a slice share one process, and compute in turn"
     used = {name for model in models for name in model.slices}
     lent = [each.name for each in settings.slices if each.spot and each.name in used]
     if lent:

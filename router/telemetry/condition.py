@@ -15,11 +15,20 @@ from serving.compiled import is_compiled
 class ConditionPresent:
     """Read at a scrape. `ready`: whether each served model is; `variants`: likewise, by (model, variant), of
     those with a replica. `reloaded`: whether the latest edit of the settings is in force, and the Unix time
-    in seconds when the file was last found in force."""
+    in seconds when the file was last found in force. `held`: bytes for REST's clients, by what they are;
+    `given_up`: uploads and readers that were ended to keep them within their limit. `edges`: by name, whether
+    each listens, and how often it was started again. `isolation`: by model, worker processes that died busy
+    with it, and whether it has some of its own. `lines_dropped`: of what the gateway prints, as nobody read
+    it in time."""
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     variants: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     reloaded: tuple[bool, float] = (True, 0.0)
+    held: Mapping[str, int] = field(default_factory=dict)
+    given_up: int = 0
+    edges: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
+    isolation: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
+    lines_dropped: int = 0
 
 
 def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[str]:
@@ -33,6 +42,14 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield head(name, "gauge", "1 where a replica of the variant can take batches, 0 where none can.")
     for (model, variant), ready in present.variants.items():
         yield f'{name}{{model="{escape(model)}",variant="{escape(variant)}"}} {ready:d}\n'
+    name = "penstock_model_worker_deaths_total"
+    yield head(name, "counter", "Worker processes that died while they computed, loaded or measured it.")
+    for model, (died, _) in present.isolation.items():
+        yield f'{name}{{model="{escape(model)}"}} {died}\n'
+    name = "penstock_model_isolated"
+    yield head(name, "gauge", "1 where the model has worker processes of its own, 0 where it shares them.")
+    for model, (_, own) in present.isolation.items():
+        yield f'{name}{{model="{escape(model)}"}} {own:d}\n'
     successful, in_force_s = present.reloaded
     name = "penstock_config_last_reload_successful"
     yield head(name, "gauge", "1 where the latest edit of the settings is in force, 0 where it was refused.")
@@ -40,6 +57,21 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     name = "penstock_config_last_reload_success_timestamp_seconds"
     yield head(name, "gauge", "Unix time at which the settings were last read and in force.")
     yield f"{name} {in_force_s:.3f}\n"
+    name = "penstock_held_bytes"
+    yield head(name, "gauge", "Held for REST's clients: unfinished uploads, accepted calls, unsent answers.")
+    yield "".join(f'{name}{{of="{of}"}} {size}\n' for of, size in present.held.items())
+    name = "penstock_held_given_up_total"
+    yield head(name, "counter", "Uploads and unsent answers ended to keep those within limits.held_mb.")
+    yield f"{name} {present.given_up}\n"
+    name = "penstock_edge_up"
+    yield head(name, "gauge", "1 where the edge listens on its port, 0 where it does not.")
+    yield "".join(f'{name}{{edge="{each}"}} {up:d}\n' for each, (up, _) in present.edges.items())
+    name = "penstock_edge_restarts_total"
+    yield head(name, "counter", "Times that the edge ended by itself and was started again on its port.")
+    yield "".join(f'{name}{{edge="{each}"}} {count}\n' for each, (_, count) in present.edges.items())
+    name = "penstock_log_lines_dropped_total"
+    yield head(name, "counter", "Lines that the gateway could not print, as nobody read them in time.")
+    yield f"{name} {present.lines_dropped}\n"
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())

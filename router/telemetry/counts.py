@@ -354,6 +354,8 @@ class Ledger:
         self.suspicions: dict[str, int] = {}
         self.loads: dict[str, Loads] = {}  # by model
         self.lag = Histogram(LAG)
+        self.stalls = 0  # of the event loop
+        self.stall_max_us = 0
         self.spending = Spending()
 
     def busy_us(self) -> dict[str, int]:

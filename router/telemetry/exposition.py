@@ -24,13 +24,14 @@ _WINDOW_NAMES: Final = tuple(WINDOWS_S)
 @dataclass(frozen=True, slots=True)
 class RedisPresent:
     """The cache's tier in Redis: whether it is asked, how often it was given up, answers that were written
-    and that could not be, invalidations of other gateways."""
+    and that could not be, invalidations of other gateways, and values that were no answer."""
 
     up: bool = True
     trips: int = 0
     written: int = 0
     dropped: int = 0
     invalidations: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +265,12 @@ def _redis(models: Iterable[ModelCounts], present: RedisPresent) -> Iterator[str
             "Invalidations received from other gateways.",
             present.invalidations,
         ),
+        (
+            "penstock_cache_redis_refused_total",
+            "counter",
+            "Values in Redis that are no answer to the question, or are not signed by one of these gateways.",
+            present.refused,
+        ),
     ):
         yield f"{head(name, kind, text)}{name} {int(value)}\n"
 
@@ -291,6 +298,12 @@ def _workers(ledger: Ledger) -> Iterator[str]:
     yield head(
         name, "histogram", "Time from when a timer of the event loop was due to when it ran."
     ) + ledger.lag.block(name, "")
+    name = "penstock_event_loop_stalls_total"
+    yield head(name, "counter", "Times that the event loop stood still for a second or more.")
+    yield f"{name} {ledger.stalls}\n"
+    name = "penstock_event_loop_stall_max_seconds"
+    yield head(name, "gauge", "The longest time that the event loop stood still since the start.")
+    yield f"{name} {ledger.stall_max_us / 1e6}\n"
     for name, text, by_slice in (
         (
             "penstock_worker_restarts_total",

@@ -159,6 +159,11 @@ class Telemetry:
         if result != "skipped":
             counts.looks.observe(took_us)
 
+    def stalled(self, stall_us: int) -> None:
+        """The event loop stood still for so long."""
+        self._ledger.stalls += 1
+        self._ledger.stall_max_us = max(self._ledger.stall_max_us, stall_us)
+
     def worker_suspected(self, slice: str) -> None:  # noqa: A002 - the domain's word
         """A batch of that slice is out for longer than it should be."""
         suspicions = self._ledger.suspicions

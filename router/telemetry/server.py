@@ -7,6 +7,7 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from router.listening import is_listening
 from router.telemetry.observer import Telemetry
 
 EXCHANGE_S_MAX: Final = 10.0
@@ -27,17 +28,31 @@ class MetricsServer:
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._server: asyncio.Server | None = None
+        self._address = ("", 0)
         self._exchanges: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+
+    @property
+    def listening(self) -> bool:
+        """Whether connections are taken."""
+        return is_listening(self._server)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the bound port (`port` 0: any). OSError says which address and why not."""
+        self._address = (host, port)
+        await self.again()
+        return self._address[1]
+
+    async def again(self) -> None:
+        """Listen (again), on the port that was bound before. OSError as `start`."""
+        if self._server is not None:
+            self._server.close()
+        host, port = self._address
         try:
             self._server = await asyncio.start_server(self._exchange, host, port, limit=HEAD_BYTES_MAX)
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             raise OSError(f"cannot serve metrics on {host}:{port}: {reason}") from error
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        self._address = (host, self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Close the port and what is still connected to it."""

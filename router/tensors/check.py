@@ -49,6 +49,11 @@ def arrange(model: ServedModel, claims: Sequence[Claim], limits: Limits) -> list
     _rows([claims[place] for place in order], limits)
     for claim in claims:
         _bounded(claim, claim.data_bytes, limits)
+        if claim.datatype == "BYTES" and prod(claim.shape) > limits.bytes_count:
+            raise too_large(
+                f"input '{claim.name}': BYTES {written(claim.shape)} has {prod(claim.shape)} elements; "
+                f"at most {limits.bytes_count} are accepted (limits.bytes_count)"
+            )
     return order
 
 

@@ -92,25 +92,27 @@ def longest_element(tensor: Tensor, as_text: bool = False) -> int:
 
     RequestError unless the data is exactly as many elements as the shape says, each with its length.
     """
-    data, at, longest = tensor.data, 0, 0
+    data = bytes(tensor.data)  # its items are read without a call
+    total, at, longest = len(data), 0, 0
     for index in range(prod(tensor.shape)):
-        if at + 4 > len(data):
+        if at + 4 > total:
             where = position(index, tensor.shape)
             raise bad_input(
                 f"input '{tensor.name}': data of {len(data)} bytes ends before element {where}; "
                 "each BYTES element is a 4-byte length and its content"
             )
-        (length,) = _LENGTH.unpack_from(data, at)
+        length = data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
         at += 4 + length
-        if at > len(data):
+        if at > total:
             where = position(index, tensor.shape)
             raise bad_input(
                 f"input '{tensor.name}': element {where} says it has {length} bytes, "
                 f"but only {len(data) - at + length} follow"
             )
-        size = text_size(bytes(data[at - length : at])) if as_text else length
-        longest = max(longest, size)
-    if at != len(data):
+        size = text_size(data[at - length : at]) if as_text else length
+        if size > longest:
+            longest = size
+    if at != total:
         raise bad_input(
             f"input '{tensor.name}': {len(data) - at} bytes follow the last element "
             f"of BYTES {written(tensor.shape)}"

@@ -6,9 +6,9 @@ import orjson
 
 from router.tensors.check import Claim, check_count, find_outputs
 from router.tensors.decoded import Wanted
-from router.tensors.errors import bad_input
+from router.tensors.errors import bad_input, too_large
 from router.tensors.extensions import refuse_unread
-from router.tensors.nesting import too_deep
+from router.tensors.nesting import over_count, too_deep
 from router.tensors.wording import quoted
 from serving.specs import Limits, ServedModel
 
@@ -29,7 +29,18 @@ class Input:
 
 
 def parse(text: bytes, limits: Limits) -> Object:
-    """The request's JSON object; RequestError for everything else."""
+    """The request's JSON object; RequestError for everything else. Its size is looked at before it is parsed:
+    a byte of JSON can become 64 of objects."""
+    if len(text) > limits.json_bytes:
+        raise too_large(
+            f"the request has {len(text)} bytes of JSON; at most {limits.json_bytes} are accepted "
+            "(limits.json_mb): send large tensors as binary data"
+        )
+    if over_count(text, limits.element_count):
+        raise too_large(
+            f"the request has more than {limits.element_count} values in its JSON (limits.element_count): "
+            "send large tensors as binary data"
+        )
     if too_deep(text, limits.json_depth):
         raise bad_input(f"the JSON is nested deeper than {limits.json_depth} levels (limits.json_depth)")
     try:

@@ -34,6 +34,18 @@ def too_deep(text: bytes, depth: int) -> bool:
     return False
 
 
+def over_count(text: bytes, count: int) -> bool:
+    """Whether JSON text has more than `count` values, each of which is the first of its array or object or
+    follows a comma. Strings are left out only where their commas would decide it."""
+    if len(text) <= count or _openings(text) <= count:
+        return False
+    return _openings(_STRING.sub(b"", text)) > count
+
+
+def _openings(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
 def booleans_possible(text: bytes) -> bool:
     """False only where no array of the JSON text holds `true` or `false`.
 

@@ -4,23 +4,25 @@ Inputs come raw (`raw_input_contents`) or typed (`contents`); outputs always lea
 is what Triton's clients read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any  # the generated protobuf classes carry no types
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
 from router.tensors.check import Claim, arrange, check_count, check_size, find_outputs
 from router.tensors.decoded import MODEL_VERSION, Decoded, Wanted
 from router.tensors.elements import pack_elements
-from router.tensors.errors import bad_input
+from router.tensors.errors import bad_input, too_large
 from router.tensors.extensions import only_binary, refuse_unread
 from router.tensors.heading import Heading
+from router.tensors.messages import SMALL_BYTES, Outline, count_contents, damaged, outline, split
 from router.tensors.parameters import read
 from router.tensors.wording import quoted, written
 from serving.ports import Reply
 from serving.specs import Limits, ServedModel
-from serving.tensor import Tensor
+from serving.tensor import Buffer, Tensor
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -40,8 +42,55 @@ _PACKED = {
 """Tags of the fields whose packed wire form is the tensor's raw form, byte by byte."""
 
 
-def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
-    """The request; RequestError for everything that cannot be served as it stands."""
+def parse(message: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]:
+    """The ModelInferRequest, and of a large one its raw contents apart, as views of the message. RequestError
+    (BAD_INPUT) for a damaged one."""
+    raw: Sequence[Buffer] | None = None
+    rest = message
+    if len(message) > SMALL_BYTES:
+        rest, raw = split(message, found)
+    try:
+        request = service_pb2.ModelInferRequest.FromString(rest)
+    except DecodeError:
+        raise damaged(len(message)) from None
+    return request, raw
+
+
+def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
+    """The same request with raw contents in place of typed ones. RequestError for what `decode` refuses of
+    its inputs, and for more elements than the limits allow."""
+    found = outline(message, limits)
+    count_contents(message, found, limits)
+    request, apart = parse(message, found)
+    raw = request.raw_input_contents if apart is None else apart
+    inputs = request.inputs
+    check_count("inputs", len(inputs), limits)
+    claims = [Claim(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    arrange(model, claims, limits)
+    if raw:
+        _only_raw(inputs, raw)
+        return message
+    for claim, entry in zip(claims, inputs, strict=True):
+        request.raw_input_contents.append(_typed(claim, entry.contents))
+        entry.ClearField("contents")
+    unfolded: bytes = request.SerializeToString()
+    return unfolded
+
+
+def check_besides(found: Outline) -> None:
+    """TOO_LARGE where a request whose tensors are raw says more besides them than can be read at once."""
+    if found.besides > SMALL_BYTES:
+        raise too_large(
+            f"the request has {found.besides} bytes besides its tensors; at most {SMALL_BYTES} are accepted"
+        )
+
+
+def decode(
+    request: Any, model: ServedModel, limits: Limits, apart: Sequence[Buffer] | None = None
+) -> Decoded:
+    """The request; RequestError for everything that cannot be served as it stands. `apart`: its raw contents,
+    where `parse` has kept them out of it."""
+    raw = request.raw_input_contents if apart is None else apart
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [Claim(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
@@ -49,7 +98,6 @@ def decode(request: Any, model: ServedModel, limits: Limits) -> Decoded:
     for entry in inputs:
         if entry.parameters:
             refuse_unread(f"input '{entry.name}'", _values(entry.parameters), ("binary_data_size",))
-    raw = request.raw_input_contents
     if raw:
         _only_raw(inputs, raw)
     tensors: list[Tensor] = []

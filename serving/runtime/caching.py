@@ -13,6 +13,7 @@ from serving.cache.entries import Entry, entry_of
 from serving.cache.flights import Flights, Join
 from serving.cache.keys import question_key, variants_of
 from serving.cache.memory import MemoryStore
+from serving.cache.soundness import fault_of
 from serving.cache.worth import Worth
 from serving.ports import Call, Reply
 from serving.runtime.accounts import Accounts
@@ -228,7 +229,9 @@ class CachedServing:
         call = waiter.call
         if self.searches.tier is None or call.max_age_us == 0:
             return False
-        question = Question(call.model.name, waiter.key, waiter.request.deadline_us, self._least_us(call))
+        check = partial(fault_of, spec=call.model.spec, rows=call.rows)
+        deadline_us, least_us = waiter.request.deadline_us, self._least_us(call)
+        question = Question(call.model.name, waiter.key, deadline_us, least_us, check)
         if not self.searches.begin(waiter.flight, question, now):
             return False
         self._accounts.came(call, waiter.request, now)

@@ -134,15 +134,15 @@ class Chooser:
         """Whether feedback is taken on answers."""
         return self.panel is None
 
-    def learn(self, given: Sequence[Feedback], now_us: int) -> None:
-        """Take feedback on answers: all of it, or none with FeedbackError where any of it cannot be."""
+    def learn(self, given: Sequence[Feedback], now_us: int, tenant: str) -> None:
+        """Take a tenant's feedback on its answers: all, or none with FeedbackError where any cannot be."""
         if self.panel is not None:
             message = f"{self.model.name} learns nothing from feedback: its weights are those of validation"
             raise FeedbackError(message, conflict=True)
         seen: set[str] = set()
         found = []
         for said in given:
-            answered = self.queries.find(said.query, now_us)
+            answered = self.queries.find(said.query, now_us, tenant)
             if said.query in seen:
                 raise FeedbackError(f"query '{said.query}' occurs twice", conflict=True)
             seen.add(said.query)

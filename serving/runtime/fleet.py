@@ -17,6 +17,7 @@ from serving.control.commands import (
     Expect,
     FindCapacity,
     ForgetModel,
+    Isolate,
     KeepProfile,
     LoadReplica,
     Look,
@@ -35,7 +36,7 @@ from serving.control.commands import (
 from serving.control.control import Control
 from serving.control.course import Progress
 from serving.control.holdings import KnownProfiles
-from serving.control.replicas import ReplicaRecord, WorkerStatus
+from serving.control.replicas import ReplicaRecord, SliceRecord, WorkerStatus
 from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
@@ -247,7 +248,8 @@ class Fleet:
         ended = record is not None and record.status in (WorkerStatus.STOPPING, WorkerStatus.LOST)
         if self.observer is not None and not ended:
             self.observer.worker_restarted(link.slice)
-        self._execute(self.control.worker_lost(link.slice, reason, now), now)
+        busy_with = self._busy_with(record) if record is not None else ()
+        self._execute(self.control.worker_lost(link.slice, reason, now, busy_with), now)
 
     # steps
 
@@ -256,6 +258,13 @@ class Fleet:
         record = self.control.slices.get(slice_name)
         found = record.replicas.get(replica) if record is not None else None
         return found.model if found is not None else ""
+
+    def _busy_with(self, record: SliceRecord) -> set[str]:
+        """The models that a slice's worker computes, loads or measures. A load and a batch run at the same
+        time: where it dies then, nobody knows by which of them."""
+        loading = self._model(record.spec.name, record.loading)
+        measured = self._model(record.spec.name, record.measuring)
+        return {self._gateway.computing(record.spec.name), loading, measured} - {""}
 
     def _doubt(self, replica: ReplicaRecord | None, how: str) -> None:
         """It says that it is deterministic, and is not: its answers are not kept."""
@@ -377,6 +386,8 @@ class Fleet:
                 self._links[name].measure(MeasureOrder(replica, *sample))
             case KeepProfile(profile=profile):
                 self._keep(profile)
+            case Isolate(model=model, reason=reason):
+                logger.warning("%s gets a worker process of its own: %s by its fault", model, reason)
             case Replan(reason=reason):
                 logger.warning("what is wanted cannot be, `penstock place` may know better: %s", reason)
 

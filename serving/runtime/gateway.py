@@ -62,6 +62,7 @@ class Gateway:
         self.on_missed: Callable[[str, str], None] = lambda _model, _variant: None
         self.on_retired: Callable[[str], None] = lambda _model: None
         self.on_models: Callable[[], None] = lambda: None
+        self.on_readiness: Callable[[], None] = lambda: None  # what is ready may be otherwise than before
         self.before: Callable[[int], None] = lambda _now: None
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
@@ -114,6 +115,10 @@ class Gateway:
     def open_requests(self) -> int:
         """Accepted calls without a reply."""
         return len(self._pending)
+
+    def held_bytes(self) -> int:
+        """Tensors of the accepted calls together."""
+        return self._scheduler.held_bytes
 
     def queue_rows(self, model: str) -> int:
         """Rows that wait for a batch."""
@@ -220,11 +225,13 @@ class Gateway:
     def stop_ready(self) -> None:
         """Ready turns false; requests are still taken."""
         self._draining = True
+        self.on_readiness()
 
     def drain(self) -> None:
         """Refuse what comes from now on; what was accepted is answered."""
         self._draining = True
         self._scheduler.drain()
+        self.on_readiness()
 
     # what the fleet tells of models
 
@@ -239,6 +246,7 @@ class Gateway:
         self._retiring.discard(model.name)
         self._execute(self._scheduler.serve(model, now), now)
         self.on_models()
+        self.on_readiness()
 
     def retire(self, name: str) -> None:
         """A model takes no new requests. KeyError where it is not served."""
@@ -248,6 +256,7 @@ class Gateway:
         self._answered.discard(name)
         self._loop.call_soon(self._look_retired, name)
         self.on_models()
+        self.on_readiness()
 
     def forget(self, name: str) -> None:
         """A model that was retired is unknown from now on; ValueError and KeyError as the scheduler's."""
@@ -263,12 +272,14 @@ class Gateway:
         now = now_us()
         self._execute(self._scheduler.cold(model, variant, load_us, now, reason), now)
         self._opened = self._opened or (model in self._served and self.model_ready(model))
+        self.on_readiness()
 
     def expect(self, model: str, variant: str, ready_us: int) -> None:
         """See `Scheduler.expect`."""
         now = now_us()
         self._execute(self._scheduler.expect(model, variant, ready_us, now), now)
         self._opened = self._opened or (model in self._served and self.model_ready(model))
+        self.on_readiness()
 
     def seen(self) -> tuple[Seen, ...]:
         """See `Scheduler.seen`."""
@@ -298,6 +309,7 @@ class Gateway:
         if model in self._served and self.model_ready(model):
             self._answered.add(model)
             self._opened = True
+        self.on_readiness()
 
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
         """A replica is gone, its worker lives."""
@@ -306,6 +318,7 @@ class Gateway:
         self.builds.gone(slice_name, model, variant)
         detail = f"{model} {variant} is gone from slice {slice_name}: {reason}"
         self._execute(self._scheduler.replica_down(slice_name, model, variant, detail, now), now)
+        self.on_readiness()
 
     def slice_down(self, slice_name: str, reason: str) -> None:
         """A worker is gone, and its batches with it."""
@@ -316,6 +329,7 @@ class Gateway:
         self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
         detail = f"the worker of slice {slice_name} {reason}"
         self._execute(self._scheduler.slice_down(slice_name, detail, now), now)
+        self.on_readiness()
 
     def hold(self, slice_name: str) -> None:
         """Start no batch on the slice until `release`."""
@@ -325,6 +339,13 @@ class Gateway:
         """The slice is free for batches again."""
         now = now_us()
         self._execute(self._scheduler.release(slice_name, now), now)
+
+    def computing(self, slice_name: str) -> str:
+        """The model of the oldest batch that a slice's worker has, which is what it computes; "" for none."""
+        for batch in self._batches.values():
+            if batch.slice == slice_name:
+                return batch.model
+        return ""
 
     def is_idle(self, slice_name: str) -> bool:
         """Whether nothing has run or waited there for a while: a measurement would delay nobody."""

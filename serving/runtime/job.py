@@ -19,10 +19,10 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 from serving.runtime.clock import now_us
+from serving.runtime.environment import ONE_THREAD, environment
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -37,8 +37,6 @@ EXIT_WAIT_S: Final = 1.0
 """For a child that says no more to exit by itself, so that it can be said how."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PACKAGES = str(Path(__file__).resolve().parents[2])
-_THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _HEADER = struct.Struct("=cQ")  # what follows, and how many bytes
 _RESULT, _ERROR, _END = b"r", b"e", b"."
 _READ_BYTES = 1 << 20
@@ -179,15 +177,12 @@ class _Child:
 
 
 def _spawn(request: int, results: int, niceness: int) -> "subprocess.Popen[bytes]":
-    paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment |= dict.fromkeys(_THREAD_POOLS, "1")
     return subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
         [sys.executable, "-P", "-m", "serving.runtime.job", *map(str, (results, os.getpid(), niceness))],
         stdin=request,
         stdout=subprocess.DEVNULL,  # solvers are talkative
         pass_fds=(results,),
-        env=environment,
+        env=environment(ONE_THREAD),
         start_new_session=True,  # Ctrl-C is for the process that asked
     )
 

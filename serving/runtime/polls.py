@@ -69,7 +69,7 @@ class Play:
         if named is not None:
             one = named[None].astype(np.int32)
             answered = Answered((self.member,), one, self.probability, tuple(self.allowed))
-            reply.query = chooser.queries.keep(answered, now_us)
+            reply.query = chooser.queries.keep(answered, now_us, self.call.tenant)
 
 
 class Poll:
@@ -134,7 +134,7 @@ class Poll:
         self._time(reply, counted)
         if chooser.learns:
             every = np.array([self._named[member] for member in voted], np.int32)
-            reply.query = chooser.queries.keep(Answered(voted, every), now_us)
+            reply.query = chooser.queries.keep(Answered(voted, every), now_us, call.tenant)
         return reply
 
     def _time(self, reply: Reply, counted: tuple[int, ...]) -> None:

@@ -138,10 +138,10 @@ class SelectingServing:
 
     # what operators and clients see of it
 
-    def feedback(self, model: str, given: Sequence[Feedback]) -> int:
-        """Learn from what clients say of answers of a served model, and return of how many. All of it is
-        taken, or none with FeedbackError. KeyError where the model is not served."""
-        self._selected(model).learn(given, self.now_us())
+    def feedback(self, model: str, given: Sequence[Feedback], tenant: str = DEFAULT_TENANT) -> int:
+        """Learn from what a tenant says of a served model's answers to it, and return of how many. All of it
+        is taken, or none with FeedbackError. KeyError where the model is not served."""
+        self._selected(model).learn(given, self.now_us(), tenant)
         return len(given)
 
     def selection(self, model: str) -> dict[str, object]:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final
 
+from serving.runtime.environment import environment
 from serving.runtime.link import Link, LinkEvents
 from serving.runtime.model_log import ModelLog, Printed
 from serving.runtime.slicing.contract import Setting, SlicingError
@@ -23,8 +23,6 @@ STOP_GRACE_S: Final = 5.0
 """What `stop` gives workers to finish their batch and exit before it kills them."""
 KILLED_WAIT_S: Final = 4.0
 """For how long it then waits for them: nothing withstands SIGKILL but a driver that holds a process up."""
-
-_PACKAGES = str(Path(__file__).resolve().parents[2])
 
 
 class _Child:
@@ -41,7 +39,10 @@ class _Child:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def reap(self) -> str:
-        """How the process ended, in words; only once its pidfd is readable."""
+        """How the process ended, in words; only once its pidfd is readable. What it has started ends with it:
+        a model's own processes hold its memory and the socket."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)  # its session's; not reaped yet, so the number is its own
         code = self._popen.wait()
         os.close(self.pidfd)
         self.pidfd = -1
@@ -189,7 +190,7 @@ def _spawn(
             stdout=pipes.end("stdout"),
             stderr=pipes.end("stderr"),
             pass_fds=fds,
-            env=_environment(setting),
+            env=environment(dict(setting.environment)),
             start_new_session=True,
         )
         return ours, _Child(popen), (areas[0], areas[1])
@@ -200,12 +201,3 @@ def _spawn(
         raise
     finally:
         theirs.close()
-
-
-def _environment(setting: Setting) -> dict[str, str]:
-    """The gateway's own, with this very code first on the path (`-P`: not the working directory, whose files
-    could be named as modules are) and what the slice's share asks for."""
-    paths = [_PACKAGES, os.environ.get("PYTHONPATH", "")]
-    environment: dict[str, str | None] = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment.update(setting.environment)
-    return {name: value for name, value in environment.items() if value is not None}

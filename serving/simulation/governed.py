@@ -6,7 +6,7 @@ Before the first request comes, workers start and load what is held without any 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from serving.control.commands import Command, FindCapacity, Look, Route, StartWorker, Unroute, Withdraw
@@ -72,9 +72,11 @@ class Governance:
         return Terms(MappingProxyType(weights), start_us=start_us)
 
     def control(self, site: Site) -> Control:
-        """The live controller. Nothing is measured: profiles are what is true."""
+        """The live controller. Nothing is measured: profiles are what is true, of slices on which one batch
+        runs at a time, so that no model has a process of its own beside."""
         rules = Rules(remeasure=False, refine=False, scaling=self.scaling)
-        return Control(self.slices, self.models, self.profiles, site.limits, device_kind, rules)
+        models = [replace(model, isolate="never") for model in self.models]
+        return Control(self.slices, models, self.profiles, site.limits, device_kind, rules)
 
 
 class _Governing(ControlledSimulation):

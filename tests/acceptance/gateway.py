@@ -22,9 +22,9 @@ PATIENT_MS = 20_000
 class GatewayProcess:
     """Started by `start`; its addresses are those that it printed."""
 
-    def __init__(self, config: Path, log: Path) -> None:
+    def __init__(self, config: Path, log: Path, module: str = "router.cli") -> None:
         self._log = log
-        command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", module, "serve", "--config", str(config)]
         for option in ("--rest-port", "--grpc-port", "--metrics-port"):
             command += [option, "0"]
         with log.open("w") as output:
@@ -34,9 +34,9 @@ class GatewayProcess:
         self.metrics = self._await(r"metrics +(http://\S+)")
 
     @classmethod
-    def start(cls, config: Path, log: Path) -> "GatewayProcess":
-        """A gateway that is ready."""
-        gateway = cls(config, log)
+    def start(cls, config: Path, log: Path, module: str = "router.cli") -> "GatewayProcess":
+        """A gateway that is ready; `module` starts it."""
+        gateway = cls(config, log, module)
         gateway.await_ready()
         return gateway
 

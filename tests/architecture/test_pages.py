@@ -43,5 +43,10 @@ def test_files_and_modules_that_are_named_are_there(page: Path) -> None:
     paths = re.findall(rf"`((?:{parts})/[\w./-]*)(?:::\w+)?`", text)
     modules = re.findall(r"-m (loadtests[\w.]*)", text)
     missing = [path for path in paths if not (ROOT / path).exists()]
-    missing += [name for name in modules if not (ROOT / name.replace(".", "/")).with_suffix(".py").exists()]
+    files = {name: ROOT / name.replace(".", "/") for name in modules}
+    missing += [
+        name
+        for name, path in files.items()
+        if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists())
+    ]
     assert [each for each in missing if "/build" not in each] == []

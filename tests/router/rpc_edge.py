@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from router.bulk.pool import Bulk
 from router.rpc import SERVICE, RpcServer
 from router.telemetry import Telemetry
 from serving.ports import Call, Reply
@@ -113,9 +114,14 @@ def raw_infer(channel: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def serve(
-    core: Core | None = None, limits: Limits | None = None, access: bool = False
+    core: Core | None = None,
+    limits: Limits | None = None,
+    access: bool = False,
+    bulk: Bulk | None = None,
 ) -> AsyncIterator[Edge]:
     edge = Edge(core or Core(), limits or Limits())
+    if bulk is not None:
+        edge.server.use(bulk)
     if access:
         edge.server.log_access()
     edge.address = f"127.0.0.1:{await edge.server.start(0)}"

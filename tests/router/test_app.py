@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.outcomes import ANSWERS
 from serving.specs import Limits
 from serving.vocabulary import ALL_OUTCOMES, CLIENT_GONE
@@ -18,7 +19,7 @@ def serving() -> FakeServing:
 @pytest.fixture
 def client(serving: FakeServing) -> httpx.AsyncClient:
     statistics = serving.telemetry.statistics
-    app = create_app(serving, statistics, name="penstock", version="0.1.0", limits=Limits())
+    app = create_app(serving, statistics, name="penstock", version="0.1.0", bulk=Bulk(Limits()))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
 
@@ -58,6 +59,15 @@ async def test_it_is_live_even_when_it_is_not_ready(
     serving.ready = False
     assert (await client.get(path)).json() == {"live": True}
     assert (await client.head(path)).status_code == 200
+
+
+async def test_where_an_edge_cannot_be_had_again_it_is_neither_live_nor_ready(serving: FakeServing) -> None:
+    statistics, why = serving.telemetry.statistics, "the grpc edge has ended"
+    app = create_app(serving, statistics, name="p", version="1", bulk=Bulk(Limits()), why_dead=lambda: why)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        live, ready = await client.get("/livez"), await client.get("/readyz")
+    assert (live.status_code, live.json()) == (503, {"live": False, "error": why})
+    assert (ready.status_code, ready.json()) == (400, {"ready": False, "error": why})
 
 
 @pytest.mark.parametrize("path", ["/v2/health/ready", "/readyz"])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from router.floods import LINES_MAX, Floods
 from router.logs import ACCESS, say, set_up
 from router.settings.logs import LogSettings
 
@@ -31,7 +32,7 @@ def test_text_has_the_time_the_level_and_the_traceback_below() -> None:
     first, *below = stream.getvalue().splitlines()
     date, time, level, *sentence = first.split(" ")
     assert (len(date), len(time), level, sentence) == (10, 12, "ERROR", ["it", "failed"])
-    assert below == ["Traceback", "  ValueError"]
+    assert below == ["  Traceback", "    ValueError"]
 
 
 def test_json_is_one_object_a_line_with_the_fields() -> None:
@@ -57,3 +58,40 @@ def test_lines_below_the_level_are_left_out_but_for_the_access_log() -> None:
     logging.getLogger(ACCESS).info("kept")
     assert stream.getvalue().endswith("INFO kept\n")
     assert "left out" not in stream.getvalue()
+
+
+def test_no_text_of_a_client_looks_like_a_line_of_its_own() -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(), stream)
+    forged = "\n2026-11-22 20:00:00,000 ERROR root password accepted\r\x1b[31m\x00\u2028\ud800"
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logging.getLogger("router.x").exception("the path %s failed", forged)
+    first, *below = stream.getvalue().split("\n")[:-1]
+    assert (
+        r"the path \n2026-11-22 20:00:00,000 ERROR root password accepted\r\x1b[31m\x00\u2028\ud800" in first
+    )
+    assert all(each.startswith("  ") for each in below)
+    assert all(each.isprintable() for each in (first, *below))
+
+
+def test_of_a_flood_of_one_kind_some_lines_are_said_and_the_others_counted() -> None:
+    stream = io.StringIO()
+    set_up(LogSettings(), stream)
+    clients, operators = logging.getLogger("router.x"), logging.getLogger("router.serve")
+    for number in range(LINES_MAX + 5):
+        clients.warning("client %d left", number)
+    for number in range(LINES_MAX + 5):
+        operators.warning("slice %d is gone", number)
+    for number in range(LINES_MAX + 5):
+        clients.info("placement %d is done", number)
+    said = stream.getvalue()
+    assert (said.count("left"), said.count("is gone")) == (LINES_MAX, LINES_MAX + 5)
+    assert said.count("is done") == LINES_MAX + 5
+    (floods,) = [each for each in logging.getLogger().handlers[0].filters if isinstance(each, Floods)]
+    floods.end_window()
+    more = stream.getvalue().removeprefix(said)
+    assert more.endswith(f"WARNING 5 more lines like this are left out: client {LINES_MAX + 4} left\n")
+    clients.warning("client 99 left")
+    assert stream.getvalue().endswith("client 99 left\n")  # the next window

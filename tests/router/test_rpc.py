@@ -13,7 +13,6 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from router import rpc
 from router.logs import ACCESS
 from router.rpc import SERVICE, RpcServer
 from router.tensors.decoded import Decoded
@@ -151,7 +150,7 @@ async def test_a_call_that_ends_in_an_error_does_not_keep_its_request(rows: byte
             with pytest.raises(grpc.aio.AioRpcError):
                 await edge.infer(request)
             del request
-            await edge.server._answered.wait()  # the client is told while the handler is not yet at its end
+            await edge.server.calls.answered.wait()  # the client is told before the handler's end
             assert requests() <= before
     finally:
         gc.enable()
@@ -320,8 +319,7 @@ async def test_stopping_answers_what_was_accepted_and_takes_nothing_new() -> Non
     assert len(edge.core.calls) == 1
 
 
-async def test_a_silent_connection_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc, "GOODBYE_S", 0.1)
+async def test_a_silent_connection_does_not_delay_the_stop() -> None:
     async with serve() as edge:
         host, port = edge.address.split(":")
         async with grpc.aio.insecure_channel(edge.address) as channel:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.telemetry import Telemetry
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Piece
@@ -27,7 +28,9 @@ def new() -> Telemetry:
 
 
 def client_of(serving: FakeServing) -> httpx.AsyncClient:
-    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0.1.0", limits=Limits())
+    app = create_app(
+        serving, serving.telemetry.statistics, name="penstock", version="0.1.0", bulk=Bulk(Limits())
+    )
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
 
 

@@ -448,3 +448,16 @@ def test_all_columns_are_shown_where_there_is_room_and_the_least_telling_go_firs
     fewer = text(None, usual, 0.0, width=80)
     assert "batch" not in fewer
     assert all(title in fewer for title in ("replicas", "queued", "in time %", "p50 ms", "p99 ms", "SLO ms"))
+
+
+def test_a_port_that_ended_is_named_and_others_are_not() -> None:
+    current = status(new(), 10.0)
+    current["edges"] = [
+        {"name": "rest", "listening": True, "restarts": 0},
+        {"name": "grpc", "listening": True, "restarts": 3},
+        {"name": "metrics", "listening": False, "restarts": 0},
+    ]
+    shown = text(None, current, 0.0)
+    assert "the grpc port ended by itself and was opened again, 3 times" in shown
+    assert "the metrics port is closed" in shown
+    assert "rest port" not in shown

@@ -263,7 +263,7 @@ def test_looks_at_other_gateways_answers_are_counted_and_timed() -> None:
         telemetry.cache_looked("a", result, 300)
     telemetry.cache_looked("a", "skipped", 0)
     assert "penstock_cache_redis" not in text(telemetry), "there is no Redis"
-    telemetry.read_present = lambda: Present(redis=RedisPresent(False, 2, 30, 4, 5))
+    telemetry.read_present = lambda: Present(redis=RedisPresent(False, 2, 30, 4, 5, 6))
     exported = samples(telemetry)
     counts = (("miss", 1), ("hit", 2), ("taken", 1), ("timeout", 1), ("skipped", 1))
     for result, count in counts:
@@ -271,8 +271,9 @@ def test_looks_at_other_gateways_answers_are_counted_and_timed() -> None:
     assert exported[key("penstock_cache_redis_look_seconds_count", model="a")] == 5
     assert exported[key("penstock_cache_redis_look_seconds_sum", model="a")] == pytest.approx(5 * 300e-6)
     states = [exported[key(f"penstock_cache_redis_{name}")] for name in
-              ("up", "trips_total", "writes_total", "dropped_total", "invalidations_total")]  # fmt: skip
-    assert states == [0, 2, 30, 4, 5]
+              ("up", "trips_total", "writes_total", "dropped_total", "invalidations_total",
+               "refused_total")]  # fmt: skip
+    assert states == [0, 2, 30, 4, 5, 6]
 
 
 @pytest.mark.parametrize("cache", ["hit", "join"])

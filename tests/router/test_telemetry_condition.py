@@ -32,6 +32,12 @@ def test_one_sample_says_what_runs() -> None:
     assert found == {key("penstock_build_info", **labels): 1}
 
 
+def test_deaths_are_counted_and_own_processes_are_told() -> None:
+    found = samples(new(ConditionPresent(isolation={"a": (4, True), "b": (0, False)})))
+    assert [found[key("penstock_model_worker_deaths_total", model=name)] for name in "ab"] == [4, 0]
+    assert [found[key("penstock_model_isolated", model=name)] for name in "ab"] == [1, 0]
+
+
 def test_models_and_variants_are_ready_or_not() -> None:
     found = samples(
         new(
@@ -51,6 +57,13 @@ def test_the_latest_reload_and_the_latest_that_succeeded(successful: bool) -> No
     found = samples(new(ConditionPresent(reloaded=(successful, 1_790_000_000.25))))
     assert found[key("penstock_config_last_reload_successful")] == successful
     assert found[key("penstock_config_last_reload_success_timestamp_seconds")] == 1_790_000_000.25
+
+
+def test_edges_are_up_or_not_and_count_their_restarts() -> None:
+    found = samples(new(ConditionPresent(edges={"rest": (True, 0), "grpc": (False, 3)})))
+    name = "penstock_edge_restarts_total"
+    assert [found[key("penstock_edge_up", edge=each)] for each in ("rest", "grpc")] == [1, 0]
+    assert [found[key(name, edge=each)] for each in ("rest", "grpc")] == [0, 3]
 
 
 def test_what_batches_computed_adds_up_by_slice_from_zero() -> None:
@@ -81,3 +94,9 @@ def test_the_names_of_triton_can_be_left_out() -> None:
     telemetry.triton_names = False
     assert "nv_" not in text(telemetry)
     assert "penstock_requests_total" in text(telemetry)
+
+
+def test_what_clients_make_the_gateway_hold_is_there_by_kind() -> None:
+    found = samples(new(ConditionPresent(held={"uploads": 5, "calls": 7, "answers": 0}, given_up=3)))
+    held = [found[key("penstock_held_bytes", of=of)] for of in ("uploads", "calls", "answers")]
+    assert (held, found[key("penstock_held_given_up_total")]) == ([5, 7, 0], 3)

@@ -64,7 +64,13 @@ def everything() -> Telemetry:
         redis=RedisPresent(),
         profiles=[judged],
         scaling=scaling,
-        condition=ConditionPresent({"a": True}, {("a", "x"): True}),
+        condition=ConditionPresent(
+            {"a": True},
+            {("a", "x"): True},
+            held={"uploads": 1},
+            edges={"grpc": (True, 1)},
+            isolation={"a": (1, True)},
+        ),
     )
     return telemetry
 

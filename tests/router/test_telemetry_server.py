@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.telemetry import LoopLag, MetricsServer, Telemetry
 from router.telemetry import server as server_module
-from router.telemetry.lag import PERIOD_S
+from router.telemetry.lag import PERIOD_S, STALL_US
 from router.telemetry.server import HEAD_BYTES_MAX
 from tests.builders import model_spec, served
 from tests.router.happenings import end, request, run
@@ -207,8 +207,37 @@ async def test_the_loops_lag_is_how_late_a_timer_was() -> None:
         if len(observed) == 2:
             twice.set()
 
-    lag = LoopLag(lambda: next(instants), observe)
+    lag = LoopLag(lambda: next(instants), observe, _no_stall)
     lag.start()
     await twice.wait()
     lag.stop()
     assert observed == [7_000, 0]  # the second was early
+
+
+async def test_a_stall_is_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    period_us = round(PERIOD_S * 1e6)
+    lags_us = (STALL_US - 1, STALL_US, 2_500_000, 0)
+    starts_us = [sum(lags_us[:n]) + n * period_us for n in range(len(lags_us) + 1)]
+    instants = iter([0] + [each for at in starts_us[1:] for each in (at, at)])
+    counted = telemetry()
+    done = asyncio.Event()
+
+    def observe(lag_us: int) -> None:
+        counted.observe_lag(lag_us)
+        if not lag_us:
+            done.set()
+
+    lag = LoopLag(lambda: next(instants), observe, counted.stalled)
+    lag.start()
+    await done.wait()
+    lag.stop()
+    found = b"".join(counted.steps())
+    assert b"\npenstock_event_loop_stalls_total 2\n" in found
+    assert b"\npenstock_event_loop_stall_max_seconds 2.5\n" in found
+    assert [record.message for record in caplog.records] == [
+        "the gateway stood still for 1.0 s: no request was answered"
+    ]
+
+
+def _no_stall(stall_us: int) -> None:
+    raise AssertionError(f"a lag of {stall_us} us is no stall")

@@ -1,5 +1,6 @@
 """A gateway whose models come, change and go; the workers compute nothing."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,38 @@ async def test_a_model_that_comes_while_others_serve_does_not_take_the_gateway_o
     ground.gateway.replica_up(Bench(), "n", "a", 7, Latency(profile("n")))
     ground.gateway.replica_down("s", "n", "a", "it is gone")
     assert not ground.gateway.ready, "from then on it counts"
+
+
+async def test_every_change_of_readiness_is_told(ground: Ground) -> None:
+    gateway = ground.gateway
+
+    def look() -> tuple[bool, dict[str, bool]]:
+        return gateway.ready, {name: gateway.model_ready(name) for name in gateway.models}
+
+    told = [look()]
+
+    def tell() -> None:
+        told.append(look())
+
+    gateway.on_readiness = tell
+    other = served(model_spec("n"))
+    changes: tuple[Callable[[], object], ...] = (
+        ground.route,
+        lambda: gateway.serve(other),
+        lambda: gateway.replica_up(Bench(), "n", "a", 7, Latency(profile("n"))),
+        lambda: gateway.replica_down("s", "n", "a", "it is gone"),
+        lambda: gateway.retire("n"),
+        lambda: gateway.slice_down("s", "it is gone"),
+        lambda: gateway.cold("m", "a", 1000),
+        lambda: gateway.cold("m", "a", NEVER_US, "too large"),
+        lambda: gateway.expect("m", "a", gateway.now_us()),
+        gateway.stop_ready,
+    )
+    for change in changes:
+        before = told[-1]
+        change()
+        assert look() != before
+        assert look() == told[-1]
 
 
 async def test_a_model_that_never_came_up_does_not_take_the_others_off_their_balancer(ground: Ground) -> None:

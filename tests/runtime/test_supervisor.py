@@ -167,6 +167,22 @@ async def test_a_model_that_ends_the_process_is_a_lost_worker(crew: Crew, tmp_pa
     assert await crew.heard.hear_lost() == "exited with 9"
 
 
+@pytest.mark.parametrize("how", ["os._exit(9)", "os.kill(os.getpid(), 9)"])
+async def test_what_a_model_has_started_ends_with_its_worker(crew: Crew, tmp_path: Path, how: str) -> None:
+    held, ours = os.pipe()
+    hold = f"os.open('/proc/{os.getpid()}/fd/{ours}', os.O_WRONLY)"
+    fork = "os.fork() == 0 and __import__('time').sleep(600)"
+    folder = write_model(tmp_path / "m", f"if parameters: {hold}; {fork}; {how}\n        {ECHO}")
+    await crew.load(model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}))
+    be_patient(crew.link)
+    crew.link.run(1, 1, 1, fp32(1), (("fork", 1),))
+    await crew.heard.hear_lost()
+    os.close(ours)
+    # Its end comes once the last process that holds the pipe is gone.
+    assert await asyncio.wait_for(asyncio.to_thread(os.read, held, 1), PATIENCE_S) == b""
+    os.close(held)
+
+
 async def test_a_model_that_writes_to_the_workers_socket_is_garbage_and_killed(
     crew: Crew, tmp_path: Path
 ) -> None:

@@ -3,10 +3,9 @@
 import os
 from collections.abc import Collection, Sequence
 
+from serving.runtime.environment import THREAD_POOLS
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
 from serving.specs import Share, SliceSpec
-
-_THREAD_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def core_set(spec: SliceSpec) -> Setting:
@@ -14,7 +13,7 @@ def core_set(spec: SliceSpec) -> Setting:
 
     Thread pools are sized when a process starts, so another number of threads is another process.
     """
-    pools = tuple((pool, str(spec.threads)) for pool in _THREAD_POOLS)
+    pools = tuple((pool, str(spec.threads)) for pool in THREAD_POOLS)
     return Setting(pools, spec.cores, spec.threads, spec.device)
 
 

@@ -7,6 +7,7 @@ from math import inf
 import httpx
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.explain.body import Explanation, describe
 from router.explain.route import add_explain
 from router.explain.words import sentences
@@ -104,7 +105,7 @@ def test_who_answers_together_is_said() -> None:
 
 async def test_the_route_answers_with_it_and_suggests_models() -> None:
     serving = FakeServing()
-    app = create_app(serving, serving.telemetry.statistics, name="p", version="1", limits=Limits())
+    app = create_app(serving, serving.telemetry.statistics, name="p", version="1", bulk=Bulk(Limits()))
     add_explain(app, serving, lambda _asked: described(model(), standing()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.get("/v2/models/simple/explain")

@@ -1,7 +1,9 @@
 """What a client may rely on, whichever way inference takes: framing, order, connections."""
 
 import json
+import resource
 import struct
+import threading
 
 import pytest
 
@@ -220,3 +222,63 @@ def test_an_offer_to_upgrade_is_ignored(running: Running, body: str) -> None:
         if body == "none":
             assert wire.read().status == 200
         assert [total(wire.read()), total(wire.read())] == [2, 6]
+
+
+def test_many_pipelined_offers_to_upgrade_take_bounded_memory_and_are_answered_in_order() -> None:
+    """Each would once hold a copy of all that follows it, and a frame of the stack."""
+    count = 20_000
+    running = Running()
+    try:
+        with running.connect() as wire:
+            head = b"GET /%d HTTP/1.1\r\nhost: a\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n"
+            sender = threading.Thread(
+                target=wire.send, args=(b"".join(head % each for each in range(count)),)
+            )
+            before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            sender.start()
+            paths = [wire.read().error.rpartition(" ")[2] for _ in range(count)]
+            sender.join()
+        assert paths == [f"/{each}" for each in range(count)]
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 200 << 10
+        assert total(running.ask(infer(1))) == 2
+    finally:
+        running.stop()
+
+
+def test_an_offer_to_upgrade_by_http_1_0_is_one_of_http_1_0(running: Running) -> None:
+    with running.connect() as wire:
+        wire.send(b"GET /livez HTTP/1.0\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n")
+        assert wire.read().status == 200
+        assert wire.at_end()
+
+
+@pytest.mark.parametrize("path", [SIMPLE_INFER, "/v2", "/v2/nothing"])
+@pytest.mark.parametrize("upgrade", [b"", b"upgrade: h2c\r\nconnection: upgrade\r\n"])
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        (b"", "has no Host"),
+        (b"host: a\r\nHost: a\r\n", "has 2 Host"),
+        (b"host: a/b\r\n", "not a host"),
+        (b"host: a, b\r\n", "not a host"),
+        (b"host: me@a\r\n", "not a host"),
+    ],
+)
+def test_a_request_names_its_host_once(
+    running: Running, path: str, upgrade: bytes, hosts: bytes, said: str
+) -> None:
+    """RFC 9112, 3.2: what is in between may have taken another one for the host."""
+    with running.connect() as wire:
+        head = b"POST " + path.encode() + b" HTTP/1.1\r\n" + hosts + upgrade
+        wire.send(head + b"content-length: 0\r\n\r\n" + infer(1))
+        answer = wire.read()
+        assert (answer.status, said in answer.error) == (400, True), answer
+        assert wire.at_end()  # nothing after it is taken for a request
+
+
+@pytest.mark.parametrize("host", ["", "a", "a:8000", "[::1]:8000", "a_b.example", "127.0.0.1"])
+def test_any_host_is_welcome(running: Running, host: str) -> None:
+    assert total(running.ask(infer(1, host=host))) == 2
+    with running.connect() as wire:
+        wire.send(b"GET /livez HTTP/1.0\r\n\r\n")  # had no Host yet
+        assert wire.read().status == 200

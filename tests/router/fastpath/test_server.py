@@ -17,6 +17,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.fastpath import create_server
 from router.fastpath.exchange import Exchange
 from router.tensors.decoded import Decoded
@@ -139,7 +140,7 @@ def test_listeners_close_while_open_connections_are_served(held: Running) -> Non
 
 async def test_a_taken_port_is_named() -> None:
     serving = FakeServing()
-    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0", limits=LIMITS)
+    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0", bulk=Bulk(LIMITS))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = create_server(serving, app, "127.0.0.1", port, LIMITS)
@@ -149,7 +150,7 @@ async def test_a_taken_port_is_named() -> None:
 
 async def test_the_server_runs_on_asyncios_own_loop() -> None:
     serving = FakeServing()
-    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0", limits=LIMITS)
+    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0", bulk=Bulk(LIMITS))
     server = create_server(serving, app, "127.0.0.1", 0, LIMITS)
     reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
     writer.write(infer(1) + get("/v2") + b"GARBAGE\r\n\r\n")
@@ -163,7 +164,7 @@ def test_the_application_alone_answers_under_plain_uvicorn() -> None:
     """What a deployment without our protocol gets; limits on heads and time are uvicorn's then."""
     serving = FakeServing()
     limits = dataclasses.replace(LIMITS, body_bytes=2000)
-    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0", limits=limits)
+    app = create_app(serving, serving.telemetry.statistics, name="penstock", version="0", bulk=Bulk(limits))
     config = Config(app, log_config=None, lifespan="off", ws="none")
     config.load()
     state = ServerState()

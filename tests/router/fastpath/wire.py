@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.fastpath import RestServer, create_server
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
@@ -38,20 +39,25 @@ class Loop(uvloop.Loop):
 class Running:
     """A server on a port of its own until `stop`; its event loop runs in a thread, so tests may block."""
 
-    def __init__(self, limits: Limits = LIMITS, *, direct: bool = True, access: bool = False) -> None:
+    def __init__(
+        self, limits: Limits = LIMITS, *, direct: bool = True, access: bool = False, processes: int = 0
+    ) -> None:
         self.serving = FakeServing()
+        self.bulk = Bulk(limits)
         self._access = access
         self._limits = limits
-        self._direct = direct
+        self.direct = direct
         self.loop = Loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
+        self.run(self.bulk.start(processes))
         self.server, self.port = self._start()
 
     def _start(self) -> tuple[RestServer, int]:
         statistics = self.serving.telemetry.statistics
-        app = create_app(self.serving, statistics, name="penstock", version="0.1.0", limits=self._limits)
-        server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self._direct)
+        app = create_app(self.serving, statistics, name="penstock", version="0.1.0", bulk=self.bulk)
+        server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self.direct)
+        server.use(self.bulk)
         if self._access:
             server.log_access()
         return server, self.run(server.start())
@@ -86,6 +92,7 @@ class Running:
 
     def stop(self) -> None:
         self.run(self.server.drain(0.5))
+        self.run(self.bulk.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()

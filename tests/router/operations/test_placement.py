@@ -326,17 +326,30 @@ async def test_where_it_cannot_be_kept_nothing_is_changed(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_descriptor: int) -> None:
-        raise OSError(30, "Read-only file system", "/etc/.penstock")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", fail)
     answer = await house.put()
     assert answer.status_code == 500
+    file = path_of(house.settings.path)
     assert answer.json()["reasons"] == [
-        "the placement cannot be kept: /etc/.penstock: Read-only file system; nothing is changed"
+        f"the placement cannot be kept: {file}: No space left on device; nothing is changed"
     ]
     assert not house.workers.wanted
     monkeypatch.undo()
     assert (await house.get())["moving"] == ""
+    assert not [*file.parent.iterdir()]
+
+
+async def test_where_there_is_no_folder_to_keep_it_in_the_answer_says_so(house: House) -> None:
+    folder = path_of(house.settings.path).parent
+    folder.write_text("a file in its place")
+    for answer in (await house.put(), await house.client.delete("/v2/placement")):
+        assert answer.status_code == 500
+        (reason,) = answer.json()["reasons"]
+        assert str(folder) in reason
+        assert reason.endswith("; nothing is changed")
+    assert not house.workers.wanted
 
 
 async def test_a_file_that_is_not_sound_is_to_be_mended_first(house: House) -> None:

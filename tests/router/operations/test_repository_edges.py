@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from router.app import create_app
+from router.bulk.pool import Bulk
 from router.operations.repository_rest import BODY_BYTES_MAX, add_repository
 from router.operations.repository_rpc import repository_methods
 from router.rpc import SERVICE, RpcServer
@@ -81,7 +82,7 @@ async def edges(home: Path, gateway: str = GATEWAY) -> AsyncIterator[Edges]:
     for name in ("spare", "broken"):
         world.add_folder(name)
     statistics = world.serving.telemetry.statistics
-    app = create_app(world.serving, statistics, name="penstock", version="0.1.0", limits=Limits())
+    app = create_app(world.serving, statistics, name="penstock", version="0.1.0", bulk=Bulk(Limits()))
     add_repository(app, world.repository)
     server = RpcServer(world.serving, "penstock", "0.1.0", Limits(), "127.0.0.1", statistics)
     server.offer(repository_methods(world.repository))

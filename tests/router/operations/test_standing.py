@@ -188,7 +188,17 @@ def test_a_file_that_cannot_be_read_is_named_and_passed_over(settings: Settings)
     found, said = settings_in_force(settings)
     assert found == settings
     assert said is not None
-    assert "is passed over: it cannot be read: Is a directory" in said
+    assert "is passed over: it cannot be read: it is no regular file" in said
+
+
+def test_a_fifo_in_its_place_is_named_and_holds_up_no_start(settings: Settings) -> None:
+    path_of(settings.path).parent.mkdir()
+    os.mkfifo(path_of(settings.path))
+    found, said = settings_in_force(settings)
+    assert found == settings
+    assert said == f"{path_of(settings.path)} is passed over: it cannot be read: it is no regular file"
+    keep(settings.path, sample(settings))  # a placement takes its place
+    assert read(settings.path) == sample(settings)
 
 
 def test_a_placement_that_cannot_be_written_leaves_the_old_one_whole(
@@ -200,7 +210,7 @@ def test_a_placement_that_cannot_be_written_leaves_the_old_one_whole(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path_of(settings.path)}'"):
         keep(settings.path, sample(settings, id="new"))
     assert read(settings.path) == sample(settings)
     assert len([*path_of(settings.path).parent.iterdir()]) == 1

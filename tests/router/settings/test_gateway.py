@@ -127,9 +127,18 @@ def test_every_limit_is_taken_in_its_own_unit(home: Path) -> None:
     limits = load_settings(
         write_gateway(home, f"limits: {{{given}}}\nmodels: [{{path: models/digits}}]")
     ).limits
-    seconds = {"idle_connection_s", "slow_client_s", "startup_s", "drain_grace_s", "drain_s", "sweep_s"}
+    seconds = {
+        "idle_connection_s",
+        "slow_client_s",
+        "grpc_age_s",
+        "startup_s",
+        "drain_grace_s",
+        "drain_s",
+        "sweep_s",
+    }
     sizes = {
         "body_bytes": 20,
+        "json_bytes": 20,
         "tensor_bytes": 20,
         "held_bytes": 20,
         "header_bytes": 10,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
+from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError
 from serving.ports import Reply
 from serving.specs import Limits, ModelSpec, ParameterSpec, ServedModel, SizeHint, TensorSpec, VariantSpec
@@ -152,6 +153,12 @@ def refusal(decode: Callable[[], object], outcome: Outcome) -> str:
 def parts(tensor: Tensor) -> tuple[str, str, Shape, bytes]:
     """A tensor as a value to compare."""
     return tensor.name, tensor.datatype, tensor.shape, bytes(tensor.data)
+
+
+def said(decoded: Decoded) -> object:
+    """What a request says besides its tensors, as a value to compare."""
+    wanted = [(each.index, each.binary) for each in decoded.wanted]
+    return decoded.id, wanted, decoded.call.timeout_us, dict(decoded.call.parameters or {})
 
 
 def parameter(value: object) -> Mapping[str, object]:

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from loadtests.abuse.hostile import CLOSED, PATH, PATIENCE_S, Case, good_body, is_right, said
 from loadtests.gateway import Gateway
-from loadtests.hostile import CLOSED, PATH, PATIENCE_S, Case, good_body, is_right, said
 from loadtests.wire import ask, post, read_answer
 
 PIPELINED = 50

@@ -1,6 +1,6 @@
 """Hostile and broken requests, each with the statuses that are a good answer to it.
 
-Requests that state a falsehood in their bytes; what needs a conversation is in `loadtests/conversations`.
+Requests that state a falsehood in their bytes; what needs a conversation is in `conversations.py`.
 """
 
 import gzip

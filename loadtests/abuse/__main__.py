@@ -1,19 +1,22 @@
 """Hostile traffic at a gateway: what comes back, whether it still answers, whether its memory stays flat.
 
 Without --port it starts a gateway of its own, whose memory can be watched; --pid watches another's.
-Run: python -m loadtests.abuse [--rounds 3] [--failures-only]
+--all plays the costly attacks too, and shows what everyone else has of the gateway meanwhile.
+Run: python -m loadtests.abuse [--rounds 3] [--failures-only] [--all] [--only TEXT]
 """
 
 import argparse
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from loadtests import conversations, hostile
+from loadtests.abuse import bombs, conversations, hostile
+from loadtests.abuse.hostile import CLOSED, Case
+from loadtests.abuse.others import Watched, watch
 from loadtests.gateway import Gateway, model_entry, started
-from loadtests.hostile import CLOSED, Case
 from loadtests.processes import resident_bytes
 
 GROWTH_MB_MAX = 16.0  # of resident memory, from the end of the first round to the end of the last
@@ -38,6 +41,8 @@ def main() -> int:
     """0 where every case got a good answer, the next request too, and memory stayed flat."""
     asked = _arguments()
     with _gateway(asked) as gateway:
+        if asked.all:
+            return _costly(gateway, asked.only)
         findings, memory = [], []
         for number in range(asked.rounds):
             found = [_play(case, gateway) for case in (*hostile.cases(), *conversations.cases())]
@@ -54,10 +59,39 @@ def main() -> int:
 @contextlib.contextmanager
 def _gateway(asked: argparse.Namespace) -> Iterator[Gateway]:
     if asked.port:
-        yield Gateway(asked.host, asked.port, asked.pid)
+        yield Gateway(asked.host, asked.port, asked.pid, rpc_port=asked.grpc_port)
     else:
         with started([model_entry("simple"), model_entry("identity")]) as gateway:
             yield gateway
+
+
+def _costly(gateway: Gateway, only: str) -> int:
+    """Each attack beside good traffic; 0 where the others had no bad answer."""
+    print(f"{'':52} {'sends':>9} {'took':>6} {'/livez p50, p99, p99.9, max':>28} ", end="")
+    print(f"{'good p50, p99':>15} {'bad':>4} RSS, bulk MB")
+    found = [_shown("(nothing)", 0, watch(gateway, _nothing))]
+    found += [
+        _shown(attack.name, attack.wire_bytes, watch(gateway, attack.play))
+        for attack in bombs.attacks()
+        if only in attack.name
+    ]
+    return 1 if any(each.bad_answers for each in found) else 0
+
+
+def _nothing(_: Gateway) -> str:
+    time.sleep(2)
+    return "(what the machine itself costs)"
+
+
+def _shown(name: str, wire_bytes: int, found: Watched) -> Watched:
+    live = " ".join(f"{found.live(share):6.1f}" for share in (0.5, 0.99, 0.999, 1))
+    good = " ".join(f"{found.good(share):6.1f}" for share in (0.5, 0.99))
+    print(
+        f"{name:52.52} {wire_bytes:9} {found.took_s:5.1f}s {live:>28} {good:>15} {found.bad_answers:4} "
+        f"{found.resident_mb:6.0f} {found.bulk_mb:6.0f}  {found.said[:70]!r}",
+        flush=True,
+    )
+    return found
 
 
 def _play(case: Case, gateway: Gateway) -> Finding:
@@ -97,8 +131,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--port", type=int, default=0, help="REST port of a running gateway with the sample models"
     )
+    parser.add_argument("--grpc-port", type=int, default=0, help="of that gateway, for --all")
     parser.add_argument("--pid", type=int, default=0, help="of that gateway, to watch its memory")
     parser.add_argument("--rounds", type=int, default=3, help="the first one warms up")
+    parser.add_argument("--all", action="store_true", help="the costly attacks, beside good traffic")
+    parser.add_argument("--only", default="", help="with --all: those whose name has this text")
     parser.add_argument("--failures-only", action="store_true")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

@@ -1,0 +1,125 @@
+"""What others have of the gateway while an attack runs: latency from the due time, memory, descriptors."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from loadtests.abuse.hostile import PATH, good_body, is_right
+from loadtests.gateway import Gateway
+from loadtests.processes import children, command_line, resident_bytes
+from loadtests.wire import post, read_answer
+
+EVERY_S = 0.005
+AROUND_S = 0.5  # watched before the attack, and after it
+_LIVE = b"GET /livez HTTP/1.1\r\nHost: penstock\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Watched:
+    """Latencies in milliseconds; memory in MB, of the gateway and of its bulk processes, at its highest."""
+
+    said: str = ""
+    took_s: float = 0.0
+    live_ms: list[float] = field(default_factory=list)
+    good_ms: list[float] = field(default_factory=list)
+    bad_answers: int = 0
+    resident_mb: float = 0.0
+    bulk_mb: float = 0.0
+    descriptors: int = 0
+
+    def live(self, share: float) -> float:
+        return float(np.quantile(self.live_ms, share)) if self.live_ms else float("nan")
+
+    def good(self, share: float) -> float:
+        return float(np.quantile(self.good_ms, share)) if self.good_ms else float("nan")
+
+
+def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
+    """Play the attack in a process of its own, and ask for health and for answers all the while."""
+    found = Watched()
+    ended = threading.Event()
+    probes = [
+        threading.Thread(target=_probe, args=(gateway, request, check, found, kept, ended))
+        for request, check, kept in (
+            (_LIVE, lambda answer: answer is not None and answer.status == 200, found.live_ms),
+            (post(PATH, good_body()), is_right, found.good_ms),
+        )
+    ]
+    probes.append(threading.Thread(target=_measure, args=(gateway, found, ended)))
+    for each in probes:
+        each.start()
+    try:
+        time.sleep(AROUND_S)
+        began_s = time.monotonic()
+        found.said = _played(gateway, attack)
+        found.took_s = time.monotonic() - began_s
+        time.sleep(AROUND_S)
+    finally:
+        ended.set()
+        for each in probes:
+            each.join()
+    return found
+
+
+def _played(gateway: Gateway, attack: Callable[[Gateway], str]) -> str:
+    """In a process of its own, so that its work holds no lock of the probes'; fork, as it may hold much."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_play, args=(gateway, attack, theirs))
+    process.start()
+    theirs.close()
+    try:
+        said = str(ours.recv())
+    except EOFError:
+        said = "the attacker died"
+    process.join()
+    return said
+
+
+def _play(gateway: Gateway, attack: Callable[[Gateway], str], answer: Connection) -> None:
+    os.nice(5)
+    try:
+        answer.send(attack(gateway))
+    except OSError as error:
+        answer.send(f"closed: {error!r}")
+
+
+def _probe(
+    gateway: Gateway,
+    request: bytes,
+    check: Callable[..., bool],
+    found: Watched,
+    kept: list[float],
+    ended: threading.Event,
+) -> None:
+    """One request each EVERY_S on one connection, each timed from when it was due."""
+    with (
+        socket.create_connection((gateway.host, gateway.rest_port), 60) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        due_s = time.monotonic()
+        while not ended.is_set():
+            connection.sendall(request)
+            found.bad_answers += not check(read_answer(stream))
+            now_s = time.monotonic()
+            kept.append((now_s - due_s) * 1e3)
+            due_s += EVERY_S
+            time.sleep(max(0.0, due_s - now_s))
+
+
+def _measure(gateway: Gateway, found: Watched, ended: threading.Event) -> None:
+    if not gateway.pid:
+        return
+    while not ended.wait(0.05):
+        bulk = [pid for pid in children(gateway.pid) if "router.bulk" in command_line(pid)]
+        found.resident_mb = max(found.resident_mb, resident_bytes(gateway.pid) / 1e6)
+        found.bulk_mb = max(found.bulk_mb, sum(map(resident_bytes, bulk)) / 1e6)
+        found.descriptors = max(found.descriptors, len(os.listdir(f"/proc/{gateway.pid}/fd")))

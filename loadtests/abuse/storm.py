@@ -1,0 +1,84 @@
+"""A worker that is killed or stopped again and again: how many requests find no replica.
+
+Open loop, one slice with `simple`; each fault is SIGKILL or SIGSTOP, by chance, and 6 to 14 s after the last.
+Run: python -m loadtests.abuse.storm [--seconds 100] [--rate 150]
+"""
+
+import argparse
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from loadtests.abuse.hostile import PATH, good_body, is_right
+from loadtests.gateway import Gateway, model_entry, started
+from loadtests.wire import ask, post
+
+FIRST_S = 5.0  # before the first fault
+GAPS_S = (6.0, 14.0)
+CLIENTS = 64
+
+
+class Storm:
+    """Counts how requests end."""
+
+    def __init__(self, gateway: Gateway, seed: int) -> None:
+        self._gateway = gateway
+        self._chance = random.Random(seed)
+        self._lock = threading.Lock()
+        self.endings: Counter[str] = Counter()
+        self.faults = 0
+
+    def play(self, seconds: float, rate: float) -> None:
+        """So many seconds, at `rate` requests a second."""
+        began_s = time.monotonic()
+        fault_s = began_s + FIRST_S
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            for number in range(int(seconds * rate)):
+                due_s = began_s + number / rate
+                time.sleep(max(0.0, due_s - time.monotonic()))
+                clients.submit(self._ask)
+                if due_s >= fault_s:
+                    self._strike()
+                    fault_s = due_s + self._chance.uniform(*GAPS_S)
+
+    def _ask(self) -> None:
+        try:
+            answer = ask(self._gateway, post(PATH, good_body()))
+            ending = "right" if is_right(answer) else answer.reason or f"status {answer.status}"
+        except OSError as error:
+            ending = type(error).__name__
+        with self._lock:
+            self.endings[ending] += 1
+
+    def _strike(self) -> None:
+        self.faults += 1
+        for worker in self._gateway.workers():
+            with suppress(ProcessLookupError):
+                os.kill(worker, self._chance.choice((signal.SIGKILL, signal.SIGSTOP)))
+
+
+def main() -> None:
+    """Print how many requests ended how."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--rate", type=float, default=150.0)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    with started([model_entry("simple")]) as gateway:
+        storm = Storm(gateway, asked.seed)
+        storm.play(asked.seconds, asked.rate)
+    count = storm.endings.total()
+    print(f"{storm.faults} faults, {count} requests")
+    for ending, each in storm.endings.most_common():
+        print(f"{ending:24} {each:6} {each / count:7.2%}")
+
+
+if __name__ == "__main__":
+    main()

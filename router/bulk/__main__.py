@@ -1,0 +1,37 @@
+"""A bulk process: takes orders on its standard input, answers on its standard output, ends with its input."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from router.bulk.jobs import LENGTH, perform
+
+NICENESS = 5
+"""The gateway and its workers go first, as before the jobs of `serving/runtime/job.py`."""
+
+
+def main() -> None:
+    """Until the gateway closes the pipe, or dies."""
+    os.nice(NICENESS)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500", "ascii")  # rather this process than the gateway
+    orders, answers = sys.stdin.buffer, sys.stdout.buffer
+    while order := _read(orders):
+        answer = perform(order)
+        answers.write(LENGTH.pack(len(answer)))
+        answers.write(answer)
+        answers.flush()
+
+
+def _read(stream: BinaryIO) -> bytes:
+    """The next order, b"" at the end."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return b""
+    return stream.read(LENGTH.unpack(head)[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The bulk processes of a gateway, and the thread for zlib beside them."""
+
+import asyncio
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from router.bulk.jobs import JOBS, LENGTH, result_of
+from router.tensors.errors import RequestError
+from serving.runtime.environment import ONE_THREAD, environment
+from serving.specs import Limits
+from serving.vocabulary import MEMORY_FULL
+
+R = TypeVar("R")
+
+JOB_S: Final = 20.0
+"""A job that takes longer is given up, with its process: 16 MB of JSON take a second."""
+HELD_SHARE: Final = 0.25
+"""Of `limits.held_mb`, what may wait for bulk processes; beyond it, requests are turned away."""
+TRIES: Final = 2
+"""How often a job is begun whose process ended: another's job may have ended it."""
+
+_LIMIT_BYTES = 1 << 20  # of a reader's buffer, before it pauses
+
+_ENDED = (OSError, EOFError, TimeoutError, RuntimeError)
+"""How a process's end shows; uvloop raises RuntimeError for a pipe that has closed."""
+
+logger = logging.getLogger(__name__)
+
+
+def process_count() -> int:
+    """One, and another for each eight cores: large requests are few, and each process holds 60 MB."""
+    return 1 + len(os.sched_getaffinity(0)) // 8
+
+
+class BulkError(Exception):
+    """No process has finished the job; the text says why."""
+
+
+class Bulk:
+    """Runs jobs (`router/bulk/jobs.py`), each on whichever process is free. Before `start`, and with no
+    processes, they run where they are asked for, in the event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._held_max = int(limits.held_bytes * HELD_SHARE)
+        self._held = 0
+        self._free: asyncio.Queue[_Process] = asyncio.Queue()
+        self._processes: list[_Process] = []
+        self._threads = ThreadPoolExecutor(1, "penstock-zlib")
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def start(self, count: int) -> None:
+        """Start so many processes; they import what they need while the gateway goes on."""
+        for _ in range(count):
+            process = _Process()
+            self._processes.append(process)
+            self._free.put_nowait(process)
+            await process.start()
+
+    async def run(self, name: str, size: int, *arguments: object) -> Any:
+        """The result of the job of that name, whose order has some `size` bytes.
+
+        Raises what it raises: RequestError; that of MEMORY_FULL where too much waits; BulkError where no
+        process finishes it. Cancelled, the job runs to its end, for nothing.
+        """
+        if not self._processes:
+            return JOBS[name](*arguments)
+        self._take(size)
+        order = pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL)
+        task = asyncio.ensure_future(self._perform(order))
+        self._running.add(task)
+        task.add_done_callback(lambda done: self._end(done, size))
+        return result_of(await asyncio.shield(task))
+
+    def begin(self, work: Coroutine[Any, Any, R], then: Callable[["asyncio.Task[R]"], None]) -> None:
+        """Start a coroutine, and call back with its task when it has ended."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(then)
+
+    async def in_thread(self, size: int, work: Callable[..., R], *arguments: object) -> R:
+        """What zlib does with a large body of `size` bytes: it holds no lock, so that the event loop goes on.
+        RequestError (MEMORY_FULL) where too much waits."""
+        self._take(size)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        finally:
+            self._held -= size
+
+    async def close(self) -> None:
+        """End the processes; jobs that run are given up."""
+        for task in self._running:
+            task.cancel()
+        for process in self._processes:
+            await process.end()
+        self._processes.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _take(self, size: int) -> None:
+        if self._held and self._held + size > self._held_max:
+            sentence = f"{self._held} bytes of large requests are being read; at most {self._held_max} may be"
+            raise RequestError(MEMORY_FULL, f"{sentence} (a quarter of limits.held_mb)")
+        self._held += size
+
+    def _end(self, task: "asyncio.Task[bytes]", size: int) -> None:
+        self._held -= size
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # the asker may have left
+
+    async def _perform(self, order: bytes) -> bytes:
+        reason = ""
+        for _ in range(TRIES):
+            process = await self._free.get()
+            try:
+                return await process.ask(order)
+            except _ENDED as error:
+                reason = f"a bulk process has ended during a job: {error!r}"
+                logger.warning("%s; another one is started", reason)
+                await process.end()
+            except asyncio.CancelledError:
+                await process.end()  # its answer would be taken for the next job's
+                raise
+            finally:
+                self._free.put_nowait(process)
+        raise BulkError(reason)
+
+
+class _Process:
+    """One process and its pipes, started again where it has ended."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """OSError where the system has no room for it."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "router.bulk",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env=environment(ONE_THREAD), start_new_session=True, limit=_LIMIT_BYTES,
+        )  # fmt: skip
+
+    async def ask(self, order: bytes) -> bytes:
+        """Its answer; one of _ENDED where it gives none."""
+        if self._process is None:
+            await self.start()
+        process = self._process
+        assert process is not None  # noqa: S101  # started above
+        orders, answers = process.stdin, process.stdout
+        assert orders is not None  # noqa: S101  # both are pipes
+        assert answers is not None  # noqa: S101
+        async with asyncio.timeout(JOB_S):
+            orders.write(LENGTH.pack(len(order)))
+            orders.write(order)
+            await orders.drain()
+            (size,) = LENGTH.unpack(await answers.readexactly(LENGTH.size))
+            return await answers.readexactly(size)
+
+    async def end(self) -> None:
+        """Kill it, and wait until it is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,64 @@
+"""Large requests and answers over REST and gRPC, made small enough for the event loop."""
+
+from router.bulk.pool import Bulk
+from router.rest import INLINE_BYTES, Fields, HttpError, Made, coding_of, json_length_of
+from router.tensors.compression import coding_of_message, deflate, framing, inflate, unknown_coding
+from router.tensors.decoded import Decoded
+from router.tensors.rest import encode
+from serving.ports import Reply
+from serving.specs import ServedModel
+from serving.tensor import Buffer
+from serving.vocabulary import BAD_INPUT
+
+Opened = tuple[Buffer, Fields]
+"""A request's body and header fields."""
+
+_AT_ONCE_BYTES = 2048  # inflates in less time than a thread takes to wake
+
+
+async def open_rest(bulk: Bulk, body: Buffer, fields: Fields, model: ServedModel) -> Opened:
+    """The same request without Content-Encoding and with little JSON; its body and header fields.
+
+    Raises RequestError for what cannot be read, and BulkError.
+    """
+    changed = dict(fields)
+    coding = changed.pop(b"content-encoding", b"")
+    window = framing(coding)
+    if window is None:
+        raise HttpError(415, BAD_INPUT, unknown_coding(coding))
+    if window:
+        body = await _inflated(bulk, body, coding)
+    json_length = json_length_of(changed)
+    if (len(body) if json_length is None else json_length) > INLINE_BYTES:
+        order = bytes(body), json_length, model, bulk.limits
+        body, json_length = await bulk.run("unfold_rest", len(body), *order)
+        changed[b"inference-header-content-length"] = b"%d" % json_length
+    return body, changed
+
+
+async def open_rpc(bulk: Bulk, message: bytes) -> bytes:
+    """A gRPC message without its compression; RequestError where it is damaged or becomes too large."""
+    coding = coding_of_message(message)
+    return await _inflated(bulk, message, coding) if coding else message
+
+
+async def _inflated(bulk: Bulk, body: Buffer, coding: bytes) -> bytes:
+    if len(body) <= _AT_ONCE_BYTES:
+        return inflate(body, coding, bulk.limits)
+    return await bulk.in_thread(len(body), inflate, body, coding, bulk.limits)
+
+
+async def make_rest(bulk: Bulk, decoded: Decoded, reply: Reply, fields: Fields) -> Made:
+    """An answer's body, as `router.rest.make` makes it."""
+    if all(each.binary for each in decoded.wanted):
+        body, json_length = encode(decoded, reply)
+    else:
+        outputs = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in reply.outputs]
+        wanted = [(each.index, each.binary) for each in decoded.wanted]
+        size = sum(len(data) for *_, data in outputs)
+        order = decoded.call.model, decoded.id, wanted, outputs
+        body, json_length = await bulk.run("fold_rest", size, *order)
+    coding = coding_of(fields, len(body))
+    if coding:
+        body = await bulk.in_thread(len(body), deflate, body, coding)
+    return body, json_length, coding

@@ -1,0 +1,201 @@
+"""What every gRPC call goes through: a place among the open ones, its whole message in time, one status.
+
+All methods with one answer are declared as taking a stream: on the wire that is the same, and only so does
+grpc.aio hand a call over before its message is there. Otherwise it leaves a call that never gets a whole
+message without any answer, and unknown to us.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn  # Any: neither grpc nor the generated messages carry types
+
+import grpc
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from grpc._cython import cygrpc
+
+from router.explanation import failure_fields, retry_ms
+from router.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD, tenant_of
+from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
+from router.tensors.compression import coding_of_message, inflate
+from router.tensors.errors import RequestError
+from serving.ports import Reply, Serving
+from serving.specs import Limits
+from serving.vocabulary import BAD_INPUT, DRAINING, QUEUE_FULL
+
+logger = logging.getLogger(__name__)
+
+RpcMethod = Callable[[Any, Any], Awaitable[Any]]
+"""Answers a message, in a call's context, with a message."""
+RawMethod = Callable[[bytes, Any], Awaitable[bytes]]
+"""The same of messages that are not read yet, and are already written."""
+
+GONE: Final = (cygrpc.ExecuteBatchError, cygrpc._ServerStoppedError)  # noqa: SLF001
+"""What grpc raises where there is no client any more to tell: it left, its deadline passed, or we stopped."""
+
+PUSHBACK_KEYS: Final = ("grpc-retry-pushback-ms", "retry-pushback-ms")
+"""Where a client finds when to come back. A retry policy of grpc honours the first (gRFC A6, "Pushback");
+names that begin with `grpc-` are its own and may be kept from the application, which reads the second."""
+
+RETRY_US: Final = 1_000_000
+"""When a call that found no place may come back: the least that REST's Retry-After can say."""
+
+PROBE_SHARE: Final = 8
+"""Probes have a part of this more places than all calls: an overload must not make a gateway look dead."""
+
+_SMALL: Final = Limits(body_bytes=1 << 20)
+"""Of what a compressed message of a small method may become."""
+
+
+class Calls:
+    """The open calls of an edge, over all servers that its port ever had."""
+
+    def __init__(self, serving: Serving, limits: Limits) -> None:
+        self._serving = serving
+        self._limits = limits
+        self._open = 0
+        self._reading: set[asyncio.Timeout] = set()
+        self.stopping = asyncio.Event()
+        self.answered = asyncio.Event()  # set while no call is open: the last byte of each answer is sent
+        self.answered.set()
+
+    @property
+    def open(self) -> int:
+        """How many have a place."""
+        return self._open
+
+    def stop(self) -> None:
+        """Take no message from now on; calls that still wait for theirs are refused."""
+        self.stopping.set()
+        now = asyncio.get_running_loop().time()
+        for bound in self._reading:
+            if not bound.expired():
+                bound.reschedule(now)
+
+    def infer(self, answer: RawMethod) -> Any:
+        """The handler of inference: what is refused here is counted as a request."""
+        return self._handler(answer, self._limits.grpc_call_count, counted=True)
+
+    def unary(self, answer: RpcMethod, request: Any, *, probe: bool = False) -> Any:
+        """The handler of another method; `request` is its message's class."""
+        count = self._limits.grpc_call_count
+        return self._handler(_parsed(answer, request), count + probe * (count // PROBE_SHARE + 1))
+
+    async def read(self, context: Any, counted: bool = False) -> bytes:
+        """The call's message; without a whole one in time the call ends here."""
+        try:
+            async with asyncio.timeout(self._limits.slow_client_s) as bound:
+                self._reading.add(bound)
+                try:
+                    raw = await context.read()
+                finally:
+                    self._reading.discard(bound)
+        except TimeoutError:
+            if self.stopping.is_set():
+                await abort(context, Reply(DRAINING))
+            limit = f"within {self._limits.slow_client_s:g} s (limits.slow_client_s)"
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"the message did not arrive whole {limit}"
+            )
+        if raw is grpc.aio.EOF:
+            if counted:
+                self._refused(context, BAD_INPUT)
+            await abort(context, Reply(BAD_INPUT, "the call ended without a whole message"))
+        return bytes(raw)
+
+    def _handler(self, answer: RawMethod, count: int, counted: bool = False) -> Any:
+        async def taken(_requests: Any, context: Any) -> bytes:
+            try:
+                if self._open >= count:
+                    await self._turn_away(context, count, counted)
+                self._enter(context)
+                return await answer(await self.read(context, counted), context)
+            except grpc.aio.AbortError as error:
+                # grpc keeps it in a cycle, for the garbage collector: it must keep no request in its frames.
+                error.__context__ = None
+                raise error.with_traceback(None)  # noqa: B904  # its cause is what it must not keep
+            except GONE:
+                return b""
+            except Exception:  # grpc would tell the client its text, as UNKNOWN
+                logger.exception("a gRPC call failed")
+                return await _end_with_bug(context)
+
+        return grpc.stream_unary_rpc_method_handler(taken)
+
+    def _enter(self, context: Any) -> None:
+        self._open += 1
+        self.answered.clear()
+        context.add_done_callback(self._leave)
+
+    def _leave(self, _context: Any) -> None:
+        self._open -= 1
+        if not self._open:
+            self.answered.set()
+
+    async def _turn_away(self, context: Any, count: int, counted: bool) -> NoReturn:
+        if counted:
+            self._refused(context, QUEUE_FULL)
+        sentence = f"the gateway has its limit of {count} gRPC calls open (limits.grpc_call_count)"
+        await turn_away(context, sentence)
+
+    def _refused(self, context: Any, outcome: Any) -> None:
+        """The model is in the message, which is not read."""
+        fields = fields_of(context.invocation_metadata())
+        self._serving.refused("", outcome, tenant_of(self._serving, fields.get(TENANT_FIELD, "")))
+
+
+def plain(raw: bytes) -> bytes:
+    """A small message without its compression; RequestError where that is damaged or too much."""
+    coding = coding_of_message(raw)
+    return inflate(raw, coding, _SMALL) if coding else raw
+
+
+def _parsed(answer: RpcMethod, request: Any) -> RawMethod:
+    async def answer_raw(raw: bytes, context: Any) -> bytes:
+        try:
+            message = request.FromString(plain(raw))
+        except RequestError as error:
+            await abort(context, Reply(error.outcome, error.message))
+        except DecodeError:
+            sentence = f"the message is no {request.DESCRIPTOR.name}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, sentence)
+            raise
+        wire: bytes = (await answer(message, context)).SerializeToString()
+        return wire
+
+    return answer_raw
+
+
+async def turn_away(context: Any, sentence: str) -> NoReturn:
+    """End a call for which there is no place, with when to come back."""
+    reply = Reply(QUEUE_FULL, sentence)
+    reply.retry_us = RETRY_US
+    await abort(context, reply)
+
+
+async def abort(context: Any, reply: Reply, due_us: int = 0) -> NoReturn:
+    """End the call with the outcome's status; grpc does so by an exception."""
+    answer = ANSWERS[reply.outcome]
+    fields = failure_fields(reply, due_us)
+    wait_ms = retry_ms(reply)
+    if wait_ms:
+        fields |= dict.fromkeys(PUSHBACK_KEYS, str(wait_ms))
+    await context.abort(answer.grpc_code, worded(reply.outcome, reply.detail), tuple(fields.items()))
+    raise AssertionError("grpc's abort has returned")
+
+
+async def _end_with_bug(context: Any) -> bytes:
+    with contextlib.suppress(*GONE):
+        await context.abort(grpc.StatusCode.INTERNAL, INTERNAL_ERROR)
+    return b""
+
+
+def fields_of(metadata: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+    """By key: of a repeated one the last, but of Cache-Control, tiers, floors and timeouts all, as a list."""
+    fields = dict(metadata)
+    if len(fields) < len(metadata):
+        for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD, TIMEOUT_FIELD):
+            if each in fields:
+                fields[each] = ",".join(value for key, value in metadata if key == each)
+    return fields

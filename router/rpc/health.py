@@ -1,0 +1,124 @@
+"""grpc.health.v1: Check, and Watch, which tells of a change as it happens."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final  # Any: neither grpc nor the generated messages carry types
+
+import grpc
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from grpc_health.v1 import health_pb2
+
+from router.rpc.calls import GONE, Calls, plain, turn_away
+from router.tensors.errors import RequestError
+from router.tensors.wording import quoted
+from serving.ports import Serving
+from serving.specs import Limits
+
+HEALTH_SERVICE: Final = "grpc.health.v1.Health"
+
+_STATUSES: Final = health_pb2.HealthCheckResponse
+
+
+class _Watched:
+    """A service with watchers: its status, and the event of its next change."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.watchers = 0
+        self.changed = asyncio.Event()
+
+
+class Health:
+    """The health of an edge; `service` is its inference service's name.
+
+    grpcio-health-checking's own Watch forgets all watchers of a service when one of them leaves."""
+
+    def __init__(self, serving: Serving, calls: Calls, limits: Limits, service: str) -> None:
+        self._serving = serving
+        self._calls = calls
+        self._count = limits.grpc_watch_count
+        self._own = ("", service)
+        self._watched: dict[str, _Watched] = {}
+        self._watchers = 0
+
+    def look(self) -> None:
+        """Readiness may have changed: tell the watchers of each service of which it has."""
+        for service, each in self._watched.items():
+            status = self.status(service)
+            if status != each.status:
+                each.status = status
+                each.changed.set()
+                each.changed = asyncio.Event()
+
+    def end(self) -> None:
+        """The edge is stopping: every Watch hears of it and ends."""
+        self.look()
+        for each in self._watched.values():
+            each.changed.set()
+
+    def status(self, service: str) -> int:
+        """Of the gateway or of a model, as a ServingStatus."""
+        if service in self._own:
+            ready = self._serving.ready
+        elif service in self._serving.models:
+            ready = self._serving.model_ready(service)
+        else:
+            return int(_STATUSES.SERVICE_UNKNOWN)
+        return int(
+            _STATUSES.SERVING if ready and not self._calls.stopping.is_set() else _STATUSES.NOT_SERVING
+        )
+
+    def handlers(self) -> Any:
+        """For grpc."""
+        watch = grpc.stream_stream_rpc_method_handler(self._watch)
+        check = self._calls.unary(self._check, health_pb2.HealthCheckRequest, probe=True)
+        return grpc.method_handlers_generic_handler(HEALTH_SERVICE, {"Check": check, "Watch": watch})
+
+    async def _check(self, request: Any, context: Any) -> Any:
+        status = self.status(request.service)
+        if status == _STATUSES.SERVICE_UNKNOWN:
+            own = self._own[1]
+            sentence = f"no service {quoted(request.service)}; ask for '', '{own}' or a model's name"
+            await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
+        return _STATUSES(status=status)
+
+    async def _watch(self, _requests: Any, context: Any) -> None:
+        with suppress(*GONE):
+            if self._watchers >= self._count:
+                sentence = (
+                    f"the gateway has its limit of {self._count} Watch streams (limits.grpc_watch_count)"
+                )
+                await turn_away(context, sentence)
+            self._watchers += 1
+            try:
+                service = await self._service(context)
+                await self._tell(service, context)
+            finally:
+                self._watchers -= 1
+
+    async def _service(self, context: Any) -> str:
+        raw = await self._calls.read(context)
+        try:
+            return str(health_pb2.HealthCheckRequest.FromString(plain(raw)).service)
+        except (DecodeError, RequestError):
+            sentence = "the message is no HealthCheckRequest"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, sentence)
+            raise
+
+    async def _tell(self, service: str, context: Any) -> None:
+        watched = self._watched.setdefault(service, _Watched(self.status(service)))
+        watched.watchers += 1
+        told = None
+        try:
+            while True:
+                changed, stopping = watched.changed, self._calls.stopping.is_set()
+                if watched.status != told:
+                    told = watched.status
+                    await context.write(_STATUSES(status=told).SerializeToString())
+                if stopping:
+                    return
+                await changed.wait()
+        finally:
+            watched.watchers -= 1
+            if not watched.watchers:
+                del self._watched[service]

@@ -1,0 +1,66 @@
+"""HTTP/2 frames by hand (RFC 9113, RFC 7541), for what no client library sends."""
+
+import struct
+from collections.abc import Iterator
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
+END_STREAM, END_HEADERS = 1, 4
+ACK = 1
+
+Field = tuple[bytes, bytes]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+def start() -> bytes:
+    """What a client begins with; its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE of 0), so
+    that answers state each field."""
+    return PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 1, 0))
+
+
+def call(stream: int, path: bytes, *more: Field, end: bool = False) -> bytes:
+    """The head of a gRPC call; `end`: nothing follows."""
+    fields = (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path),
+        (b":authority", b"test"),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        *more,
+    )
+    block = b"".join(b"\0" + bytes((len(n),)) + n + bytes((len(v),)) + v for n, v in fields)
+    return frame(HEADERS, END_HEADERS | end * END_STREAM, stream, block)
+
+
+def message(stream: int, body: bytes, *, stated: int | None = None, end: bool = True) -> bytes:
+    """A gRPC message that states a length, its own by default."""
+    length = len(body) if stated is None else stated
+    return frame(DATA, end * END_STREAM, stream, b"\0" + struct.pack(">I", length) + body)
+
+
+def goaway(text: bytes) -> bytes:
+    """The client leaves, and says so."""
+    return frame(GOAWAY, 0, 0, struct.pack(">II", 0, 2) + text)
+
+
+def frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Kind, flags, stream and payload of each whole frame."""
+    while len(received) >= 9:
+        length = int.from_bytes(received[:3], "big")
+        if len(received) < 9 + length:
+            return
+        yield received[3], received[4], int.from_bytes(received[5:9], "big"), received[9 : 9 + length]
+        received = received[9 + length :]
+
+
+def status(received: bytes, stream: int) -> int | None:
+    """The gRPC status of a stream, where its trailers came: grpc's core writes it as a literal."""
+    for kind, flags, number, payload in frames(received):
+        if kind == HEADERS and number == stream and flags & END_STREAM:
+            found = payload.partition(b"grpc-status")[2]
+            return int(found[1 : 1 + found[0]])
+    return None
