@@ -1,6 +1,6 @@
 """Who keeps answering while others disturb the worker's core, and who is back when they have gone?
 
-  python -m loadtests.disturbed --triton FOLDER                   # all; a quarter of an hour
+  python -m loadtests.disturbed --triton FOLDER                   # all; an hour and a half
   python -m loadtests.disturbed --contenders slo static --disturbances burner --loads 3 --rounds 1
 
 The model is the sample `mlp` with batches of up to 64 rows and an SLO of 50 ms; the worker is alone on one
@@ -53,6 +53,13 @@ ROUNDS = 5
 WINDOWS: Mapping[str, tuple[int, int]] = {
     "before": (2, 5), "meanwhile": (5, 8), "1st s after": (8, 9), "2nd, 3rd": (9, 11), "4th on": (11, 15),
 }  # fmt: skip
+BURN = """import os
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+os.sched_setaffinity(0, [{core}])
+while True: pass"""
+"""The client goes first on its core (SCHED_FIFO), and its children would too: such a burner leaves the worker a
+twentieth of the core instead of half."""
+
 POISON = {1: 20_000.0, 2: 24_000.0, 4: 26_000.0, 8: 28_000.0}  # as a sweep found it beside a burner
 
 
@@ -164,8 +171,7 @@ def _disturber(disturbance: str, its: Sequence[int], server: int, place: Place) 
 
     def burn() -> None:
         time.sleep(AT_S)
-        code = f"import os; os.sched_setaffinity(0, [{place.worker_core}])\nwhile True: pass"
-        burner = subprocess.Popen([sys.executable, "-c", code])
+        burner = subprocess.Popen([sys.executable, "-c", BURN.format(core=place.worker_core)])
         time.sleep(BURN_S)
         burner.kill()
         burner.wait()
