@@ -51,6 +51,7 @@ def serve(
     rest_port: PortOption = None,
     grpc_port: PortOption = None,
     metrics_port: PortOption = None,
+    admin_port: PortOption = None,
     log_level: LevelOption = None,
     log_format: FormatOption = None,
 ) -> None:
@@ -71,12 +72,13 @@ def serve(
         grpc_port=settings.server.grpc_port if grpc_port is None else grpc_port,
         metrics_port=settings.server.metrics_port if metrics_port is None else metrics_port,
     )
+    admin = settings.admin if admin_port is None else replace(settings.admin, port=admin_port, socket=None)
     logs = replace(
         settings.logging,
         level=_one_of("--log-level", log_level, LOG_LEVELS, settings.logging.level),
         format=_one_of("--log-format", log_format, LOG_FORMATS, settings.logging.format),
     )
-    raise typer.Exit(serve_settings(replace(settings, server=server, logging=logs)))
+    raise typer.Exit(serve_settings(replace(settings, server=server, admin=admin, logging=logs)))
 
 
 @app.command(cls=Verb)
