@@ -76,7 +76,7 @@ class RestServer:
         return FastProtocol(self._config, self._edge)
 
     def listen_as(self, name: str, socket: Path | None = None) -> None:
-        """`name`: what errors call it; with `socket` it listens on that Unix socket instead. Before `start`."""
+        """`name`: what errors call it. With `socket` it listens on that Unix socket. Before `start`."""
         self._name = name
         self._file = SocketFile(socket) if socket is not None else None
 
