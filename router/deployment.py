@@ -136,8 +136,9 @@ class Deployment:
             for each in (self._rest, self._admin, self._rpc):
                 each.log_access()
         self._metrics = MetricsServer(self._telemetry)
-        edges = {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
-        self.edges = Edges(edges)
+        self.edges = Edges(
+            {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
+        )
         self._rpc.port.on_end = self.edges.look
         self._rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self._rpc.health.look

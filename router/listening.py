@@ -28,7 +28,7 @@ class SocketFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._made: tuple[int, int] | None = None  # device and inode
+        self._made: tuple[int, int, int] | None = None
 
     @property
     def is_there(self) -> bool:
@@ -64,12 +64,14 @@ class SocketFile:
         self._made = None
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Device, inode, and when it was made: a new file may have the inode of one that is gone. Another mode or
+    owner changes none of these, nor does a caller."""
     try:
         about = path.lstat()
     except OSError:
         return None
-    return about.st_dev, about.st_ino
+    return about.st_dev, about.st_ino, about.st_mtime_ns
 
 
 def _remove_stale(path: Path) -> None:

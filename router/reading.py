@@ -53,7 +53,7 @@ class _UnixHandler(urllib.request.HTTPHandler):
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         """Of urllib."""
-        return self.do_open(partial(_UnixConnection, self._path), req)  # type: ignore[arg-type]  # called so
+        return self.do_open(partial(_UnixConnection, self._path), req)
 
 
 def direct(url: str) -> tuple[urllib.request.OpenerDirector, str]:

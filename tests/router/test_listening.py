@@ -20,6 +20,7 @@ def test_only_its_owner_may_connect_whatever_the_umask_says(file: SocketFile) ->
     try:
         with file.bind():
             assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+            file.path.chmod(0o660)  # an operator lets a group in
             assert file.is_there
     finally:
         os.umask(before)
