@@ -20,6 +20,7 @@ from loadtests.processes import children, command_line
 ROOT = Path(__file__).resolve().parents[1]
 READY_S = 180.0  # the first start on a machine measures every variant
 DRAIN_S = 40.0
+DOORS = ("rest", "grpc", "metrics", "admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Gateway:
     pid: int
     metrics_port: int = 0
     rpc_port: int = 0
+    admin_port: int = 0
 
     def workers(self) -> list[int]:
         """The processes of its slices."""
@@ -57,12 +59,11 @@ def started(
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
         config.write_text(json.dumps(settings_of(models, cores, profiles) | settings))  # YAML holds JSON
-        ports = free_ports(3)
+        ports = free_ports(len(DOORS))
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
-        for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
-            command += [f"--{name}-port", str(port)]
+        command += port_options(ports)
         with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready") as pid:
-            yield Gateway("127.0.0.1", ports[0], pid, ports[2], ports[1])
+            yield Gateway("127.0.0.1", ports[0], pid, ports[2], ports[1], ports[3])
 
 
 @contextlib.contextmanager
@@ -84,6 +85,11 @@ def running(command: Sequence[str], ready_url: str, **environment: str) -> Itera
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def port_options(ports: Sequence[int]) -> list[str]:
+    """What has `penstock serve` listen on these, of DOORS."""
+    return [f"--{name}-port={port}" for name, port in zip(DOORS, ports, strict=True)]
 
 
 def free_ports(count: int) -> list[int]:

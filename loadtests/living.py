@@ -13,7 +13,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from loadtests.gateway import DRAIN_S, READY_S, ROOT, Gateway, free_ports
+from loadtests.gateway import DOORS, DRAIN_S, READY_S, ROOT, Gateway, free_ports, port_options
 from loadtests.processes import children, command_line
 
 ACCEPTED = 202
@@ -31,7 +31,7 @@ class Living:
         self.config = folder / "penstock.yaml"
         self.settings = dict(settings)
         self.config.write_text(json.dumps(self.settings))  # YAML holds JSON
-        self.ports = free_ports(3)
+        self.ports = free_ports(len(DOORS))
         self._log = folder / "gateway.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -48,8 +48,7 @@ class Living:
     def start(self) -> None:
         """Start one, and wait until it is ready; RuntimeError, with what it printed, where it is not."""
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(self.config)]
-        for name, port in zip(("rest", "grpc", "metrics"), self.ports, strict=True):
-            command += [f"--{name}-port", str(port)]
+        command += port_options(self.ports)
         before = len(self.output)
         with self._log.open("a") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
@@ -132,8 +131,9 @@ class Living:
         return said
 
     def ask(self, method: str, path: str, body: object = None, timeout_s: float = MOVE_S) -> tuple[int, Any]:
-        """Status and JSON of an answer; ConnectionError where none came. Any: JSON, read by key."""
-        url = f"http://127.0.0.1:{self.ports[0]}{path}"
+        """Status and JSON of an answer of the admin door, which serves all paths; ConnectionError where none
+        came. Any: JSON, read by key."""
+        url = f"http://127.0.0.1:{self.ports[DOORS.index('admin')]}{path}"
         content = None if body is None else json.dumps(body).encode()
         request = Request(url, content, {"Content-Type": "application/json"}, method=method)
         try:

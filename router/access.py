@@ -82,7 +82,7 @@ class RpcAccess(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
                 answered = True
             finally:
                 took_us = (time.perf_counter_ns() - began_ns) // 1000
-                status = _name(context.code(), answered)
+                status = rpc_status(context.code(), answered)
                 answer_bytes = len(found) if answered and isinstance(found, bytes) else 0
                 say_access(context.peer(), details.method, status, answer_bytes, took_us)
             return found
@@ -92,7 +92,7 @@ class RpcAccess(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
         )
 
 
-def _name(code: Any, answered: bool) -> str:
+def rpc_status(code: Any, answered: bool) -> str:
     """The name of a gRPC status; a call that ended without any was cancelled by its client."""
     if isinstance(code, grpc.StatusCode):
         return str(code.name)

@@ -1,7 +1,7 @@
 """The `penstock` command: one verb, one function. Heavy imports wait until their verb is called."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -45,38 +45,50 @@ def penstock(
     """An inference serving gateway that keeps a latency promise."""
 
 
-@app.command(cls=Verb)
-def serve(
-    config: ConfigOption = Path("penstock.yaml"),
-    rest_port: PortOption = None,
-    grpc_port: PortOption = None,
-    metrics_port: PortOption = None,
-    log_level: LevelOption = None,
-    log_format: FormatOption = None,
-) -> None:
+@dataclass(frozen=True)
+class ServeOptions:
+    """What the command line says in place of the settings; None: nothing."""
+
+    config: ConfigOption = Path("penstock.yaml")
+    rest_port: PortOption = None
+    grpc_port: PortOption = None
+    metrics_port: PortOption = None
+    admin_port: PortOption = None
+    log_level: LevelOption = None
+    log_format: FormatOption = None
+
+
+def _serve(asked: ServeOptions) -> int:
     """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends."""
     from router.serve import serve_settings  # pulls in the servers: 0.5 s that `check` need not wait for
     from router.settings import SettingsError, load_settings
     from router.settings.schema import LOG_FORMATS, LOG_LEVELS
 
     try:
-        settings = load_settings(config)
+        settings = load_settings(asked.config)
     except SettingsError as error:
-        _fail(str(error))
+        typer.echo(str(error), err=True)
+        return 1
     for warning in settings.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    server, admin = settings.server, settings.admin
     server = replace(
-        settings.server,
-        rest_port=settings.server.rest_port if rest_port is None else rest_port,
-        grpc_port=settings.server.grpc_port if grpc_port is None else grpc_port,
-        metrics_port=settings.server.metrics_port if metrics_port is None else metrics_port,
+        server,
+        rest_port=server.rest_port if asked.rest_port is None else asked.rest_port,
+        grpc_port=server.grpc_port if asked.grpc_port is None else asked.grpc_port,
+        metrics_port=server.metrics_port if asked.metrics_port is None else asked.metrics_port,
     )
+    if asked.admin_port is not None:
+        admin = replace(admin, port=asked.admin_port, socket=None)
     logs = replace(
         settings.logging,
-        level=_one_of("--log-level", log_level, LOG_LEVELS, settings.logging.level),
-        format=_one_of("--log-format", log_format, LOG_FORMATS, settings.logging.format),
+        level=_one_of("--log-level", asked.log_level, LOG_LEVELS, settings.logging.level),
+        format=_one_of("--log-format", asked.log_format, LOG_FORMATS, settings.logging.format),
     )
-    raise typer.Exit(serve_settings(replace(settings, server=server, logging=logs)))
+    return serve_settings(replace(settings, server=server, admin=admin, logging=logs))
+
+
+app.command("serve", cls=Verb)(command(ServeOptions, _serve))
 
 
 @app.command(cls=Verb)
@@ -168,11 +180,6 @@ def _one_of(option: str, value: str | None, names: Sequence[str], default: str) 
     if value is not None and value not in names:
         raise typer.BadParameter(f"expected {', '.join(names)}, got {value!r}", param_hint=option)
     return default if value is None else value
-
-
-def _fail(message: str) -> None:
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
 
 
 def main() -> None:

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
+from router.admin import Guard
 from router.app import create_app
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
@@ -18,7 +20,7 @@ from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
 from router.explain.scaled import scaled_model
-from router.fastpath import create_server
+from router.fastpath import RestServer, create_server
 from router.feedback import add_feedback
 from router.isolation import isolation_status
 from router.logs import lines_dropped
@@ -28,6 +30,7 @@ from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.scaled_status import scaled_status
 from router.settings import Settings
+from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
 from router.sharedmemory import add_shared_memory, shared_memory_methods
 from router.status import Replica, SliceStatus, Status, describe
@@ -99,8 +102,13 @@ class Deployment:
         self.gateway.on_models = self._take_models
         self.rest_url = self.grpc_address = self.metrics_url = ""
 
+    @property
+    def admin_url(self) -> str:
+        """Where the admin door is: a URL, or `unix:` and a path."""
+        return self._guard.address
+
     def _make_edges(self, server: ServerSettings, limits: Limits, selecting: SelectingServing) -> None:
-        """The three servers, what they offer, and their watch."""
+        """The servers, what they offer, and their watch."""
         release, statistics = version("penstock"), self._telemetry.statistics
         app = create_app(
             self.serving,
@@ -114,21 +122,34 @@ class Deployment:
         add_shared_memory(app)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
+        self._guard = Guard(self._settings.admin, server.host)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
+        self._admin = self._make_door(self._settings.admin, app)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self._rest.use(self._bulk)
         self._rest.account.calls = self.gateway.held_bytes
         self._rpc.use(self._bulk)
-        self.operations.offer(app, self._rpc)
+        self.operations.offer(app, self._rpc, self._guard)
         self._rpc.offer(shared_memory_methods())
+        self._guard.stand_before(app)
         if self._settings.logging.access:
-            self._rest.log_access()
-            self._rpc.log_access()
+            for each in (self._rest, self._admin, self._rpc):
+                each.log_access()
         self._metrics = MetricsServer(self._telemetry)
-        self.edges = Edges({"rest": self._rest, "grpc": self._rpc, "metrics": self._metrics})
+        self.edges = Edges(
+            {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
+        )
         self._rpc.port.on_end = self.edges.look
         self._rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self._rpc.health.look
+
+    def _make_door(self, admin: AdminSettings, app: FastAPI) -> RestServer:
+        """The admin door. Inference works there too, though not on the fast path."""
+        limits = self._settings.limits
+        behind = self._guard.at_admin(app)
+        door = create_server(self.serving, behind, admin.host, admin.port, limits, direct=False)
+        door.listen_as("the admin door", admin.socket)
+        return door
 
     def _take_models(self) -> None:
         """The models are others than before."""
@@ -142,9 +163,11 @@ class Deployment:
 
     async def bind(self) -> None:
         """Open all ports; OSError names the one that cannot be had."""
-        server = self._settings.server
+        server, admin = self._settings.server, self._settings.admin
         host = f"[{server.host}]" if ":" in server.host else server.host
         self.rest_url = f"http://{host}:{await self._rest.start()}"
+        port = await self._admin.start()
+        self._guard.address = replace(admin, port=port).address
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
         await self._bulk.start(process_count())
@@ -155,7 +178,9 @@ class Deployment:
     async def drain(self, timeout_s: float) -> int:
         """Close the listeners, answer what was accepted; returns how many requests were left over."""
         self._rest.stop_listening()
-        await asyncio.gather(self._rest.drain(timeout_s), self._rpc.stop(timeout_s))
+        await asyncio.gather(
+            self._rest.drain(timeout_s), self._admin.drain(timeout_s), self._rpc.stop(timeout_s)
+        )
         self.gateway.drain()
         return self.serving.open_requests
 
@@ -165,7 +190,8 @@ class Deployment:
         if self._sharing is not None:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
-        await asyncio.gather(self._rest.drain(0), self._rpc.stop(0), self._metrics.stop())
+        servers = self._rest.drain(0), self._admin.drain(0), self._rpc.stop(0), self._metrics.stop()
+        await asyncio.gather(*servers)
         await self._bulk.close()
         if self._recorder is not None:
             await self._recorder.close()

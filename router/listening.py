@@ -1,8 +1,12 @@
-"""Whether a listener of asyncio still listens."""
+"""Whether a listener of asyncio still listens; and the file of one that listens on a Unix socket."""
 
 import asyncio
+import contextlib
+import errno
 import os
 import socket
+import stat
+from pathlib import Path
 
 
 def is_listening(server: asyncio.Server | None) -> bool:
@@ -17,3 +21,65 @@ def _accepts(known: socket.socket) -> bool:
             return same and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError:  # the number is no socket's any more
         return False
+
+
+class SocketFile:
+    """The file of a Unix socket. Only processes of the same user (and of root) may connect to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._made: tuple[int, int, int] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file is still the one that `bind` made: clients find no other."""
+        return self._made is not None and self._made == _identity(self.path)
+
+    def bind(self) -> socket.socket:
+        """The socket, which does not listen yet. A file that an ended process has left is replaced.
+
+        OSError where another process listens there, or the file is no socket, or cannot be made.
+        """
+        found = socket.socket(socket.AF_UNIX)
+        try:
+            try:
+                found.bind(os.fspath(self.path))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                _remove_stale(self.path)
+                found.bind(os.fspath(self.path))
+            os.chmod(self.path, 0o600)  # nobody can connect before it listens
+        except OSError:
+            found.close()
+            raise
+        self._made = _identity(self.path)
+        return found
+
+    def remove(self) -> None:
+        """Unless another process has its own file there by now."""
+        if self.is_there:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+        self._made = None
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Device, inode, and when it was made: a new file may have the inode of one that is gone. Another mode or
+    owner changes none of these, nor does a caller."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino, about.st_mtime_ns
+
+
+def _remove_stale(path: Path) -> None:
+    """OSError where something is there that is in use, or is no socket."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise OSError(errno.EEXIST, "there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.setblocking(False)  # a listener whose queue is full is one, too
+        if caller.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
+            raise OSError(errno.EADDRINUSE, "another process listens there")
+    path.unlink()

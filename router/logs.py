@@ -23,6 +23,8 @@ from router.settings.logs import LogSettings
 
 ACCESS: Final = "penstock.access"
 """The logger of the access log (`router/access.py`)."""
+AUDIT: Final = "penstock.audit"
+"""The logger of what changes something (`router/admin/audit.py`)."""
 TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 SELDOM_S: Final = 10.0
@@ -117,7 +119,8 @@ def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonFormatter() if _json else TextFormatter())
     handler.addFilter(Floods(_EXEMPT))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
-    logging.getLogger(ACCESS).setLevel(logging.INFO)  # where it is on, it is on at any level
+    for name in (ACCESS, AUDIT):  # where they are on, they are on at any level
+        logging.getLogger(name).setLevel(logging.INFO)
 
 
 @contextmanager

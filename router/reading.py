@@ -1,12 +1,17 @@
-"""What a running gateway says of itself, read over its REST port by the verbs that look at one."""
+"""What a running gateway says of itself, read over REST by the verbs that look at one."""
 
+import http.client
 import json
 import re
+import socket
 import urllib.error
 import urllib.request
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 FETCH_S_MAX: Final = 5.0
+UNIX: Final = "unix:"
+"""Before the path of a Unix socket, where an address is expected."""
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?/?")
 """A host, perhaps with a port."""
 SENTENCE_CHARS: Final = 500
@@ -27,14 +32,44 @@ class RefusedError(UnreachableError):
         self.said = said
 
 
-def direct() -> urllib.request.OpenerDirector:
-    """Opens URLs without a proxy: they are of an operator's own hosts."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+class _UnixConnection(http.client.HTTPConnection):
+    """To a Unix socket."""
+
+    def __init__(self, path: str, host: str, **given: Any) -> None:  # as urllib gives them
+        super().__init__(host, **given)
+        self._path = path
+
+    def connect(self) -> None:
+        """Of http.client."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class _UnixHandler(urllib.request.HTTPHandler):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Of urllib."""
+        return self.do_open(partial(_UnixConnection, self._path), req)
+
+
+def direct(url: str) -> tuple[urllib.request.OpenerDirector, str]:
+    """(what opens URLs of the gateway at the address `url`, the URL that they begin with). Without a proxy:
+    gateways are an operator's own hosts."""
+    proxies = urllib.request.ProxyHandler({})
+    if url.startswith(UNIX):
+        return urllib.request.build_opener(proxies, _UnixHandler(url.removeprefix(UNIX))), "http://localhost"
+    return urllib.request.build_opener(proxies), url
 
 
 def address_of(url: str) -> str:
     """A gateway's address as it is written on a command line, without `/` at its end; `http://` is put before
-    a bare host. ValueError where it is none."""
+    a bare host. `unix:` and a path name a socket. ValueError where it is none."""
+    if url.startswith(UNIX) and len(url) > len(UNIX):
+        return url
     if _HOST.fullmatch(url):
         url = f"http://{url}"
     if not url.startswith(("http://", "https://")):
@@ -43,15 +78,16 @@ def address_of(url: str) -> str:
 
 
 def read_json(url: str, path: str) -> object:
-    """The JSON at that path of the gateway whose REST port is at `url`; UnreachableError where there is no
-    gateway, RefusedError where it answers with an error."""
+    """The JSON at that path of the gateway whose REST port or admin door is at `url`; UnreachableError where
+    there is no gateway, RefusedError where it answers with an error."""
     try:
         url = address_of(url)
     except ValueError as error:
         raise UnreachableError(f"{error}.") from error
+    opener, start = direct(url)
     address = url + path
     try:
-        with direct().open(address, timeout=FETCH_S_MAX) as answer:
+        with opener.open(start + path, timeout=FETCH_S_MAX) as answer:
             found: object = json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

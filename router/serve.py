@@ -150,6 +150,7 @@ def _announce(deployment: Deployment, settings: Settings) -> None:
         f"penstock serves {', '.join(deployment.gateway.models)}",
         f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
         f"  gRPC     {deployment.grpc_address}",
+        f"  admin    {deployment.admin_url}   (what changes something)",
         f"  metrics  {deployment.metrics_url}/metrics",
         *recording,
         *defaults,

@@ -6,6 +6,7 @@ uvicorn's own Server is not used: it captures signals and raises them again afte
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from uvicorn.config import Config
@@ -16,7 +17,7 @@ from router.bulk.pool import Bulk
 from router.fastpath.account import Account
 from router.fastpath.edge import Edge
 from router.fastpath.protocol import FastProtocol
-from router.listening import is_listening
+from router.listening import SocketFile, is_listening
 from serving.ports import Serving
 from serving.specs import Limits, ServedModel
 
@@ -34,14 +35,16 @@ class RestServer:
         self._edge = edge
         self._listener: asyncio.Server | None = None
         self._port = config.port
+        self._file: SocketFile | None = None
+        self._name = "REST"
 
     @property
     def listening(self) -> bool:
         """Whether connections are taken."""
-        return is_listening(self._listener)
+        return is_listening(self._listener) and (self._file is None or self._file.is_there)
 
     async def start(self) -> int:
-        """Listen; returns the port (the one chosen by the system where 0 was asked for).
+        """Listen; returns the port (the one chosen by the system where 0 was asked for; a socket has none).
 
         Raises OSError, naming the address, where it cannot be had.
         """
@@ -53,15 +56,29 @@ class RestServer:
         """Listen (again), on the port that was bound before; open connections go on. OSError as `start`."""
         self.stop_listening()
         loop = asyncio.get_running_loop()
-        host, port = self._config.host, self._port
+        host, port, file = self._config.host, self._port, self._file
         try:
-            self._listener = await loop.create_server(
-                lambda: FastProtocol(self._config, self._edge), host, port, backlog=self._config.backlog
-            )
+            if file is None:
+                self._listener = await loop.create_server(
+                    self._connect, host, port, backlog=self._config.backlog
+                )
+                self._port = self._listener.sockets[0].getsockname()[1]
+            else:
+                self._listener = await loop.create_unix_server(
+                    self._connect, sock=file.bind(), backlog=self._config.backlog
+                )
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
-            raise OSError(f"cannot serve REST on {host}:{port}: {reason}") from error
-        self._port = self._listener.sockets[0].getsockname()[1]
+            where = f"{host}:{port}" if file is None else file.path
+            raise OSError(f"cannot serve {self._name} on {where}: {reason}") from error
+
+    def _connect(self) -> FastProtocol:
+        return FastProtocol(self._config, self._edge)
+
+    def listen_as(self, name: str, socket: Path | None = None) -> None:
+        """`name`: what errors call it. With `socket` it listens on that Unix socket. Before `start`."""
+        self._name = name
+        self._file = SocketFile(socket) if socket is not None else None
 
     def log_access(self) -> None:
         """Log each answer from now on; before `start`."""
@@ -86,6 +103,8 @@ class RestServer:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        if self._file is not None:
+            self._file.remove()
 
     async def drain(self, timeout_s: float) -> bool:
         """Answer what was asked, close each connection after its last answer, idle ones at once.

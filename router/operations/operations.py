@@ -6,6 +6,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
+from router.admin import Guard, say_edit
 from router.operations.current import Current
 from router.operations.drift import Drift, planned, sight
 from router.operations.notices import Notices, add_notices, slices_of
@@ -37,17 +38,17 @@ class Operations:
         self._said: str | None = None
         self.current = Current(settings, fleet, lambda asked: known_profiles(asked, store))
         self.repository = Repository(self.current, serving, fleet.control.slices, filed, self._placed)
-        self.watch = Watch(self.repository, say)
+        self.watch = Watch(self.repository, say, say_edit)
         self.drift = Drift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
         self.placement = Placement(self.current, lambda: self.drift.found)
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
-    def offer(self, app: FastAPI, rpc: RpcServer) -> None:
-        """Put it on both servers; before they start."""
+    def offer(self, app: FastAPI, rpc: RpcServer, guard: Guard) -> None:
+        """Put it on both servers, behind the guard over gRPC; before they start."""
         add_repository(app, self.repository)
         add_placement(app, self.placement)
         add_notices(app, self.notices)
-        rpc.offer(repository_methods(self.repository))
+        rpc.offer(guard.methods(repository_methods(self.repository)))
 
     async def run(self) -> None:
         """Watch penstock.yaml and what drifts, until cancelled."""

@@ -125,7 +125,7 @@ class Repository:
             read = replace(whole, models=whole.models[:count])
 
             def target(now: Settings) -> Settings:
-                self._followed = replace(overlay.over(self._place(read)), server=now.server)
+                self._followed = replace(overlay.over(self._place(read)), server=now.server, admin=now.admin)
                 return self._followed
 
             before = {model.name for model in self.current.models}

@@ -16,7 +16,7 @@ from router.operations.differences import differences
 from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX, Document
-from router.settings.gateway import read_logs, read_server
+from router.settings.gateway import read_door, read_logs, read_server
 from router.settings.problems import Loc
 from serving.profile.shared_files import open_regular
 
@@ -45,11 +45,13 @@ class Watch:
     """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is.
     `in_force_s`: when what it says was last read and in force, in seconds of Unix time."""
 
-    def __init__(self, repository: Repository, say: Say) -> None:
+    def __init__(self, repository: Repository, say: Say, say_in_force: Say) -> None:
+        """`say_in_force` takes the sentence that an edit is in force, `say` all others."""
         self.refused: tuple[str, ...] = ()
         self.in_force_s = time()
         self._repository = repository
         self._say = say
+        self._say_in_force = say_in_force
         self._path = repository.filed.path
         self._seen: _Edition | None = None
         self._looked = False
@@ -127,7 +129,7 @@ class Watch:
             return
         self.refused = ()
         self.in_force_s = time()
-        self._say(f"{self._path} is in force ({monotonic() - began:.1f} s)")
+        self._say_in_force(f"{self._path} is in force ({monotonic() - began:.1f} s)")
 
     async def _is_new(self) -> bool:
         return not self._looked or await asyncio.to_thread(_read, self._path) != self._seen
@@ -209,6 +211,7 @@ def _fixed(
 ) -> Iterator[tuple[str, object, object]]:
     """The sections of penstock.yaml that count at the start only: (key, what was said, what is said)."""
     yield "server", read_server(old_document), read_server(new_document)  # whatever the command line said
+    yield "admin", read_door(old_document), read_door(new_document)
     yield "limits", old.limits, new.limits
     yield "tenants", old.tenants, new.tenants
     yield "profiles", (old.profiles, old.remeasure), (new.profiles, new.remeasure)

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from router.reading import address_of, direct
-from router.settings import ServerSettings, Settings
+from router.settings import Settings
+from router.settings.admin import AdminSettings
 from router.simulate.traffic import UsageError
 
 PATH = "/v2/placement"
@@ -37,31 +38,31 @@ class GoneError(Exception):
     """No gateway answers there; the text is a sentence."""
 
 
-def address(server: ServerSettings, url: str | None) -> str:
-    """Where the gateway of the settings is, or `url`. UsageError where neither says it."""
+def address(admin: AdminSettings, url: str | None) -> str:
+    """The admin door of the gateway of the settings, or `url`. UsageError where neither says it."""
     if url is not None:
         try:
             return address_of(url)
         except ValueError as error:
             raise UsageError(f"--url: {error}") from error
-    if not server.address:
-        raise UsageError("--apply: the settings' REST port is any free one; give --url")
-    return server.address
+    if not admin.address:
+        raise UsageError("--apply: the settings' admin port is any free one; give --url")
+    return admin.address
 
 
 class Door:
-    """The placement of the gateway whose REST port is at `url`."""
+    """The placement of the gateway whose admin door is at `url`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._opener = direct()
+        self._opener, self._start = direct(url)
 
     def read(self) -> Json:
         """What is in force. GoneError, or RefusedError where it is no gateway that knows placements."""
         told = self._ask("GET")
         if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
             raise RefusedError(
-                f"{self.url}{PATH} answered something else: is this the REST port of a gateway?"
+                f"{self.url}{PATH} answered something else: is this the admin door of a gateway?"
             )
         return told
 
@@ -76,7 +77,8 @@ class Door:
     def _ask(self, method: str, body: bytes | None = None, more: str = "") -> Json:
         place = f"{self.url}{PATH}{more}"
         headers = {"content-type": "application/json"}
-        request = urllib.request.Request(place, body, headers, method=method)  # noqa: S310  # it is http
+        address = f"{self._start}{PATH}{more}"
+        request = urllib.request.Request(address, body, headers, method=method)  # noqa: S310  # it is http
         try:
             with self._opener.open(request, timeout=ANSWER_S) as answer:
                 told = json.load(answer)
@@ -94,7 +96,7 @@ def _reasons(place: str, error: urllib.error.HTTPError) -> str:
         told = json.load(error)
         return "\n".join(told.get("reasons") or [str(told["error"])])
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return f"{place} answered {error.code}: is this the REST port of a gateway?"
+        return f"{place} answered {error.code}: is this the admin door of a gateway?"
 
 
 class Interrupts:
@@ -217,7 +219,7 @@ class Follower:
 
 def reach(settings: Settings, url: str | None) -> tuple[Door, Json]:
     """The gateway, and what it has. UsageError where there is none."""
-    door = Door(address(settings.server, url))
+    door = Door(address(settings.admin, url))
     try:
         return door, door.read()
     except (GoneError, RefusedError) as error:

@@ -47,7 +47,8 @@ class Options:
         str | None,
         typer.Option(
             metavar="URL",
-            help="What is to be carried, by the gateway that runs there; --apply changes that one.",
+            help="What is to be carried, by the gateway that runs there; --apply changes that one, at its "
+            "admin door: http://HOST:PORT or unix:PATH. If not given, where the settings say.",
             rich_help_panel=_ASKED,
         ),
     ] = None

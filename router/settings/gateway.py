@@ -3,8 +3,9 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
+from router.settings.addresses import url_of
+from router.settings.admin import AdminSettings, read_admin
 from router.settings.cache import read_cache
 from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
@@ -25,7 +26,7 @@ from router.settings.tenants import read_tenants
 from serving.objectives import Needs, ScalingSpec
 from serving.specs import CacheSpec, DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec
 
-_EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
+_PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 0.25
 """Of this machine's or container's memory, what clients may make the gateway hold where `held_mb` is not
 stated: workers have most of it, and a body passes through two more places on its way."""
@@ -47,10 +48,7 @@ class ServerSettings:
     @property
     def address(self) -> str:
         """Where this machine finds REST, as a URL; "" where the port is any free one."""
-        if not self.rest_port:
-            return ""
-        host = "127.0.0.1" if self.host in _EVERYWHERE else self.host
-        return f"http://{f'[{host}]' if ':' in host else quote(host)}:{self.rest_port}"
+        return url_of(self.host, self.rest_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,7 @@ class Settings:
     `tiers`: as the file lists them; what each means for a model is in that.
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
+    `admin`: where changes are taken.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
     `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
     """
@@ -76,6 +75,7 @@ class Settings:
     tiers: tuple[Needs, ...] = ()
     recording: RecordingSpec | None = None
     cache: CacheSpec | None = None
+    admin: AdminSettings = field(default_factory=AdminSettings)
     devices: tuple[DeviceSpec, ...] = ()
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
@@ -96,16 +96,15 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
     server = _read_server(findings)
+    admin = read_admin(findings, _ports(server))
     limits = _read_limits(findings)
     prices = read_prices(findings)
     slices = read_slices(findings, usable_cores(), prices)
     devices = read_devices(findings, prices)
     check_kinds(findings, prices, devices)
-    tiers = read_tiers(findings)
-    tenants = read_tenants(findings)
+    tiers, tenants = read_tiers(findings), read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)
-    repository = read_repository(findings)
-    cache = read_cache(findings)
+    repository, cache = read_repository(findings), read_cache(findings)
     profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
@@ -131,6 +130,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         tiers=tiers,
         recording=recording,
         cache=cache,
+        admin=admin,
         devices=devices,
         repository=repository,
         scaling=scaling,
@@ -156,6 +156,12 @@ def read_server(document: Document) -> ServerSettings:
     return _read_server(Findings(document))
 
 
+def read_door(document: Document) -> AdminSettings:
+    """`admin:` of a sound document, likewise."""
+    findings = Findings(document)
+    return read_admin(findings, _ports(_read_server(findings)))
+
+
 def read_logs(document: Document) -> LogSettings:
     """`logging:` of a sound document, likewise."""
     return read_logging(Findings(document))
@@ -167,14 +173,17 @@ def _read_server(findings: Findings) -> ServerSettings:
         section = findings.parse(ServerSection, ("server",))
     server = ServerSettings(**section.model_dump(exclude_none=True)) if section else ServerSettings()
     owners: dict[int, str] = {}
-    for key in ("rest_port", "grpc_port", "metrics_port"):
-        port: int = getattr(server, key)
+    for key, port in _ports(server).items():
         if port in owners:
             expected = "a port of its own (0 picks a free one)"
             findings.add(("server", key), fault(f"the same port as {owners[port]}", port, expected))
         elif port:
             owners[port] = key
     return server
+
+
+def _ports(server: ServerSettings) -> dict[str, int]:
+    return {key: getattr(server, key) for key in _PORTS}
 
 
 def _read_profiles(findings: Findings) -> ProfilesSection:

@@ -134,6 +134,7 @@ class GatewayFile(Section):
     """`penstock.yaml`. Its sections are read one by one, so that a fault in one hides none in another."""
 
     server: dict[str, object] = {}
+    admin: dict[str, object] = {}
     limits: dict[str, object] = {}
     slices: Annotated[list[object], Field(min_length=1)] = []
     models: Annotated[list[object], Field(min_length=1)]
@@ -158,6 +159,17 @@ class ServerSection(Section):
     grpc_port: Port | None = None
     metrics_port: Port | None = None
     triton_metrics: bool | None = None
+
+
+class AdminSection(Section):
+    """`admin:`; the defaults are those of AdminSettings."""
+
+    host: Text | None = None
+    port: Port | None = None
+    socket: Text | None = None
+    hosts: Names = []
+    on_inference_ports: bool = False
+    feedback: bool = False
 
 
 class LimitsSection(Section):

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -19,18 +19,25 @@ PATIENT_MS = 20_000
 """An SLO for tests that are about no deadline: no stall of the machine uses it up."""
 
 
+PORTS = ("--rest-port", "--grpc-port", "--metrics-port", "--admin-port")
+
+
 class GatewayProcess:
     """Started by `start`; its addresses are those that it printed."""
 
-    def __init__(self, config: Path, log: Path, module: str = "router.cli") -> None:
+    def __init__(
+        self, config: Path, log: Path, module: str = "router.cli", free: Sequence[str] = PORTS
+    ) -> None:
+        """`free`: the options of ports that are to be any free ones."""
         self._log = log
         command = [sys.executable, "-m", module, "serve", "--config", str(config)]
-        for option in ("--rest-port", "--grpc-port", "--metrics-port"):
+        for option in free:
             command += [option, "0"]
         with log.open("w") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
         self.rest = self._await(r"REST +http://(\S+)")
         self.grpc = self._await(r"gRPC +(\S+)")
+        self.admin = self._await(r"\badmin +(?:http://)?(\S+)")
         self.metrics = self._await(r"metrics +(http://\S+)")
 
     @classmethod
@@ -39,6 +46,17 @@ class GatewayProcess:
         gateway = cls(config, log, module)
         gateway.await_ready()
         return gateway
+
+    @staticmethod
+    def refused(config: Path, free: Sequence[str] = PORTS) -> str:
+        """What one prints that ends with exit code 1 as it starts."""
+        command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
+        command += [word for option in free for word in (option, "0")]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT, timeout=START_S, check=False
+        )
+        assert ended.returncode == 1, ended
+        return ended.stdout + ended.stderr
 
     def await_ready(self) -> None:
         """Until every model is ready and measured."""
@@ -70,6 +88,19 @@ class GatewayProcess:
     def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         """Status and body of a POST on the REST port."""
         request = urllib.request.Request(f"http://{self.rest}{path}", body, headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=TALK_S) as answer:  # noqa: S310
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def change(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of an answer of the admin door."""
+        url = f"http://{self.admin}{path}"
+        request = urllib.request.Request(url, body, headers or {}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=TALK_S) as answer:  # noqa: S310
                 return answer.status, answer.read()

@@ -107,7 +107,7 @@ def filed(gateway: GatewayProcess) -> Iterator[GatewayProcess]:
 def request(gateway: GatewayProcess, method: str, body: object = None, more: str = "") -> tuple[int, Any]:
     """Status and answer of a request about the placement."""
     content = None if body is None else json.dumps(body).encode()
-    url = f"http://{gateway.rest}/v2/placement{more}"
+    url = f"http://{gateway.admin}/v2/placement{more}"
     try:
         with urllib.request.urlopen(
             urllib.request.Request(url, content, method=method), timeout=TALK_S
@@ -206,7 +206,7 @@ def held(home: Path, name: str = "hold") -> Iterator[None]:
 
 def follower(gateway: GatewayProcess) -> "subprocess.Popen[str]":
     """What `penstock place --apply` does once it has a plan."""
-    command = [sys.executable, "-c", FOLLOWED, f"http://{gateway.rest}", json.dumps(MOVED)]
+    command = [sys.executable, "-c", FOLLOWED, f"http://{gateway.admin}", json.dumps(MOVED)]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
@@ -214,7 +214,7 @@ def test_a_plan_is_applied_and_taken_back_under_load_and_no_request_is_lost(
     filed: GatewayProcess, home: Path
 ) -> None:
     command = [sys.executable, "-m", "router.cli", "place", str(home / "penstock.yaml"), "--apply"]
-    command += ["--rates", "simple=180,held=180", "--url", f"http://{filed.rest}"]
+    command += ["--rates", "simple=180,held=180", "--url", f"http://{filed.admin}"]
     command += ["--limit-s", "1", "--seconds", "2"]
     with asked(filed) as wrong:
         ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=TALK_S, check=False)

@@ -69,9 +69,9 @@ def add(gateway: GatewayProcess, number: int, **fields: str) -> dict[str, str]:
 
 
 def drop(gateway: GatewayProcess, path: str) -> int:
-    request = urllib.request.Request(f"http://{gateway.rest}{path}", method="DELETE")
-    with urllib.request.urlopen(request, timeout=TALK_S) as answer:  # noqa: S310
-        dropped = json.loads(answer.read())["dropped"]
+    status, body = gateway.change("DELETE", path)
+    assert status == 200, body
+    dropped = json.loads(body)["dropped"]
     assert isinstance(dropped, int)
     return dropped
 

@@ -21,7 +21,7 @@ import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
 from serving.specs import Limits
-from tests.acceptance.gateway import PATIENT_MS, ROOT, SAMPLE, TALK_S, GatewayProcess, await_true
+from tests.acceptance.gateway import PATIENT_MS, PORTS, ROOT, SAMPLE, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import LIMITS, held, identity_to_hold
 
 pytestmark = pytest.mark.slow
@@ -173,8 +173,8 @@ def test_a_taken_port_is_one_clear_line_and_exit_1(config: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        for option in ("--rest-port", "--grpc-port", "--metrics-port"):
-            ports = {"--rest-port": "0", "--grpc-port": "0", "--metrics-port": "0"} | {option: port}
+        for option in PORTS:
+            ports = dict.fromkeys(PORTS, "0") | {option: port}
             ended = penstock(
                 "serve", "--config", str(config), *(word for pair in ports.items() for word in pair)
             )

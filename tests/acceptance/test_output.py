@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway import ROOT, TALK_S
+from tests.acceptance.gateway import PORTS, ROOT, TALK_S
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +30,7 @@ class Piped:
 
     def __init__(self, config: Path) -> None:
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
-        for option in ("--rest-port", "--grpc-port", "--metrics-port"):
+        for option in PORTS:
             command += [option, "0"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
         assert self.process.stdout is not None

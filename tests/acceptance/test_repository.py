@@ -34,6 +34,7 @@ models:
   - {{path: repo/simple, slo_ms: {PATIENT_MS}, cache: false}}
   - {{path: repo/steady, slo_ms: {PATIENT_MS}, cache: false}}
 repository: {{folders: [repo]}}
+admin: {{on_inference_ports: true}}
 cache:
 {LIMITS}
 """
@@ -198,10 +199,10 @@ def refused_change(gateway: GatewayProcess) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("door", ["http", "grpc"])
+@pytest.mark.parametrize("door", ["http", "grpc", "admin"])
 def test_a_model_comes_and_goes_and_no_request_of_another_fails(gateway: GatewayProcess, door: str) -> None:
-    kinds: dict[str, Any] = {"http": http_client, "grpc": grpc_client}
-    address = gateway.rest if door == "http" else gateway.grpc
+    kinds: dict[str, Any] = {"http": http_client, "grpc": grpc_client, "admin": http_client}
+    address = {"http": gateway.rest, "grpc": gateway.grpc, "admin": gateway.admin}[door]
     with kinds[door].InferenceServerClient(address) as client, stream(gateway, "steady") as answers:
         assert ready(client) == {"simple", "steady"}
         for _ in range(3):
@@ -222,6 +223,17 @@ def test_a_model_comes_and_goes_and_no_request_of_another_fails(gateway: Gateway
     assert loads is not None
     assert unloads is not None
     assert loads[1] == unloads[1] != "0"
+
+
+def test_what_a_browser_sends_over_grpc_changes_nothing_though_the_port_takes_changes(
+    gateway: GatewayProcess,
+) -> None:
+    with grpc_client.InferenceServerClient(gateway.grpc) as client:
+        for verb in (client.load_model, client.unload_model):
+            with pytest.raises(InferenceServerException, match=r"PERMISSION_DENIED.*a page of a browser"):
+                verb("simple", headers={"origin": f"http://{gateway.grpc}"})
+        assert client.is_model_ready("simple")
+    await_true(lambda: gateway.output.count("audit: refused: RepositoryModel") == 2, gateway)
 
 
 def test_a_reload_takes_the_place_of_the_old_one_and_no_request_fails(

@@ -16,6 +16,7 @@ import yaml
 
 from loadtests.redis_server import redis_server
 from router.settings import ServerSettings, Settings, load_settings
+from router.settings.admin import AdminSettings
 from serving.specs import CacheSpec, Limits, RedisSpec
 from tests.deploy.files import COMPOSE, COMPOSE_FILE, ROOT, SERVICES
 
@@ -115,6 +116,7 @@ def test_the_published_ports_are_the_defaults_of_the_settings_and_open_to_this_m
     server = ServerSettings()
     ports = [server.rest_port, server.grpc_port, server.metrics_port]
     assert GATEWAY["ports"] == [f"${{PENSTOCK_BIND:-127.0.0.1}}:{port}:{port}" for port in ports]
+    assert not [port for port in GATEWAY["ports"] if str(AdminSettings().port) in port]
     assert all(
         port.startswith("${PENSTOCK_BIND:-127.0.0.1}:")
         for service in SERVICES.values()

@@ -32,7 +32,7 @@ def test_the_version_is_said() -> None:
     assert (said.exit_code, said.output) == (0, f"penstock {version('penstock')}\n")
 
 
-@pytest.mark.parametrize("option", ["--rest-port", "--grpc-port", "--metrics-port"])
+@pytest.mark.parametrize("option", ["--rest-port", "--grpc-port", "--metrics-port", "--admin-port"])
 @pytest.mark.parametrize("port", ["65536", "-1", "http"])
 def test_what_is_no_port_is_refused_and_not_wrapped_to_another(option: str, port: str) -> None:
     ended = CliRunner().invoke(app, ["serve", "--config", "absent.yaml", option, port])

@@ -127,6 +127,7 @@ async def test_an_edit_that_takes_a_bad_one_back_is_in_force_again(world: World)
     [
         ("server: {rest_port: 9100, name: other}", ["1:10: server.rest_port", "1:27: server.name"]),
         ("server: {rest_port: 9000}\nlimits: {drain_s: 5}", ["2:9: limits"]),
+        ("server: {rest_port: 9000}\nadmin: {port: 9004}", ["2:8: admin"]),
         ("server: {rest_port: 9000}\ntenants: [{name: x}]", ["2:10: tenants"]),
         ("server: {rest_port: 9000}\nrecording: {}", ["2:12: recording"]),
         ("server: {rest_port: 9000}\nprofiles: {remeasure: false}", ["2:11: profiles"]),
@@ -165,11 +166,13 @@ async def test_what_the_same_is_said_in_more_words_needs_no_restart(world: World
 
 
 async def test_ports_of_the_command_line_are_not_the_files(world: World) -> None:
-    server = replace(world.current.settings.server, rest_port=0)
-    world.current.settings = replace(world.current.settings, server=server)
+    settings = world.current.settings
+    server, admin = replace(settings.server, rest_port=0), replace(settings.admin, port=0)
+    world.current.settings = replace(settings, server=server, admin=admin)
     await world.edit("slo_ms: 40", "slo_ms: 50")
     assert world.watch.refused == ()
     assert world.current.settings.server.rest_port == 0
+    assert world.current.settings.admin.port == 0
 
 
 async def test_what_cannot_be_loaded_is_refused_and_the_next_edit_counts(world: World) -> None:

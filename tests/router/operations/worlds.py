@@ -93,7 +93,7 @@ class World:
         self.repository = Repository(cast(Current, self.current), self.serving, self.slices, filed, place)
         self.said: list[str] = []
         self.spoke = asyncio.Event()
-        self.watch = Watch(self.repository, self._say)
+        self.watch = Watch(self.repository, self._say, self._say)
 
     @property
     def served(self) -> dict[str, ServedModel]:

@@ -23,7 +23,8 @@ from router.place.following import (
     carry_out,
     reach,
 )
-from router.settings import ServerSettings, load_settings
+from router.settings import load_settings
+from router.settings.admin import AdminSettings
 from router.simulate.traffic import UsageError
 from tests.router.settings.samples import write_deployment
 
@@ -216,8 +217,8 @@ def test_a_placement_is_read_and_put_over_http(server: tuple[str, type[Answers]]
     [
         ((400, b'{"error": "a; b", "reasons": ["a", "b"]}'), "a\nb"),
         ((500, b'{"error": "a"}'), "a"),
-        ((404, b"<html>"), "answered 404: is this the REST port of a gateway?"),
-        ((404, b"[]"), "answered 404: is this the REST port of a gateway?"),
+        ((404, b"<html>"), "answered 404: is this the admin door of a gateway?"),
+        ((404, b"[]"), "answered 404: is this the admin door of a gateway?"),
         ((200, b"[]"), "answered something else"),
         ((200, b"{}"), "answered something else"),
     ],
@@ -250,24 +251,26 @@ def test_where_no_gateway_answers_that_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server_settings", "url", "found"),
+    ("admin", "url", "found"),
     [
-        (ServerSettings(rest_port=8000), None, "http://127.0.0.1:8000"),
-        (ServerSettings(host="0.0.0.0", rest_port=80), None, "http://127.0.0.1:80"),
-        (ServerSettings(host="::1"), None, "http://[::1]:8000"),
-        (ServerSettings(), "https://there/", "https://there"),
+        (AdminSettings(), None, "http://127.0.0.1:8004"),
+        (AdminSettings(host="0.0.0.0", port=80), None, "http://127.0.0.1:80"),
+        (AdminSettings(host="::1"), None, "http://[::1]:8004"),
+        (AdminSettings(socket=Path("/run/penstock.sock")), None, "unix:/run/penstock.sock"),
+        (AdminSettings(), "https://there/", "https://there"),
+        (AdminSettings(), "unix:/tmp/a.sock", "unix:/tmp/a.sock"),
     ],
 )
-def test_the_gateway_is_where_settings_or_url_say(
-    server_settings: ServerSettings, url: str | None, found: str
-) -> None:
-    assert address(server_settings, url) == found
+def test_the_gateway_is_where_settings_or_url_say(admin: AdminSettings, url: str | None, found: str) -> None:
+    assert address(admin, url) == found
 
 
-@pytest.mark.parametrize(("port", "url"), [(0, None), (8000, "no where"), (8000, "file:///etc/passwd")])
+@pytest.mark.parametrize(
+    ("port", "url"), [(0, None), (8004, "no where"), (8004, "file:///etc/passwd"), (8004, "unix:")]
+)
 def test_where_they_do_not_say_it_that_is_told(port: int, url: str | None) -> None:
     with pytest.raises(UsageError, match="--url"):
-        address(ServerSettings(rest_port=port), url)
+        address(AdminSettings(port=port), url)
 
 
 def test_there_has_to_be_a_gateway_to_apply_a_plan_to(tmp_path: Path) -> None:

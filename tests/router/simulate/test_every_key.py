@@ -15,6 +15,7 @@ BECOMES = ("played", "cannot change a figure", "announced")
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "server": schema.ServerSection,
+    "admin": schema.AdminSection,
     "limits": schema.LimitsSection,
     "slices": schema.SliceSection,
     "models": schema.ServedSection,

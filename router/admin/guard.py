@@ -1,0 +1,139 @@
+"""What stands before everything that changes something, over REST and gRPC: which door, which client; a line.
+
+Every route with another method than GET changes something unless ASKS lists it, and so does every gRPC method
+that it is given, unless RPC_ASKS does: what is forgotten is refused.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final  # Any: grpc carries no types
+
+import grpc
+from fastapi import FastAPI
+from fastapi.responses import Response
+from starlette.routing import Route
+
+from router.access import Application, Receive, Scope, Send, rpc_status
+from router.admin.audit import Act, caller
+from router.admin.origins import stranger
+from router.outcomes import CLIENT_LEFT
+from router.rest import plain_error
+from router.rpc import RpcMethod
+from router.settings.admin import AdminSettings
+from router.sharedmemory import KINDS
+from router.tensors.wording import quoted
+
+IDENTITY: Final = "penstock.identity"
+"""Where the scope of a request has the identity of its client, where one was established."""
+FEEDBACK: Final = "/v2/models/{model}/feedback"
+ASKS: Final = frozenset(
+    {
+        "/v2/models/{model}/infer",
+        "/v2/models/{model}/versions/{model_version}/infer",
+        "/v2/repository/index",
+        "/v2/repository/{repository_name}/index",
+        *(f"/v2/{kind}sharedmemory/region/{{region}}/register" for kind in KINDS),
+        *(f"/v2/{kind}sharedmemory/unregister" for kind in KINDS),
+        *(f"/v2/{kind}sharedmemory/region/{{region}}/unregister" for kind in KINDS),
+    }
+)
+"""Routes that change nothing, though GET is not their method."""
+RPC_ASKS: Final = frozenset({"RepositoryIndex"})
+
+ADMIN_DOOR: Final = "the admin door"
+REST_PORT: Final = "the REST port"
+GRPC_PORT: Final = "the gRPC port"
+
+_SAFE: Final = {"GET", "HEAD", "OPTIONS"}
+_DOOR: Final = "penstock.door"
+
+
+class Guard:
+    """`address`: that of the admin door, from when it listens. `host`: where the REST port listens."""
+
+    def __init__(self, settings: AdminSettings, host: str) -> None:
+        self.address = settings.address
+        self._hosts = frozenset(each.lower() for each in (*settings.hosts, settings.host, host))
+        self._asks = ASKS if settings.feedback else ASKS | {FEEDBACK}
+        self._everywhere = settings.on_inference_ports
+
+    def at_admin(self, app: Application) -> Application:
+        """The application, as it is behind the admin door."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            scope[_DOOR] = ADMIN_DOOR
+            await app(scope, receive, send)
+
+        return answer
+
+    def stand_before(self, app: FastAPI) -> None:
+        """Guard all routes that the application has. TypeError at one of an unknown kind."""
+        for route in app.routes:
+            if not isinstance(route, Route):
+                raise TypeError(f"no guard is known for a {type(route).__name__}")
+            if not (route.methods or set()) <= _SAFE and route.path not in self._asks:
+                route.app = self._guarded(route.app)
+
+    def methods(self, methods: Mapping[str, RpcMethod]) -> Mapping[str, RpcMethod]:
+        """The same gRPC methods, guarded."""
+        return {
+            name: method if name in RPC_ASKS else self._guarded_method(name, method)
+            for name, method in methods.items()
+        }
+
+    def _closed(self, door: str) -> str:
+        """Why nothing can be changed through that door; "" where it can."""
+        if door == ADMIN_DOOR or self._everywhere:
+            return ""
+        setting = "`admin: {on_inference_ports: true}` in penstock.yaml"
+        return f"{door} changes nothing: ask {ADMIN_DOOR}, {self.address}, or set {setting}"
+
+    def _guarded(self, app: Any) -> Application:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            door = scope.get(_DOOR, REST_PORT)
+            path = scope.get("raw_path", b"").decode("latin-1")
+            act = Act(f"{scope['method']} {path}", caller(scope.get(IDENTITY), scope.get("client")), door)
+            if why := self._closed(door) or stranger(scope["headers"], self._hosts):
+                act.say_refused(403)
+                refusal = Response(plain_error(why), 403, media_type="application/json")
+                await refusal(scope, receive, send)
+                return
+            status = CLIENT_LEFT
+
+            async def note(message: MutableMapping[str, Any]) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                await send(message)
+
+            try:
+                await app(scope, receive, note)
+            except Exception:
+                status = 500
+                raise
+            finally:
+                act.say(status)
+
+        return answer
+
+    def _guarded_method(self, name: str, method: RpcMethod) -> RpcMethod:
+        async def answer(request: Any, context: Any) -> Any:
+            act = Act(
+                f"{name} {quoted(getattr(request, 'model_name', ''))}",
+                caller(None, context.peer()),
+                GRPC_PORT,
+            )
+            why = self._closed(GRPC_PORT)
+            if not why and any(key == "origin" for key, _ in context.invocation_metadata()):
+                why = "a page of a browser may change nothing over gRPC"
+            if why:
+                act.say_refused(grpc.StatusCode.PERMISSION_DENIED.name)
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+            answered = False
+            try:
+                found = await method(request, context)
+                answered = True
+            finally:
+                act.say(rpc_status(context.code(), answered))
+            return found
+
+        return answer

@@ -1,0 +1,15 @@
+"""Where this machine finds a server of its own."""
+
+from typing import Final
+from urllib.parse import quote
+
+_EVERYWHERE: Final = ("0.0.0.0", "::", "")
+"""A server that listens there is reached at this machine's own address."""
+
+
+def url_of(host: str, port: int) -> str:
+    """Of a server that listens there, as a URL; "" where the port is any free one."""
+    if not port:
+        return ""
+    host = "127.0.0.1" if host in _EVERYWHERE else host
+    return f"http://{f'[{host}]' if ':' in host else quote(host)}:{port}"
