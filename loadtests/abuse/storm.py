@@ -1,7 +1,7 @@
 """A worker that is killed or stopped again and again: how many requests find no replica.
 
-Open loop, `simple` on one slice or several; each fault is SIGKILL or SIGSTOP of one worker, by chance, and 6 to
-14 s after the last.
+Open loop, `simple` on one slice or several. Each fault is SIGKILL or SIGSTOP of one worker, by chance, and 6
+to 14 s after the last.
 Run: python -m loadtests.abuse.storm [--seconds 100] [--rate 150] [--slices 2] [--slo-ms 25]
 """
 

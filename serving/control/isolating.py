@@ -67,9 +67,11 @@ class Isolating:
 
     def held(self, model: ServedModel, held_us: int, aim: Wanted) -> list[Isolate]:
         """A load of a model is over that kept all else in its process from running for so long."""
-        if held_us < HELD_MAX_US or model not in aim.models:
-            return []
-        return self._move(model, aim, f"its load holds the interpreter for {held_us / 1e6:.1f} s")
+        why = f"its load holds the interpreter for {held_us / 1e6:.1f} s"
+        for each in aim.models if held_us >= HELD_MAX_US else ():
+            if (each.name, each.revision) == (model.name, model.revision):
+                return self._move(each, aim, why)
+        return []
 
     def is_deadly(self, model: ServedModel) -> bool:
         """Whether a process has died busy with a model, by its present files."""
