@@ -47,7 +47,7 @@ def write(folder: Path, name: str, code: str = "") -> Path:
 @contextmanager
 def serving(folder: Path, *more: str) -> Iterator[GatewayProcess]:
     """`sound` and models of this repository on two slices; others can be loaded by name."""
-    entries = [{"path": str(write(folder / "sound", "sound"))}]
+    entries: list[dict[str, object]] = [{"path": str(write(folder / "sound", "sound"))}]
     entries += [{"path": str(ROOT / "models" / name), "slo_ms": PATIENT_MS} for name in more]
     config = folder / "penstock.yaml"
     settings = {
@@ -97,9 +97,9 @@ def timed(gateway: GatewayProcess, took_s: list[float]) -> Iterator[None]:
         client.join()
 
 
-def restarts(gateway: GatewayProcess) -> dict[str, object]:
+def restarts(gateway: GatewayProcess) -> dict[str, int]:
     """Of the slices' own processes."""
-    return {name: each["restarts"] for name, each in workers(gateway).items() if "+" not in name}
+    return {name: int(str(each["restarts"])) for name, each in workers(gateway).items() if "+" not in name}
 
 
 def isolation(gateway: GatewayProcess, name: str) -> dict[str, object]:
@@ -160,7 +160,7 @@ def test_a_batch_that_never_ends_costs_one_slice_and_is_not_tried_on_the_next(tm
         assert load(gateway, "stuck")[0] == 200
         status, told = infer(gateway, "stuck", STUCK)
         assert (status, told["reason"]) == (503, "worker_lost")
-        assert sorted(restarts(gateway).values(), key=int) == [0, 1]
+        assert sorted(restarts(gateway).values()) == [0, 1]
         assert isolation(gateway, "stuck")["died"] == 1
         await_true(lambda: infer(gateway, "sound")[0] == infer(gateway, "stuck")[0] == 200, gateway)
         assert 'penstock_model_worker_deaths_total{model="stuck"} 1\n' in gateway.read_metrics()

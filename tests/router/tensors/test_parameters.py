@@ -142,8 +142,8 @@ def test_both_wires_carry_parameters_to_the_call() -> None:
     request = message(("X", "FP32", (1, 1), [1.0]), parameters={k: parameter(v) for k, v in given.items()})
     for call in (over_rest.call, proto.decode(request, TUNED, LIMITS).call):
         assert (call.timeout_us, call.variant) == (700, "large")
-        given = (("exact", False), ("execute_delay_ms", 1.5), ("prompt", "p"), ("top_k", 3))
-        assert call.parameters == (*given, DEFAULTS[-1])
+        expected = (("exact", False), ("execute_delay_ms", 1.5), ("prompt", "p"), ("top_k", 3))
+        assert call.parameters == (*expected, DEFAULTS[-1])
 
 
 @pytest.mark.parametrize("kind", [{"int64_param": 9}, {"uint64_param": 9}, {"string_param": "9"}])
