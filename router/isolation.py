@@ -13,12 +13,13 @@ HEADING: Final = " worker processes of models:"
 
 class IsolationStatus(TypedDict):
     """`isolate`: as stated; `processes`: those that the model has to itself, by name; `moved`: the gateway
-    gave it these for its deaths. `deaths` of worker processes that were busy with it, in the last 5 minutes,
-    of which it may have fewer than `limit` under `auto`; `died`: since the start."""
+    gave it these, for what `why` says. `deaths` of worker processes that were busy with it, in the last 5
+    minutes, of which it may have fewer than `limit` under `auto`; `died`: since the start."""
 
     isolate: str
     processes: list[str]
     moved: bool
+    why: str
     deaths: int
     limit: int
     died: int
@@ -29,7 +30,8 @@ def isolation_status(isolation: "Isolation") -> IsolationStatus:
     return {
         "isolate": isolation.stated,
         "processes": list(isolation.processes),
-        "moved": isolation.moved,
+        "moved": bool(isolation.why),
+        "why": isolation.why,
         "deaths": isolation.deaths,
         "limit": isolation.limit,
         "died": isolation.died,
@@ -62,7 +64,7 @@ def _where(now: IsolationStatus) -> str:
         never = " (isolate: never)" if now["isolate"] == "never" else ""
         return f"it shares its slices' processes{never}"
     slices = ", ".join(map(place_of, now["processes"]))
-    why = "by its fault others died" if now["moved"] else "isolate: always"
+    why = now["why"] or "isolate: always"
     return f"it has a process of its own on {slices} ({why})"
 
 

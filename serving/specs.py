@@ -5,8 +5,10 @@ Files become these values once, at start (`router/settings/`); nothing below rea
 
 import re
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
@@ -84,13 +86,23 @@ class SizeHint:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSpec:
-    """A request parameter that the model reads (`type`: "bool", "int", "float" or "string")."""
+    """A request parameter that the model reads (`type`: "bool", "int", "float" or "string").
+
+    `time_unit`: its value is a time that a batch takes, in this unit, of TIME_UNITS; "" where it is none.
+    `bounded_by`: the key of the settings that has lowered `maximum`, "" where it is the model's own.
+    """
 
     name: str
     type: str
     default: ParameterValue
     minimum: float | None = None
     maximum: float | None = None
+    time_unit: str = ""
+    bounded_by: str = ""
+
+
+TIME_UNITS: Mapping[str, int] = MappingProxyType({"us": 1, "ms": 1_000, "s": 1_000_000})
+"""Microseconds of each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from loadtests.abuse import bombs, conversations, hostile
+from loadtests.abuse import bombs, conversations, hostile, loads
 from loadtests.abuse.hostile import CLOSED, Case
 from loadtests.abuse.others import Watched, watch
 from loadtests.gateway import Gateway, model_entry, started
@@ -75,6 +75,7 @@ def _costly(gateway: Gateway, only: str) -> int:
         for attack in bombs.attacks()
         if only in attack.name
     ]
+    found += [_shown(name, 0, each) for name, each in loads.watched(only)]
     return 1 if any(each.bad_answers for each in found) else 0
 
 

@@ -1,7 +1,8 @@
 """A worker that is killed or stopped again and again: how many requests find no replica.
 
-Open loop, one slice with `simple`; each fault is SIGKILL or SIGSTOP, by chance, and 6 to 14 s after the last.
-Run: python -m loadtests.abuse.storm [--seconds 100] [--rate 150]
+Open loop, `simple` on one slice or several. Each fault is SIGKILL or SIGSTOP of one worker, by chance, and 6
+to 14 s after the last.
+Run: python -m loadtests.abuse.storm [--seconds 100] [--rate 150] [--slices 2] [--slo-ms 25]
 """
 
 import argparse
@@ -31,7 +32,7 @@ class Storm:
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self.endings: Counter[str] = Counter()
-        self.faults = 0
+        self.faults: Counter[str] = Counter()
 
     def play(self, seconds: float, rate: float) -> None:
         """So many seconds, at `rate` requests a second."""
@@ -56,10 +57,12 @@ class Storm:
             self.endings[ending] += 1
 
     def _strike(self) -> None:
-        self.faults += 1
-        for worker in self._gateway.workers():
+        number = self._chance.choice((signal.SIGKILL, signal.SIGSTOP))
+        workers = self._gateway.workers()
+        if workers:
+            self.faults[number.name] += 1
             with suppress(ProcessLookupError):
-                os.kill(worker, self._chance.choice((signal.SIGKILL, signal.SIGSTOP)))
+                os.kill(self._chance.choice(workers), number)
 
 
 def main() -> None:
@@ -69,13 +72,18 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=100.0)
     parser.add_argument("--rate", type=float, default=150.0)
+    parser.add_argument("--slices", type=int, default=1)
+    parser.add_argument("--slo-ms", type=float, default=25.0)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    with started([model_entry("simple")]) as gateway:
+    names = [f"slice-{number}" for number in range(1, asked.slices + 1)]
+    entry = model_entry("simple", slices=names, slo_ms=asked.slo_ms)
+    with started([entry], slices=[{"name": name} for name in names]) as gateway:
         storm = Storm(gateway, asked.seed)
         storm.play(asked.seconds, asked.rate)
     count = storm.endings.total()
-    print(f"{storm.faults} faults, {count} requests")
+    faults = ", ".join(f"{times} {name}" for name, times in sorted(storm.faults.items()))
+    print(f"{faults or 'no fault'}; {count} requests")
     for ending, each in storm.endings.most_common():
         print(f"{ending:24} {each:6} {each / count:7.2%}")
 

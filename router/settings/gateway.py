@@ -7,6 +7,7 @@ from pathlib import Path
 from router.settings.addresses import url_of
 from router.settings.admin import AdminSettings, read_admin
 from router.settings.cache import read_cache
+from router.settings.delays import bounded
 from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
 from router.settings.findings import Findings
@@ -122,7 +123,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         server=server,
         limits=limits,
         slices=slices,
-        models=tuple(model for model in models if model is not None),
+        models=tuple(bounded(model, limits) for model in models if model is not None),
         profiles=path.parent / profiles.folder,
         remeasure=profiles.remeasure,
         path=path,
@@ -148,7 +149,7 @@ def read_served(document: Document, index: int) -> ServedModel:
     model = read_model(findings, index, read_tiers(findings))
     if model is None or findings.problems:
         raise SettingsError(findings.problems)
-    return model
+    return bounded(model, _read_limits(findings))
 
 
 def read_server(document: Document) -> ServerSettings:

@@ -133,6 +133,9 @@ def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) 
         findings.add(
             (*loc, key), f"type {parameter.type} has no order; expected this key only with int or float"
         )
+    elif not number and parameter.time_unit is not None:
+        message = f"type {parameter.type} is no time; expected this key only with int or float"
+        findings.add((*loc, "time_unit"), message)
     elif low is not None and high is not None and low > high:
         findings.add((*loc, "maximum"), fault("below the minimum", high, f"{low:g} or more"))
     elif isinstance(default, int | float) and low is not None and default < low:
@@ -206,7 +209,9 @@ def _spec(
         accuracy_metric=model.accuracy.metric if model.accuracy else "",
         size_hint=SizeHint(hint.input, tuple(hint.buckets), hint.unit) if hint else None,
         parameters=tuple(
-            ParameterSpec(each.name, each.type, each.default, each.minimum, each.maximum)
+            ParameterSpec(
+                each.name, each.type, each.default, each.minimum, each.maximum, each.time_unit or ""
+            )
             for each in model.parameters
         ),
         description=model.description.strip(),

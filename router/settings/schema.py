@@ -32,7 +32,7 @@ from router.settings.fields import (
 from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import DIVISIONS, ISOLATE, BatchingSpec
+from serving.specs import DIVISIONS, ISOLATE, TIME_UNITS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64
@@ -415,6 +415,7 @@ class ParameterSection(Section):
     default: Scalar
     minimum: Number | None = None
     maximum: Number | None = None
+    time_unit: Annotated[str, AfterValidator(known("time unit", tuple(TIME_UNITS)))] | None = None
 
 
 class ModelFile(Section):

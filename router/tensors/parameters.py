@@ -105,6 +105,7 @@ def _value(value: object, spec: ParameterSpec) -> ParameterValue:
         high = spec.maximum is not None and typed > spec.maximum
         if low or high:
             bound = f"at least {spec.minimum:g}" if low else f"at most {spec.maximum:g}"
+            bound += f" ({spec.bounded_by})" if high and spec.bounded_by else ""
             raise bad_input(f"parameter '{spec.name}' must be {bound}, got {quoted(value)}")
     return typed
 

@@ -83,10 +83,12 @@ class Unroute:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Tell the scheduler that the slice is gone."""
+    """Tell the scheduler that the slice is gone. `blamed`: what it computed has ended it, as far as can be
+    told."""
 
     slice: str
     reason: str
+    blamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

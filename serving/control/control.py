@@ -19,6 +19,7 @@ from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, 
 from serving.control.residing import Busy, Residing
 from serving.control.rules import AS_USUAL, Rules
 from serving.control.scaling import Scaling
+from serving.control.trials import Trials
 from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
@@ -48,7 +49,8 @@ class Control:
         self._limits = limits
         self._holdings = Holdings(first.models, known, limits, kind_of)
         self._measuring = Measuring(self._holdings, rules.remeasure, rules.refine)
-        self._reconciling = Reconciling(self._holdings)
+        self._trials = Trials(self._holdings)
+        self._reconciling = Reconciling(self._holdings, self._trials.waits_for)
         self._residing = Residing(self._holdings)
         self._isolating = Isolating()
         self.scaling = Scaling(self._holdings, rules, kind_of)
@@ -163,10 +165,16 @@ class Control:
         return self._then(now_us, commands)
 
     def worker_lost(
-        self, slice_name: str, reason: str, now_us: int, busy_with: Collection[str] = ()
+        self,
+        slice_name: str,
+        reason: str,
+        now_us: int,
+        busy_with: Collection[str] = (),
+        crashed: bool = False,
     ) -> Sequence[Command]:
         """A worker process is gone: withdraw the slice and start it again after a back-off, if it was not to
-        end. `busy_with`: the models that it was computing, loading or measuring, as far as that is known."""
+        end. `busy_with`: the models that it was computing, loading or measuring, as far as that is known;
+        `crashed`: nothing outside of the process has ended it."""
         record = self.slices.get(slice_name)
         if record is None or record.status in (WorkerStatus.LOST, WorkerStatus.STOPPED):
             return self._then(now_us, [])  # STOPPED: it was of a slice of that name which has gone before
@@ -177,7 +185,8 @@ class Control:
             record.failures = record.stumbles = 0
         elif lived_us >= ANSWERED_US and loading is None:
             record.stumbles = 0
-        commands: list[Command] = [Withdraw(slice_name, reason), *self._lose(record, reason, now_us)]
+        blamed = record.stuck or (crashed and loading is None)
+        commands: list[Command] = [Withdraw(slice_name, reason, blamed), *self._lose(record, reason, now_us)]
         if ended:
             del self.slices[slice_name]
             return self._then(now_us, commands)
@@ -194,8 +203,15 @@ class Control:
             commands += self._failed(record, loading, f"its worker {reason}", now_us)
         return self._then(now_us, commands)
 
-    def worker_stuck(self, slice_name: str, reason: str) -> Sequence[Command]:
-        """A worker holds a batch for too long: end it; its loss does the rest."""
+    def worker_stuck(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
+        """A worker holds a batch for too long: end it; its loss does the rest. One that loads something has
+        longer: the load may be what holds the batch."""
+        record, limits = self.slices.get(slice_name), self._limits
+        if record is not None:
+            load_us = self._trials.patience_us(record, int(limits.startup_s * 1e6), limits.stall_us)
+            if now_us < record.heard_us + load_us:
+                return ()
+            record.stuck = True
         return (EndWorker(slice_name, reason),)
 
     # events of replicas
@@ -204,23 +220,28 @@ class Control:
         self,
         slice_name: str,
         replica_id: int,
-        cost: tuple[int, int],
+        cost: tuple[int, int] | tuple[int, int, int],
         now_us: int,
         busy: Collection[str] | None = None,
     ) -> Sequence[Command]:
         """A replica is warm: route it where its profile is known, else measure it first.
 
-        `cost`: microseconds that loading took, bytes of memory that it holds. `busy`: the models of which
+        `cost`: microseconds that loading took, bytes of memory that it holds, and the longest time in
+        microseconds for which the load kept all else in the process from running. `busy`: the models of which
         something runs or waits on the slice, None where that is not known.
         """
         record, replica = self._find(slice_name, replica_id)
         if record is None or replica is None or replica.status is not ReplicaStatus.LOADING:
             return self._then(now_us, [])
         record.heard_us = now_us
-        (replica.load_us, replica.memory_bytes), replica.failures, replica.reason = cost, 0, ""
+        replica.load_us, replica.memory_bytes, *held_us = cost
+        replica.failures, replica.reason = 0, ""
+        self._trials.loaded(replica.key, replica.load_us)
         known, replica.loaded_us = replica.profile is not None, now_us
         replica.status = ReplicaStatus.STANDING if known else ReplicaStatus.MEASURING
-        commands = self._residing.loaded(record, replica, busy, now_us)
+        commands: list[Command] = [*self._residing.loaded(record, replica, busy, now_us)]
+        for each_us in held_us:
+            commands += self._isolating.held(replica.served, each_us, self._course.aim)
         return self._then(now_us, commands, record)
 
     def replica_failed(self, slice_name: str, replica_id: int, reason: str, now_us: int) -> Sequence[Command]:
@@ -361,6 +382,7 @@ class Control:
         for _ in range(STEPS_MAX):
             self._isolating.keep(self._course.aim)
             commands += self.scaling.advance(self._course.aim, now_us)
+            self._trials.look(self._divided(self._course.aim), self._isolating.is_deadly)
             aim = self._expected(self._course.aim)
             commands += self._reconciling.advance(aim, now_us)
             commands += self._residing.advance(aim, now_us)
@@ -404,7 +426,10 @@ class Control:
         return all(excused(lack, home, goal) for lack in lacks)
 
     def _expected(self, aim: Wanted) -> Wanted:
-        """What is to be there at the present load, by worker process."""
+        """What is to be there at the present load, by worker process, those for first loads among them."""
+        return self._trials.added(self._divided(aim))
+
+    def _divided(self, aim: Wanted) -> Wanted:
         return self._isolating.divided(self.scaling.filtered(aim), aim)
 
     def _find(self, slice_name: str, replica_id: int) -> tuple[SliceRecord | None, ReplicaRecord | None]:
@@ -422,6 +447,7 @@ class Control:
         replica.status, replica.reason = ReplicaStatus.FAILED, reason
         replica.failures += 1
         replica.retry_us = now_us + backoff_us(replica.failures)
+        self._trials.failed(record, replica)
         commands = self._residing.failed(record, replica, now_us)
         scaled = self.scaling.scales(replica.model)  # then it is brought up elsewhere
         if replica.failures == LOAD_TRIES and not (gone or scaled or record.spec.memory_bytes):
@@ -431,6 +457,7 @@ class Control:
     def _lose(self, record: SliceRecord, reason: str, now_us: int) -> list[Command]:
         """A slice's worker is gone, and all that it had."""
         record.reason, record.since_us, record.retry_us, record.measuring = reason, now_us, NEVER_US, 0
+        record.stuck = False
         for replica in record.replicas.values():
             replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
         return self._residing.lost(record, now_us)

@@ -1,7 +1,8 @@
 """Which models have a worker process of their own, so that the others of their slice outlive what they do.
 
 A model that is stated to (`isolate: always`) has one from the start, one that is left to the gateway (`auto`)
-once processes have died DEATHS_MAX times within WINDOW_US while they were busy with it. What is wanted is
+once processes have died DEATHS_MAX times within WINDOW_US while they were busy with it, or once a load of it
+has kept all else in its process from running for HELD_MAX_US. What is wanted is
 divided accordingly before it is reconciled: the process is a slice on the same cores, so that it is made
 before the shared one lets the model go. The mark is of the model's files: others are given the shared
 process again.
@@ -16,6 +17,9 @@ from serving.specs import ServedModel, own_process
 
 DEATHS_MAX = 3
 WINDOW_US = 300_000_000
+HELD_MAX_US = 1_000_000
+"""A load that keeps the interpreter so long makes others late by as much. Imports keep it for 0.1 s at most
+(`python -m loadtests.loading`); a process that waits for a busy core is far from a second."""
 KEPT_MAX = 1_000
 """Deaths of one model that are remembered: back-off lets a slice's worker die some 30 times in 5 minutes."""
 
@@ -23,12 +27,12 @@ KEPT_MAX = 1_000
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """How a model stands. `stated`: its `isolate`; `processes`: those that it has to itself, or is to have;
-    `moved`: its deaths have asked for them; `deaths`: worker processes that died busy with it in the last
-    WINDOW_US, `died` since the start. At `limit` deaths it is moved."""
+    `why`: what it has done that it has them, "" where it is as stated; `deaths`: worker processes that died
+    busy with it in the last WINDOW_US, `died` since the start. At `limit` deaths it is moved."""
 
     stated: str
     processes: tuple[str, ...]
-    moved: bool
+    why: str
     deaths: int
     died: int
     limit: int = DEATHS_MAX
@@ -36,12 +40,12 @@ class Isolation:
 
 @dataclass(slots=True)
 class _Record:
-    """Deaths of one model, by these files, and since the start. `moved`: they were too many."""
+    """Deaths of one model, by these files, and since the start. `why`: it is to be alone, "" where not."""
 
     revision: str
     at_us: list[int] = field(default_factory=list)
     died: int = 0
-    moved: bool = False
+    why: str = ""
 
 
 class Isolating:
@@ -54,36 +58,55 @@ class Isolating:
     def died(self, models: Collection[str], aim: Wanted, now_us: int) -> list[Isolate]:
         """A worker process is gone that was busy with these models: who gets one of its own for that."""
         served = {model.name: model for model in aim.models}
-        return [
-            Isolate(name, f"{DEATHS_MAX} worker processes died within {WINDOW_US // 60_000_000} minutes")
-            for name in models
-            if name in served and self._count(served[name], now_us) and self._move(served[name], aim)
-        ]
+        found: list[Isolate] = []
+        for name in models:
+            if name in served and self._count(served[name], now_us):
+                why = f"{DEATHS_MAX} worker processes died of it within {WINDOW_US // 60_000_000} minutes"
+                found += self._move(served[name], aim, why)
+        return found
+
+    def held(self, model: ServedModel, held_us: int, aim: Wanted) -> list[Isolate]:
+        """A load of a model is over that kept all else in its process from running for so long."""
+        why = f"its load holds the interpreter for {held_us / 1e6:.1f} s"
+        for each in aim.models if held_us >= HELD_MAX_US else ():
+            if (each.name, each.revision) == (model.name, model.revision):
+                return self._move(each, aim, why)
+        return []
+
+    def is_deadly(self, model: ServedModel) -> bool:
+        """Whether a process has died busy with a model, by its present files."""
+        record = self._records.get(model.name)
+        return record is not None and record.revision == model.revision and bool(record.at_us)
 
     def _count(self, model: ServedModel, now_us: int) -> bool:
         """One more death; whether they are too many."""
-        record = self._records.setdefault(model.name, _Record(model.revision))
-        if record.revision != model.revision:
-            record = self._records[model.name] = _Record(model.revision, died=record.died)
+        record = self._record(model)
         record.died += 1
         record.at_us = [*_lately(record, now_us), now_us][-KEPT_MAX:]
         return len(record.at_us) >= DEATHS_MAX
 
-    def _move(self, model: ServedModel, aim: Wanted) -> bool:
-        """Whether it has just been marked: where it is alone that would help nobody."""
-        record = self._records[model.name]
-        if model.isolate != "auto" or record.moved:
-            return False
-        record.moved = any(model.name in among and len(among) > 1 for _, among in _shared(aim))
-        self._divided = None
-        return record.moved
+    def _record(self, model: ServedModel) -> _Record:
+        """By its present files."""
+        record = self._records.setdefault(model.name, _Record(model.revision))
+        if record.revision != model.revision:
+            record = self._records[model.name] = _Record(model.revision, died=record.died)
+        return record
+
+    def _move(self, model: ServedModel, aim: Wanted, why: str) -> list[Isolate]:
+        """Mark it, if it is not marked yet: where it is alone that would help nobody."""
+        record = self._record(model)
+        shares = any(model.name in among and len(among) > 1 for _, among in _shared(aim))
+        if model.isolate != "auto" or record.why or not shares:
+            return []
+        record.why, self._divided = why, None
+        return [Isolate(model.name, why)]
 
     def keep(self, aim: Wanted) -> None:
         """Something else is wanted: forget the marks of models that are gone, or stated otherwise."""
         stated = {model.name: model.isolate for model in aim.models}
         for name, record in self._records.items():
-            if record.moved and stated.get(name) != "auto":
-                record.moved = False
+            if record.why and stated.get(name) != "auto":
+                record.why = ""
                 record.at_us = []
                 self._divided = None
 
@@ -115,13 +138,13 @@ class Isolating:
             if model.name in among and len(among) > 1
         )
         deaths = len(_lately(record, now_us)) if current else 0
-        return Isolation(model.isolate, tuple(processes), current and record.moved, deaths, record.died)
+        return Isolation(model.isolate, tuple(processes), record.why if current else "", deaths, record.died)
 
     def _has_own(self, model: ServedModel) -> bool:
         if model.isolate != "auto":
             return model.isolate == "always"
         record = self._records.get(model.name)
-        return record is not None and record.moved and record.revision == model.revision
+        return record is not None and record.revision == model.revision and bool(record.why)
 
 
 def _lately(record: _Record, now_us: int) -> list[int]:

@@ -4,7 +4,7 @@ It never remembers a plan: from whatever there is, it loads what is missing, rou
 go what is not wanted, in that order by model. So it goes on from any crash, and may change its mind.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -22,7 +22,7 @@ from serving.control.commands import (
 )
 from serving.control.holdings import RENAMED, Holdings, plain
 from serving.control.measuring import route
-from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus, why_absent
 from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.policy.freshness import Freshness
 from serving.specs import ServedModel, SliceSpec
@@ -55,10 +55,12 @@ class _Cover(Enum):
 
 
 class Reconciling:
-    """Between `holdings` and one wanted state at a time."""
+    """Between `holdings` and one wanted state at a time. `waits_for`: the process that is to load a replica
+    before a slice does, "" where it need not wait."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: Holdings, waits_for: Callable[[SliceRecord, ReplicaRecord], str]) -> None:
         self._holdings = holdings
+        self._waits_for = waits_for
         self._slices = holdings.slices
 
     def expect(self, first: Wanted) -> None:
@@ -113,7 +115,8 @@ class Reconciling:
             found = there.get(key)
             status = found.status if found else ReplicaStatus.ABSENT
             if status is not (ReplicaStatus.READY if replica.routed else ReplicaStatus.STANDING):
-                why = f": {found.reason}" if found and found.reason else ""
+                told = why_absent(record, found) if found else ""
+                why = f": {told}" if told else ""
                 sentence = f"{replica.model} {replica.variant} is {status.value} on {name}{why}"
                 yield Lack(sentence, name, key, found is not None and found.failures >= LOAD_TRIES)
 
@@ -159,7 +162,10 @@ class Reconciling:
             return []
         there = record.by_key()
         found = [there[key] for key in _index(each, models)]
-        return [load(record, one, now_us) for one in found if one.status is ReplicaStatus.ABSENT]
+        for one in found:
+            one.waits_for = self._waits_for(record, one) if one.status is ReplicaStatus.ABSENT else ""
+        absent = [one for one in found if one.status is ReplicaStatus.ABSENT and not one.waits_for]
+        return [load(record, one, now_us) for one in absent]
 
     def _enter(self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]) -> None:
         """Records of the replicas that are new."""

@@ -62,6 +62,7 @@ class ReplicaRecord:
     unsaved: int = 0  # measurements since the profile was last stored
     freshness: Freshness = Freshness.FRESH
     renew_us: int = 0  # before then the profile is not measured anew
+    waits_for: str = ""  # the process that loads it first
 
     @property
     def model(self) -> str:
@@ -87,6 +88,7 @@ class SliceRecord:
     retry_us: int = NEVER_US
     failures: int = 0  # of the worker, since it last lived long
     stumbles: int = 0  # the same since it last answered for a while: the next start waits by them
+    stuck: bool = False  # it is being ended for a batch
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
     idle_ticks: int = 0
@@ -118,4 +120,4 @@ def why_absent(record: SliceRecord, replica: ReplicaRecord) -> str:
         return replica.reason
     if record.reason and record.status in (WorkerStatus.WAITING, WorkerStatus.LOST):
         return f"the worker of slice {record.spec.name} {record.reason}"
-    return ""
+    return f"it waits for its first load on {replica.waits_for}" if replica.waits_for else ""

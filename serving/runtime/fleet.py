@@ -199,7 +199,7 @@ class Fleet:
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
         """A replica is loaded and warm."""
         now = now_us()
-        cost = (loaded.load_us, loaded.memory_bytes)
+        cost = (loaded.load_us, loaded.memory_bytes, loaded.held_us)
         busy = self._gateway.busy(link.slice)
         if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
             self.observer.replica_loaded(model, loaded.load_us)
@@ -249,7 +249,7 @@ class Fleet:
         if self.observer is not None and not ended:
             self.observer.worker_restarted(link.slice)
         busy_with = self._busy_with(record) if record is not None else ()
-        self._execute(self.control.worker_lost(link.slice, reason, now, busy_with), now)
+        self._execute(self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed), now)
 
     # steps
 
@@ -281,7 +281,7 @@ class Fleet:
 
     def _worker_stuck(self, slice_name: str, reason: str) -> None:
         now = now_us()
-        self._execute(self.control.worker_stuck(slice_name, reason), now)
+        self._execute(self.control.worker_stuck(slice_name, reason, now), now)
 
     def _profile_flagged(self, flag: FlagProfile) -> None:
         now = now_us()
@@ -338,8 +338,8 @@ class Fleet:
                 gateway.replica_up(self._links[name], model, variant, replica, Latency(profile))
             case Unroute(slice=name, model=model, variant=variant, reason=reason):
                 gateway.replica_down(name, model, variant, reason)
-            case Withdraw(slice=name, reason=reason):
-                gateway.slice_down(name, reason)
+            case Withdraw(slice=name, reason=reason, blamed=blamed):
+                gateway.slice_down(name, reason, blamed)
             case ServeModel(model=served):
                 gateway.serve(served)
             case RetireModel(model=model):
@@ -387,7 +387,7 @@ class Fleet:
             case KeepProfile(profile=profile):
                 self._keep(profile)
             case Isolate(model=model, reason=reason):
-                logger.warning("%s gets a worker process of its own: %s by its fault", model, reason)
+                logger.warning("%s gets a worker process of its own: %s", model, reason)
             case Replan(reason=reason):
                 logger.warning("what is wanted cannot be, `penstock place` may know better: %s", reason)
 

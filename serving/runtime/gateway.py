@@ -320,15 +320,15 @@ class Gateway:
         self._execute(self._scheduler.replica_down(slice_name, model, variant, detail, now), now)
         self.on_readiness()
 
-    def slice_down(self, slice_name: str, reason: str) -> None:
-        """A worker is gone, and its batches with it."""
+    def slice_down(self, slice_name: str, reason: str, blamed: bool = False) -> None:
+        """A worker is gone, and its batches with it. `blamed`: by what it computed."""
         now = now_us()
         self.before(now)
         self._runners.pop(slice_name, None)
         self.builds.gone(slice_name)
         self._batches = {key: batch for key, batch in self._batches.items() if batch.slice != slice_name}
         detail = f"the worker of slice {slice_name} {reason}"
-        self._execute(self._scheduler.slice_down(slice_name, detail, now), now)
+        self._execute(self._scheduler.slice_down(slice_name, detail, now, blamed), now)
         self.on_readiness()
 
     def hold(self, slice_name: str) -> None:

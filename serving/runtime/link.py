@@ -136,6 +136,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._outgoing: asyncio.Transport | None = None  # the same, until `close`
         self._fault = ""
+        self.crashed = False  # what it computed or loaded has ended the process, and nothing outside of it
         self._connection_ended = False
         self._exit: str | None = None if process else "its connection was closed"
         self._exit_alarm: Alarm | None = None
@@ -247,9 +248,10 @@ class Link(asyncio.BufferedProtocol):
         self._connection_ended = True
         self._settle()
 
-    def exited(self, how: str) -> None:
-        """The process is gone and reaped; `how` in words, like "was killed by SIGKILL"."""
-        self._exit = how
+    def exited(self, how: str, crashed: bool = False) -> None:
+        """The process is gone and reaped; `how` in words, like "was killed by SIGKILL"; `crashed`: by what it
+        did itself."""
+        self._exit, self.crashed = how, crashed
         self._settle()
 
     def fail_to_start(self, reason: str) -> None:

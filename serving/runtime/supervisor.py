@@ -21,6 +21,18 @@ from serving.worker.shared import SharedArea
 
 STOP_GRACE_S: Final = 5.0
 """What `stop` gives workers to finish their batch and exit before it kills them."""
+_FAULTS: Final = frozenset(
+    (
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+    )
+)
+"""What ends a process for its own code. SIGKILL is the kernel's or an operator's."""
 KILLED_WAIT_S: Final = 4.0
 """For how long it then waits for them: nothing withstands SIGKILL but a driver that holds a process up."""
 
@@ -31,6 +43,7 @@ class _Child:
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self.pid = popen.pid
         self.pidfd = os.pidfd_open(popen.pid)
+        self.crashed = False  # it has ended by what it did itself, as far as a signal can tell
         self._popen = popen
 
     def kill(self) -> None:
@@ -44,6 +57,7 @@ class _Child:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)  # its session's; not reaped yet, so the number is its own
         code = self._popen.wait()
+        self.crashed = code > 0 or -code in _FAULTS
         os.close(self.pidfd)
         self.pidfd = -1
         return f"exited with {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
@@ -132,7 +146,7 @@ class Supervisor:
         how = child.reap()
         for each in printed:  # its last words first
             each.close()
-        link.exited(how)
+        link.exited(how, crashed=child.crashed)
 
 
 class _Pipes:

@@ -25,6 +25,7 @@ from serving.vocabulary import (
     NOT_LOADED,
     OVERLOAD,
     QUOTA,
+    TOO_LARGE,
     Outcome,
 )
 
@@ -99,11 +100,20 @@ class Door:
         if not live and model.answer_us(request, now_us) > request.deadline_us:
             return NOT_LOADED
         outcome = refuse(model.queue.backlog, request.rows, self._limits)
-        return _hold_off(model, flow, request, now_us) if outcome is None and live else outcome
+        if outcome is not None or not live:
+            return outcome
+        return TOO_LARGE if self._is_too_dear(model, request) else _hold_off(model, flow, request, now_us)
+
+    def _is_too_dear(self, model: Model, request: Request) -> bool:
+        """Whether its rows take a slice longer than a batch may be late. A single row is as it is."""
+        most_us = self._limits.stall_us
+        if request.rows == 1 or request.rows * model.least_us(request) <= most_us:
+            return False  # rows that travel together take less than one by one
+        return model.cost_us(request) > most_us
 
     def retry_us(self, outcome: Outcome, model: Model, request: Request, now_us: int) -> int:
         """In how long another try may fare better, from what waits; 0 where nobody can say."""
-        if outcome is DRAINING:
+        if outcome is DRAINING or outcome is TOO_LARGE:
             return 0
         if outcome is NO_REPLICA:
             return 0 if model.retired or model.why_hopeless(request.variants) else RESTART_US

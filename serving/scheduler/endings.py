@@ -12,7 +12,7 @@ from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, DEADLINE_RUNNING, WOR
 
 RETRIES = 1
 """Batches that a request may lose with their worker and still be dispatched again: a request that kills
-workers takes at most two of them."""
+workers takes at most two of them. One that is known to have ended its worker takes no other."""
 
 
 class Endings:

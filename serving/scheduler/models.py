@@ -24,6 +24,7 @@ from serving.vocabulary import (  # fmt: skip
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
+    TOO_LARGE,
     Outcome,
 )
 
@@ -273,6 +274,17 @@ class Model:
             least_us = self._least_us[key] = self.quickest_us(request)
         return least_us
 
+    def cost_us(self, request: Request) -> float:
+        """What all rows of a request take together as a rule, one batch after the other, on its quickest
+        replica; 0 where it has none."""
+        found = []
+        for each in self.replicas(request):
+            most = each.piece_max(request.size)
+            rest = request.rows % most
+            whole_us = (request.rows // most) * each.typical_us(most, request.size)
+            found.append(whole_us + (each.typical_us(rest, request.size) if rest else 0.0))
+        return min(found, default=0.0)
+
     def alone_us(self, request: Request) -> float:
         """What the first batch of a request takes, alone and by its quickest replica, as of the last review;
         0 where it has none."""
@@ -346,6 +358,12 @@ def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> st
     if outcome is DEADLINE_UNREACHABLE:
         slack_ms = max(request.deadline_us - request.arrived_us, 0) / 1000
         return f"{name} could not answer within {slack_ms:g} ms even if the request ran next"
+    if outcome is TOO_LARGE:
+        takes_s = model.cost_us(request) / 1e6
+        return (
+            f"the {request.rows} rows of this request would take {name} {takes_s:.1f} s, which is more than"
+            f" one request may (limits.stall_s); send fewer rows at once"
+        )
     if outcome is NOT_LOADED or outcome is DEADLINE_UNMET:
         return _explain_absence(request, model, now_us)
     return ""

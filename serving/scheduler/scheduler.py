@@ -22,7 +22,7 @@ from serving.scheduler.commands import Command
 from serving.scheduler.devices import Device
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.door import Door
-from serving.scheduler.endings import Endings
+from serving.scheduler.endings import RETRIES, Endings
 from serving.scheduler.looking import look
 from serving.scheduler.models import Model
 from serving.scheduler.pieces import settle, shrink, split
@@ -286,8 +286,11 @@ class Scheduler:
         self._cold.look_us = now_us
         return self._plan([*self._endings.expire(now_us), *self._endings.abandon(owner, detail)], now_us)
 
-    def slice_down(self, slice_name: str, detail: str, now_us: int) -> Sequence[Command]:
-        """A slice's worker is gone: its batches are retried elsewhere where that can be, else failed."""
+    def slice_down(
+        self, slice_name: str, detail: str, now_us: int, blamed: bool = False
+    ) -> Sequence[Command]:
+        """A slice's worker is gone: its batches are retried elsewhere where that can be, else failed.
+        `blamed`: what it computed has ended it, and is not to end another."""
         live = self._slices.pop(slice_name, None)
         if live is None:
             return ()
@@ -295,7 +298,7 @@ class Scheduler:
         self._dispatch.forget(live)
         for batch in live.started:  # one that was sent ahead has killed nobody
             for request in {piece.request for piece in batch.pieces}:
-                request.lost += 1
+                request.lost += RETRIES + 1 if blamed else 1
         for name, here in live.queues.items():
             self._models[name].leave(live, here.replicas.values(), last=True)
         self._door.regroup()

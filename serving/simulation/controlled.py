@@ -181,8 +181,7 @@ class ControlledSimulation:
         for happening in happenings:
             self.heard("", happening)
             event, *arguments = happening
-            instant = () if event == "worker_stuck" else (now_us,)
-            self._carry_out(getattr(self.control, event)(*arguments, *instant))
+            self._carry_out(getattr(self.control, event)(*arguments, now_us))
 
     def _lose(self, device: str, now_us: int) -> None:
         reason = f"{device} fell off the bus"

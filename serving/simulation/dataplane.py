@@ -71,8 +71,8 @@ def routed(
             return scheduler.replica_up(name, model, replica, now_us)
         case Unroute(slice=name, model=model, variant=variant, reason=reason):
             return scheduler.replica_down(name, model, variant, reason, now_us)
-        case Withdraw(slice=name, reason=reason):
-            return scheduler.slice_down(name, reason, now_us)
+        case Withdraw(slice=name, reason=reason, blamed=blamed):
+            return scheduler.slice_down(name, reason, now_us, blamed)
         case Cold(model=model, variant=variant, load_us=load_us, reason=reason):
             return scheduler.cold(model, variant, load_us, now_us, reason)
         case Expect(model=model, variant=variant, ready_us=ready_us):

@@ -23,11 +23,13 @@ import os
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from queue import Queue
 from typing import Final, TypeVar
 
 from serving.worker.backends.contract import Backend
 from serving.worker.garbage import Garbage
+from serving.worker.heartbeat import Heartbeat
 from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_raised, pack_unloaded
 from serving.worker.output import SPEAKING
@@ -46,13 +48,13 @@ SWITCH_S: Final = 0.0005
 
 class _Load:
     """A load that was asked for; `wanted` until its replica is to be unloaded again, `ended` when nothing of
-    it is under way."""
+    it is under way; `alone`: no other was when it began."""
 
-    __slots__ = ("ended", "order", "wanted")
+    __slots__ = ("alone", "ended", "order", "wanted")
 
     def __init__(self, order: LoadOrder) -> None:
         self.order = order
-        self.wanted = True
+        self.wanted = self.alone = True
         self.ended = threading.Event()
 
 
@@ -142,6 +144,7 @@ class Loader:
             if not job.wanted:
                 job.ended.set()
                 return
+            job.alone = not self._begun
             self._begun.append(job)
         self._room.acquire()
         threading.Thread(target=_until_over, args=(self._load_beside, job), name="load", daemon=True).start()
@@ -161,7 +164,7 @@ class Loader:
         order = job.order
         SPEAKING.model = order.model
         try:
-            with self._garbage.paused():
+            with self._garbage.paused(), Heartbeat() as heartbeat:
                 replica, loaded = load_replica(self._backend, order, self._memory, self._garbage)
         except MODEL_ERRORS as error:
             message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
@@ -169,7 +172,8 @@ class Loader:
             answer = pack_load_failed(order.replica, message)
             replica = None
         else:
-            answer = pack_loaded(loaded)
+            alone = job.alone and len(self._begun) == 1
+            answer = pack_loaded(replace(loaded, held_us=heartbeat.longest_us if alone else 0))
         with self._lock:
             self._begun.remove(job)
             wanted = job.wanted

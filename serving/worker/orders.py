@@ -96,8 +96,9 @@ class Loaded:
     meantime is counted, too. `import_bytes`: what its code's imports took before, which stays when the
     replica goes and is not in `memory_bytes`; the first that needs torch brings 210 MB of it. What code
     imports in its `load` cannot be told from the model: it counts for the first that is loaded in a
-    process. `differs`: how two answers to one sample did, of a variant that says that it is deterministic;
-    "" where they were the same."""
+    process. `held_us`: the longest time for which the load kept the process's other threads from running,
+    0 where another load ran beside it. `differs`: how two answers to one sample did, of a variant that says
+    that it is deterministic; "" where they were the same."""
 
     replica: int
     load_us: int
@@ -105,6 +106,7 @@ class Loaded:
     warm_us: int = 0
     import_bytes: int = 0
     differs: str = ""
+    held_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +181,11 @@ def pack_loaded(loaded: Loaded) -> bytes:
 
 def unpack_loaded(frame: Frame) -> Loaded:
     found = _object(frame)
-    replica, load_us, memory_bytes, warm_us, import_bytes = (
+    replica, load_us, memory_bytes, warm_us, import_bytes, held_us = (
         _field(found, name, int) for name in Loaded.__slots__ if name != "differs"
     )
     differs = _field(found, "differs", str)[:MESSAGE_CHARS_MAX]
-    return Loaded(replica, load_us, memory_bytes, warm_us, import_bytes, differs)
+    return Loaded(replica, load_us, memory_bytes, warm_us, import_bytes, differs, held_us)
 
 
 def pack_load_failed(replica: int, message: str) -> bytes:

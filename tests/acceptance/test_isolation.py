@@ -113,7 +113,8 @@ def test_after_three_deaths_the_neighbour_answers_on_while_the_model_goes_on_dyi
         assert workers(gateway)["a"] == shared
         assert workers(gateway)["a+deadly"]["restarts"] == 4
         assert isolation(gateway) == {
-            "isolate": "auto", "processes": ["a+deadly"], "moved": True, "deaths": 7, "limit": 3, "died": 7
+            "isolate": "auto", "processes": ["a+deadly"], "moved": True,
+            "why": "3 worker processes died of it within 5 minutes", "deaths": 7, "limit": 3, "died": 7,
         }  # fmt: skip
         explained = json.loads(gateway.get("/v2/models/deadly/explain")[1])
         assert explained["isolation"] == isolation(gateway)

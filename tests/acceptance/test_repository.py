@@ -321,17 +321,20 @@ def test_edits_of_the_file_are_in_force_without_a_restart(home: Home, gateway: G
     def served() -> set[str]:
         return set(json.loads(gateway.get("/v2/models")[1])["models"])
 
-    before = len(re.findall("is in force", gateway.output))
+    def in_force() -> int:
+        return len(re.findall("is in force", gateway.output))
+
+    before = in_force()
     with stream(gateway, "steady") as answers:
         home.edit(f"repo/simple, slo_ms: {PATIENT_MS}", "repo/simple, slo_ms: 15000")
-        await_true(lambda: slo_ms(gateway, "simple") == 15000, gateway)
+        await_true(lambda: slo_ms(gateway, "simple") == 15000 and in_force() == before + 1, gateway)
         home.edit("repository:", "  - {path: repo/spare}\nrepository:")
-        await_true(lambda: answer_of(gateway, "spare")[0] == 200, gateway)
+        await_true(lambda: answer_of(gateway, "spare")[0] == 200 and in_force() == before + 2, gateway)
         home.edit("  - {path: repo/simple, slo_ms: 15000, cache: false}\n", "")
-        await_true(lambda: served() == {"steady", "spare"}, gateway)
+        await_true(lambda: served() == {"steady", "spare"} and in_force() == before + 3, gateway)
         home.edit("[{name: a}]", "[{name: a}, {name: b}]")
         await_true(lambda: "slices are a, b" in gateway.output, gateway)
-        await_true(lambda: len(re.findall("is in force", gateway.output)) == before + 4, gateway)
+        await_true(lambda: in_force() == before + 4, gateway)
     assert not answers.failures
     assert refused_change(gateway) == []
 

@@ -68,13 +68,14 @@ class AnyHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        first = tuple(replace(model, slices=("d0", "e0")) for model in MODELS)
+        first = tuple(replace(model, slices=("d0", "cpu0")) for model in MODELS)
         limits = Limits(sweep_s=0.01)
         self.control = Control((SLICES[0], SLICES[2]), first, KNOWN, limits, lambda _: KIND)
         self.now_us = 0
         self.processes: dict[str, Process] = {}
         self.lost: set[str] = set()
         self.retiring: set[str] = set()
+        self.loaded: set[tuple[str, str, str]] = set()
         self.asked: list[Wanted] = [self.control.wanted]
         self.do(self.control.start(0))
 
@@ -220,6 +221,7 @@ class AnyHistory(RuleBasedStateMachine):
         if number in process.unloads:
             self._unloaded(name, number)
         else:
+            self.loaded.add(process.keys[number])
             self.do(self.control.replica_loaded(name, number, (5, 7), self.now_us))
 
     def _unload(self, name: str) -> None:
@@ -277,6 +279,7 @@ class AnyHistory(RuleBasedStateMachine):
                 assert command.replica not in process.keys
                 there = [process.keys[number] for number in process.keys if number not in process.unloads]
                 assert key not in there
+                self._load_first(process, key)
                 process.keys[command.replica] = key
                 process.loads.append(command.replica)
             case UnloadReplica(slice=name, replica=number):
@@ -301,6 +304,14 @@ class AnyHistory(RuleBasedStateMachine):
                 assert name not in {
                     key[0] for process in self.processes.values() for key in process.keys.values()
                 }
+
+    def _load_first(self, process: Process, key: tuple[str, str, str]) -> None:
+        """What no worker has loaded yet is loaded beside no other model, where there may be a second process
+        for it."""
+        if key not in self.loaded and process.spec.device == "cpu":
+            under_way = (*process.loads, *process.unloads)
+            beside = {each[0] for number, each in process.keys.items() if number not in under_way}
+            assert beside <= {key[0]}, f"{key} is loaded beside {beside}"
 
     def _route(self, command: Route | Unroute | Withdraw) -> None:
         process = self.processes.get(command.slice)

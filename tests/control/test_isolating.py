@@ -212,7 +212,7 @@ def test_deaths_that_are_farther_apart_move_nothing() -> None:
         assert only(die(world, "a", "m", after_us=WINDOW_US // 2), Isolate) == []
     assert world.routed == {"a": ["m", "n"]}
     told = world.control.isolation(model("m", "a"), world.now)
-    assert (told.deaths, told.died, told.moved) == (2, 10, False)
+    assert (told.deaths, told.died, told.why) == (2, 10, "")
 
 
 def test_never_is_counted_and_left_in_place() -> None:
@@ -269,7 +269,7 @@ def test_files_that_are_others_are_given_the_shared_process_again() -> None:
     served = [each for each in done if isinstance(each, Route | Unroute | Withdraw) and told_of(world, each)]
     assert isinstance(served[0], Route)
     told = world.control.isolation(model("m", "a", revision="mended"), world.now)
-    assert (told.deaths, told.died, told.moved) == (0, DEATHS_MAX, False)
+    assert (told.deaths, told.died, told.why) == (0, DEATHS_MAX, "")
 
 
 def test_a_model_that_goes_and_comes_again_is_given_the_shared_process_again() -> None:
@@ -303,7 +303,7 @@ def test_a_move_that_is_under_way_goes_on_and_ends_divided() -> None:
 def test_a_process_of_its_own_that_does_not_start_is_ended_like_any_other() -> None:
     world = World([A], isolated("m", "a"), model("n", "a"))
     world.starts = lambda name: name != "a+m"
-    commands = [*world.control.worker_stuck("a+m", "a m batch was late")]
+    commands = [*world.control.worker_stuck("a+m", "a m batch was late", world.now)]
     assert commands == [EndWorker("a+m", "a m batch was late")]
     die(world, "a+m", "m")
     assert world.routed == {"a": ["n"], "a+m": []}

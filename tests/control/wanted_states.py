@@ -11,7 +11,7 @@ from serving.profile.sweep import REFINED_COUNT
 from serving.specs import ServedModel, Share, SliceSpec
 from tests.builders import KIND, model_spec, served
 
-DEVICES = ("d", "e")
+DEVICES = ("d", "cpu")
 SLICES = tuple(SliceSpec(f"{device}{number}", (), device=device) for device in DEVICES for number in (0, 1))
 OTHERS = tuple(replace(spec, part=Share("mps", 50.0)) for spec in SLICES[:2])  # of the same names
 MODELS = tuple(served(model_spec(name, ("a", "b"), batch_max=1), ()) for name in ("m", "n"))

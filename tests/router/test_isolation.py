@@ -8,8 +8,8 @@ from serving.control.isolating import Isolation
 LATELY = "worker processes died busy with it in 5 minutes"
 
 
-def told(stated: str = "auto", *processes: str, moved: bool = False, deaths: int = 0) -> IsolationStatus:
-    return isolation_status(Isolation(stated, processes, moved, deaths, deaths))
+def told(stated: str = "auto", *processes: str, why: str = "", deaths: int = 0) -> IsolationStatus:
+    return isolation_status(Isolation(stated, processes, why, deaths, deaths))
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def told(stated: str = "auto", *processes: str, moved: bool = False, deaths: int
         ),
         (told("always", "a+m", "b+m"), "it has a process of its own on a, b (isolate: always)"),
         (
-            told("auto", "a+m", moved=True, deaths=7),
-            f"it has a process of its own on a (by its fault others died); 7 {LATELY}",
+            told("auto", "a+m", why="its load holds the interpreter for 2.0 s", deaths=7),
+            f"it has a process of its own on a (its load holds the interpreter for 2.0 s); 7 {LATELY}",
         ),
     ],
 )

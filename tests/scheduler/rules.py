@@ -349,6 +349,15 @@ class Rules:
         nowhere = not self.allowed(case.request) and not self.can_come(case.request)
         return case.lost > RETRIES or (waits and nowhere)
 
+    def too_dear(self, request: Request) -> bool:
+        """Whether its rows would take a slice longer than a batch may be late, on the quickest of all."""
+        costs = []
+        for each in self.allowed(request):
+            batch = each.piece_max(request.size)
+            batches = [min(batch, request.rows - first) for first in range(0, request.rows, batch)]
+            costs.append(sum(each.typical_us(rows, request.size) for rows in batches))
+        return request.rows > 1 and min(costs) > self.limits.stall_us - 1  # sums of floats
+
     def refusal(self, request: Request, now_us: int) -> Outcome | None:
         if self.draining:
             return DRAINING

@@ -157,6 +157,14 @@ def test_a_batch_that_was_sent_ahead_and_then_ran_may_have_killed_its_worker() -
     assert (answer.request.id, answer.outcome) == (2, WORKER_LOST)
 
 
+def test_a_batch_that_was_sent_ahead_has_not_ended_the_worker_that_another_ended() -> None:
+    scheduler = scheduler_on("s", "t")
+    scheduler.hold("t")
+    _, _, now_us = one_ahead(scheduler)
+    assert outcomes(scheduler.slice_down("s", "exited with 1", now_us, blamed=True)) == {1: WORKER_LOST}
+    assert [rows_of(batch) for batch in only(scheduler.release("t", now_us), RunBatch)] == [[2]]
+
+
 def test_both_batches_of_a_lost_slice_are_tried_again_in_their_order() -> None:
     scheduler = scheduler_on("s", "t")
     scheduler.hold("t")

@@ -348,13 +348,19 @@ class History(RuleBasedStateMachine):
             self.replica_up(slice_name, model, variant, latency)
 
     @precondition(lambda self: self.running())
-    @rule(slice_name=slices, pause=pauses, back=st.sampled_from([True, True, False]))
-    def slice_down(self, slice_name: str, pause: int, back: bool) -> None:
-        """The worker is gone; sometimes another takes its place at once, and has loaded all it had."""
+    @rule(
+        slice_name=slices,
+        pause=pauses,
+        back=st.sampled_from([True, True, False]),
+        blamed=st.sampled_from([False, False, True]),
+    )
+    def slice_down(self, slice_name: str, pause: int, back: bool, blamed: bool) -> None:
+        """The worker is gone, sometimes by what it computed; sometimes another takes its place at once, and
+        has loaded all it had."""
         self.pass_time(pause)
         site = self.witness.sites.get(slice_name)
         self.reported += site.running if site else ()
-        self.witness.slice_down(slice_name, self.now_us)
+        self.witness.slice_down(slice_name, self.now_us, blamed)
         for model, variant in site.replicas if site and back else ():
             self.replica_up(slice_name, model, variant, ([1.0, 0.4, 2.0, 2.0], [2.0, 1.0, 2.0, 3.0]))
 

@@ -25,6 +25,7 @@ from serving.vocabulary import (
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
+    TOO_LARGE,
     Outcome,
 )
 from tests.scheduler.values import (  # fmt: skip
@@ -299,6 +300,24 @@ def test_only_what_could_not_be_in_time_even_if_it_ran_next_is_unreachable(
         == f"m could not answer within {(slack_us - 1) / 1000:g} ms even if the request ran next"
     )
     assert scheduler.arrive(request_of(3, arrived_us=now_us, slack_us=slack_us), now_us) == ()
+
+
+def test_rows_that_would_take_longer_than_a_batch_may_be_late_are_refused_as_too_many() -> None:
+    model = served_model(slo_us=60_000_000, batch_max=4)
+    scheduler = scheduler_on("s", model=model, row_us=1000, limits=Limits(stall_us=100_000))
+    (answer,) = only(scheduler.arrive(request_of(1, rows=101, slack_us=50_000_000), 0), Answer)
+    assert (answer.outcome, answer.retry_us) == (TOO_LARGE, 0)
+    assert answer.detail == (
+        "the 101 rows of this request would take m 0.1 s, which is more than one request may"
+        " (limits.stall_s); send fewer rows at once"
+    )
+    assert only(scheduler.arrive(request_of(2, rows=100, slack_us=50_000_000), 0), Answer) == []
+
+
+def test_a_single_row_may_take_as_long_as_it_takes() -> None:
+    model = served_model(slo_us=60_000_000, batch_max=4)
+    scheduler = scheduler_on("s", model=model, row_us=200_000, limits=Limits(stall_us=100_000))
+    assert only(scheduler.arrive(request_of(1, slack_us=50_000_000), 0), Answer) == []
 
 
 def test_when_a_replica_comes_or_goes_what_is_in_time_is_looked_at_anew() -> None:

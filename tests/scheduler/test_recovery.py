@@ -294,6 +294,15 @@ def test_a_request_that_took_two_workers_with_it_is_failed_whichever_piece_it_wa
     assert scheduler.queue_rows("m") == 0
 
 
+def test_a_request_that_is_known_to_have_ended_its_worker_is_not_tried_on_the_next() -> None:
+    scheduler = scheduler_on("s", "t", "u", model=served_model(batch_max=1))
+    first, second = send(scheduler, request_of(1), request_of(2))
+    commands = scheduler.slice_down(first.slice, "exited with 1", 1, blamed=True)
+    assert outcomes(commands) == {1: WORKER_LOST}
+    assert only(commands, RunBatch) == []
+    assert outcomes(scheduler.batch_done(second.id, 1, 2)) == {2: COMPLETED}
+
+
 def test_two_pieces_in_one_lost_batch_are_one_loss() -> None:
     scheduler, _, _ = several_pieces_in_a_batch()
     scheduler.replica_up("t", "m", replica_of(served_model()), 0)

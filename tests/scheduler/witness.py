@@ -4,6 +4,7 @@ import pytest
 
 from serving.policy.isolation import FAILURES_MAX
 from serving.scheduler.commands import Answer, Miss, ReplaceWorker, Suspect
+from serving.scheduler.endings import RETRIES
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.specs import ServedModel
@@ -17,6 +18,7 @@ from serving.vocabulary import (
     NO_REPLICA,
     OVERLOAD,
     QUOTA,
+    TOO_LARGE,
     WORKER_LOST,
 )
 from tests.scheduler.rules import COMPUTED, LOST, Away, Case, Site
@@ -49,6 +51,7 @@ class Witness(Verdicts):
             (answer,) = only(commands, Answer)
             assert len(commands) == 1 + len(misses)
             held_off = self.policy(request.model) == "slo" and answer.outcome in HELD_OFF
+            held_off |= answer.outcome is TOO_LARGE and self.too_dear(request)
             assert answer.outcome is expected or (expected is None and held_off)
             assert answer.retry_us > 0 or answer.outcome not in COME_BACK
             self.outcomes[request.id] = answer.outcome
@@ -196,7 +199,7 @@ class Witness(Verdicts):
         self._conclude(commands, now_us, {})
         self._settled(now_us)
 
-    def slice_down(self, slice_name: str, now_us: int) -> None:
+    def slice_down(self, slice_name: str, now_us: int, blamed: bool) -> None:
         known = slice_name in self.sites
         site = self.sites.pop(slice_name, Site())
         self.latest.update(site.replicas)
@@ -204,10 +207,10 @@ class Witness(Verdicts):
         for batch in site.running.values():
             self._mark(batch, LOST)
             for request in {piece.request for piece in batch.pieces if piece.request.id in self.open}:
-                self.open[request.id].lost += batch is site.runs
+                self.open[request.id].lost += (RETRIES + 1 if blamed else 1) * (batch is site.runs)
                 if not self.in_time(request, now_us):
                     late.add(request.id)
-        commands = self.scheduler.slice_down(slice_name, "why", now_us)
+        commands = self.scheduler.slice_down(slice_name, "why", now_us, blamed)
         self._conclude(
             commands, now_us, {WORKER_LOST: lambda case: case.request.id in late or self.doomed(case)}
         )

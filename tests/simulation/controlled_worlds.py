@@ -168,9 +168,11 @@ def befall(random: Random, watch: Watch, devices: Sequence[str], slices: Sequenc
 def stall(watch: Watch, which: float) -> Act:
     """A worker with something routed holds a batch for too long."""
 
-    def tell(_now_us: int) -> Sequence[Command]:
+    def tell(now_us: int) -> Sequence[Command]:
         names = [name for name, worker in watch.workers.items() if worker.routed]
-        return watch.control.worker_stuck(names[int(which * len(names))], "it stalls") if names else ()
+        return (
+            watch.control.worker_stuck(names[int(which * len(names))], "it stalls", now_us) if names else ()
+        )
 
     return tell
 

@@ -79,6 +79,14 @@ def test_a_mistake_is_named_in_model_yaml(home: Path, old: str, new: str, expect
         ("default: 0", "default: 70000", "above the maximum; got 70000, expected 60000 or less"),
         ("maximum: 60000", "maximum: -1", "parameters[0].maximum: below the minimum; got -1"),
         ("type: int, default: 0", "type: string, default: a", "parameters[0].minimum: type string has no"),
+        (
+            "maximum: 60000", "maximum: 60000, time_unit: h",
+            "parameters[0].time_unit: unknown time unit; got 'h', expected us, ms or s",
+        ),
+        (
+            "type: int, default: 0, minimum: 0, maximum: 60000", "type: bool, default: true, time_unit: ms",
+            "parameters[0].time_unit: type bool is no time; expected this key only with int or float",
+        ),
         ("name: delay_ms", "name: timeout", "parameters[0].name: 'timeout' is the gateway's own"),
     ],
 )  # fmt: skip

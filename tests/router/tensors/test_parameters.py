@@ -27,9 +27,10 @@ TUNED = model(
         ParameterSpec("execute_delay_ms", "float", 0.0, 0, 100),
         ParameterSpec("prompt", "string", ""),
         ParameterSpec("exact", "bool", False),
+        ParameterSpec("wait_ms", "int", 0, 0, 2500.0, "ms", "50% of limits.stall_s"),
     ),
 )
-DEFAULTS = (("exact", False), ("execute_delay_ms", 0.0), ("prompt", ""), ("top_k", 5))
+DEFAULTS = (("exact", False), ("execute_delay_ms", 0.0), ("prompt", ""), ("top_k", 5), ("wait_ms", 0))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_declared_parameters_come_sorted_with_their_defaults() -> None:
     assert read({"top_k": 1}, TUNED).parameters[3] == ("top_k", 1)
     given = {"top_k": 10, "execute_delay_ms": 2, "prompt": "hi", "exact": True}
     expected = (("exact", True), ("execute_delay_ms", 2.0), ("prompt", "hi"), ("top_k", 10))
-    assert read(given, TUNED).parameters == expected
+    assert read(given, TUNED).parameters == (*expected, DEFAULTS[-1])
     assert type(read(given, TUNED).parameters[1][1]) is float
 
 
@@ -124,6 +125,7 @@ def test_declared_parameters_come_sorted_with_their_defaults() -> None:
         ({"top_k": 2.0}, "parameter 'top_k' must be of type int, got 2.0"),
         ({"top_k": True}, "parameter 'top_k' must be of type int, got true"),
         ({"execute_delay_ms": 100.5}, "parameter 'execute_delay_ms' must be at most 100, got 100.5"),
+        ({"wait_ms": 2501}, "parameter 'wait_ms' must be at most 2500 (50% of limits.stall_s), got 2501"),
         ({"execute_delay_ms": float("nan")}, "parameter 'execute_delay_ms' must be of type float, got nan"),
         ({"prompt": 1}, "parameter 'prompt' must be of type string, got 1"),
         ({"exact": 1}, "parameter 'exact' must be of type bool, got 1"),
@@ -140,7 +142,8 @@ def test_both_wires_carry_parameters_to_the_call() -> None:
     request = message(("X", "FP32", (1, 1), [1.0]), parameters={k: parameter(v) for k, v in given.items()})
     for call in (over_rest.call, proto.decode(request, TUNED, LIMITS).call):
         assert (call.timeout_us, call.variant) == (700, "large")
-        assert call.parameters == (("exact", False), ("execute_delay_ms", 1.5), ("prompt", "p"), ("top_k", 3))
+        expected = (("exact", False), ("execute_delay_ms", 1.5), ("prompt", "p"), ("top_k", 3))
+        assert call.parameters == (*expected, DEFAULTS[-1])
 
 
 @pytest.mark.parametrize("kind", [{"int64_param": 9}, {"uint64_param": 9}, {"string_param": "9"}])

@@ -1,0 +1,75 @@
+"""Loads and requests that end or stop the process in which they run: what they cost the models beside them.
+
+A gateway of its own, with two slices that share what is served; the models that it is asked to load are bad.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from loadtests.abuse.others import Watched, watch
+from loadtests.gateway import Gateway, model_entry, started
+from loadtests.wire import ask, post
+
+SLICES: Final = ("left", "right")
+SLO_MS: Final = 500.0
+HELD_S: Final = 8
+DELAY_MS: Final = 60_000
+MODEL_YAML: Final = """
+name: {name}
+inputs: [{{name: X, datatype: INT32, shape: [-1, 1]}}]
+outputs: [{{name: Y, datatype: INT32, shape: [-1, 1]}}]
+batch_max: 4
+slo_ms: 500
+"""
+MODEL_PY: Final = """
+class Model:
+    def predict(self, inputs, parameters):
+        return {"Y": inputs["X"]}
+
+
+def load(artifact, options):
+    return Model()
+"""
+BAD: Final = {
+    "exiting": "import os\nos._exit(1)\n",
+    "holding": f"import ctypes\nctypes.PyDLL(None).sleep({HELD_S})\n",  # PyDLL keeps the interpreter
+}
+"""What their code does as it is imported."""
+
+
+def watched(only: str) -> Iterator[tuple[str, Watched]]:
+    """Each attack whose name has that text, and what the others had of the gateway meanwhile."""
+    attacks: list[tuple[str, Callable[[Gateway], str]]] = [
+        ("load, two slices: its import calls os._exit", lambda gateway: _load(gateway, "exiting")),
+        (f"load, two slices: it holds the interpreter {HELD_S} s", lambda gateway: _load(gateway, "holding")),
+        (f"infer, two slices: execute_delay_ms of {DELAY_MS}", _delay),
+    ]
+    attacks = [each for each in attacks if only in each[0]]
+    if not attacks:
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        for name, code in BAD.items():
+            place = Path(folder, name)
+            place.mkdir()
+            (place / "model.yaml").write_text(MODEL_YAML.format(name=name))
+            (place / "model.py").write_text(code + MODEL_PY)
+        entries = [model_entry(name, slices=list(SLICES), slo_ms=SLO_MS) for name in ("simple", "identity")]
+        slices = [{"name": name} for name in SLICES]
+        with started(entries, slices=slices, repository={"folders": [folder]}) as gateway:
+            for name, play in attacks:
+                yield name, watch(gateway, play)
+
+
+def _load(gateway: Gateway, name: str) -> str:
+    answer = ask(gateway, post(f"/v2/repository/models/{name}/load", b"{}"))
+    return f"{answer.status} {answer.body[:60].decode(errors='replace')}"
+
+
+def _delay(gateway: Gateway) -> str:
+    tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [4]}
+    question = {"inputs": [tensor], "parameters": {"execute_delay_ms": DELAY_MS}}
+    answer = ask(gateway, post("/v2/models/identity/infer", json.dumps(question).encode()))
+    return f"{answer.status} {answer.body[:80].decode(errors='replace')}"
