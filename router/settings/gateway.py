@@ -22,8 +22,18 @@ from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, 
 from router.settings.served import check_models, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
+from router.settings.workers import check_workers, read_workers
 from serving.objectives import Needs, ScalingSpec
-from serving.specs import CacheSpec, DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec
+from serving.specs import (
+    CacheSpec,
+    DeviceSpec,
+    Limits,
+    RecordingSpec,
+    ServedModel,
+    SliceSpec,
+    TenantSpec,
+    WorkersSpec,
+)
 
 _EVERYWHERE = ("0.0.0.0", "::", "")  # a server that listens there is reached at this machine's own address
 HELD_SHARE = 0.25
@@ -62,7 +72,8 @@ class Settings:
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
-    `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
+    `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
+    and held to. `document`: what the file said, with its places.
     """
 
     server: ServerSettings
@@ -80,6 +91,7 @@ class Settings:
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
+    workers: WorkersSpec = field(default_factory=WorkersSpec)
     warnings: tuple[Problem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
@@ -104,6 +116,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     tiers = read_tiers(findings)
     tenants = read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)
+    workers = read_workers(findings)
     repository = read_repository(findings)
     cache = read_cache(findings)
     profiles = _read_profiles(findings)
@@ -115,6 +128,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     check_scaling(findings, models, slices, scaling)
     if findings.sound(("slices",)):
         check_prices(findings, models, slices)
+        check_workers(findings, workers, slices)
     check_domains(findings, models, devices)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
@@ -135,6 +149,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         repository=repository,
         scaling=scaling,
         logging=logging,
+        workers=workers,
         warnings=tuple(sorted(findings.warnings)),
         document=findings.document,
     )
