@@ -70,8 +70,8 @@ class Pending:
         if self.refusal:
             return
         for each in refused:
-            if first <= each.row < first + piece.rows:
-                model, spec = self.call.model.name, self.call.model.spec.outputs[each.output]
+            model, spec = self.call.model.name, self.call.model.spec.outputs[each.output]
+            if first <= each.row < first + piece.rows and spec.guard is not None:
                 place = f"row {piece.first_row + each.row - first} of output {spec.name!r}"
                 what = f"the answer of {model} is refused: {place} holds {each.value:.10g}"
                 self.refused_output, self.refusal = spec.name, f"{what}, expected {spec.guard}"

@@ -63,6 +63,11 @@ def gone(pids: Sequence[int]) -> bool:
     return all(ended(pid) for pid in pids)
 
 
+def sleepers(pids: Sequence[int]) -> int:
+    """How many of them are what the models here start."""
+    return [Path(f"/proc/{pid}/comm").read_text() for pid in pids].count("sleep\n")
+
+
 def ended(pid: int) -> bool:
     with suppress(ProcessLookupError):
         pidfd = os.pidfd_open(pid)
@@ -84,7 +89,7 @@ async def test_what_a_model_has_started_in_other_sessions_ends_with_its_worker(
         worker = heard.links[0].pid
         (keeper,) = [pid for pid in children(os.getpid()) if worker in children(pid)]
         below = descendants(keeper)
-        assert any(Path(f"/proc/{pid}/comm").read_text() == "sleep\n" for pid in below)
+        assert sleepers(below) == 1
         if how == "worker killed":
             os.kill(worker, signal.SIGKILL)
             assert await heard.hear_lost() == "was killed by SIGKILL"
@@ -133,8 +138,7 @@ def gateway(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int, li
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         below = descendants(process.pid)
-        names = [Path(f"/proc/{pid}/comm").read_text() for pid in below]
-        assert names.count("sleep\n") == 2
+        assert sleepers(below) == 2
         yield process, worker, below
         process.kill()
 
@@ -180,7 +184,7 @@ async def test_a_worker_has_the_limits_that_are_stated_and_yields_memory_first(t
     score = "int(open('/proc/self/oom_score_adj').read())"
     model = answering(tmp_path / "m", f"[{limits}, {core}, {score}]")
     most = min(5000, resource.getrlimit(resource.RLIMIT_NPROC)[1] % (1 << 63))
-    own = int(Path("/proc/self/oom_score_adj").read_text())
+    own = int(await asyncio.to_thread(Path("/proc/self/oom_score_adj").read_text))
     found = await said(model, WorkersSpec(open_files=200, processes=most))
     assert found == [200, 200, most, most, 0, max(own, OOM_SCORE)]
 

@@ -1,4 +1,4 @@
-"""Of a batch that comes back with refused rows, the requests that have one fail, and the others are answered."""
+"""Where a batch comes back with refused rows, requests that have one fail, and the others are answered."""
 
 from dataclasses import replace
 

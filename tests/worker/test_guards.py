@@ -1,4 +1,4 @@
-"""Promises of guards: exactly the rows are refused that hold a value outside, whatever else is in the batch."""
+"""Promises of guards: the rows are refused that hold a value outside, and no other row of the batch."""
 
 from math import inf, isfinite, nan
 
