@@ -1,12 +1,16 @@
 """Whether an answer is what the guards of its outputs say, row by row: one bad row fails no other request."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from serving.specs import Guard, TensorSpec
-from serving.worker.arrays import DTYPES, Array
+from serving.worker.arrays import DTYPES
 from serving.worker.batches import EncodedOutput, RefusedRow
+
+Numbers = npt.NDArray[Any]  # of whichever type the output has
 
 
 def refused_rows(
@@ -22,15 +26,15 @@ def refused_rows(
     return [found[row] for row in sorted(found)]
 
 
-def _numbers(output: EncodedOutput, rows: int) -> Array:
+def _numbers(output: EncodedOutput, rows: int) -> Numbers:
     """The values of a row each, (rows, values); BF16 are the upper halves of FP32."""
-    values = np.frombuffer(output.data, DTYPES[output.datatype]).reshape(rows, -1)
+    values: Numbers = np.frombuffer(output.data, DTYPES[output.datatype]).reshape(rows, -1)
     if output.datatype == "BF16":
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values
 
 
-def _outside(guard: Guard, values: Array) -> Iterator[tuple[int, float]]:
+def _outside(guard: Guard, values: Numbers) -> Iterator[tuple[int, float]]:
     # Two passes that make no array: a NaN is both the smallest and the largest.
     if not values.size or (guard.takes(float(values.min())) and guard.takes(float(values.max()))):
         return

@@ -102,8 +102,18 @@ def ask(gateway: GatewayProcess, model: str, *orders: str) -> tuple[int, dict[st
 def answer(gateway: GatewayProcess, model: str, *orders: str) -> list[float]:
     status, body = ask(gateway, model, *orders)
     assert status == 200, body
-    (output,) = body["outputs"]  # type: ignore[misc]  # JSON
-    return list(output["data"])
+    outputs = body["outputs"]
+    assert isinstance(outputs, list)
+    return list(outputs[0]["data"])
+
+
+def commands(gateway: GatewayProcess) -> list[str]:
+    """The command lines of all processes below it."""
+    found = []
+    for pid in descendants(gateway.process.pid):
+        with suppress(OSError):  # it has just ended
+            found.append(Path(f"/proc/{pid}/cmdline").read_text())
+    return found
 
 
 def test_no_secret_of_the_gateways_environment_reaches_a_model(
@@ -125,18 +135,16 @@ def test_no_secret_of_the_gateways_environment_reaches_a_model(
 
 def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path) -> None:
     with serving(settings(tmp_path)) as gateway:
-        answer(gateway, "sound", "start 600", "orphan 601")
-        pids = descendants(gateway.process.pid)
-        names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids]
-        commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in pids]
-        assert names.count("sleep") == 2
-        assert any("router.bulk" in each for each in commands)
+        answer(gateway, "sound", "start 600", "orphan 600")
+        await_true(lambda: commands(gateway).count("sleep\x00600\x00") == 2, gateway)
+        pids, told = descendants(gateway.process.pid), commands(gateway)
+        assert any("router.bulk" in each for each in told)
         pidfds = [os.pidfd_open(pid) for pid in pids]
         gateway.process.send_signal(signal.SIGKILL)
         for pidfd in pidfds:
             ended, _, _ = select.select([pidfd], [], [], GONE_S)
             os.close(pidfd)
-            assert ended, commands
+            assert ended, told
 
 
 def test_a_worker_above_its_memory_is_ended_and_other_slices_serve_on(tmp_path: Path) -> None:
