@@ -22,7 +22,7 @@ from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, 
 from router.settings.served import check_models, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
-from router.settings.workers import check_workers, read_workers
+from router.settings.workers import read_workers
 from serving.objectives import Needs, ScalingSpec
 from serving.specs import (
     CacheSpec,
@@ -113,13 +113,11 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     slices = read_slices(findings, usable_cores(), prices)
     devices = read_devices(findings, prices)
     check_kinds(findings, prices, devices)
-    tiers = read_tiers(findings)
-    tenants = read_tenants(findings)
+    tiers, tenants = read_tiers(findings), read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)
-    workers = read_workers(findings)
+    workers = read_workers(findings, slices)
     repository = read_repository(findings)
-    cache = read_cache(findings)
-    profiles = _read_profiles(findings)
+    cache, profiles = read_cache(findings), _read_profiles(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models = [read_model(findings, index, tiers) for index in range(count)]
@@ -128,7 +126,6 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     check_scaling(findings, models, slices, scaling)
     if findings.sound(("slices",)):
         check_prices(findings, models, slices)
-        check_workers(findings, workers, slices)
     check_domains(findings, models, devices)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)

@@ -14,8 +14,8 @@ _LOC = ("workers",)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def read_workers(findings: Findings) -> WorkersSpec:
-    """The section, with the defaults for what it leaves out."""
+def read_workers(findings: Findings, slices: Sequence[SliceSpec]) -> WorkersSpec:
+    """The section, with the defaults for what it leaves out. `slices`: those whose models have to fit."""
     if not isinstance(findings.document.at(_LOC), dict):
         return WorkersSpec()
     section = findings.parse(WorkersSection, _LOC)
@@ -26,16 +26,19 @@ def read_workers(findings: Findings) -> WorkersSpec:
     if section.processes is not None and os.geteuid() == 0:
         message = "the kernel holds no process of root to it; serve as another user, or bound the container"
         findings.warn((*_LOC, "processes"), message)
-    return WorkersSpec(
+    workers = WorkersSpec(
         environment=tuple(sorted(variables.items())),
         inherit=tuple(section.inherit),
         memory_bytes=round((section.memory_mb or 0) * (1 << 20)),
         open_files=section.open_files or 0,
         processes=section.processes or 0,
     )
+    if findings.sound(("slices",)):
+        _check_fits(findings, workers, slices)
+    return workers
 
 
-def check_workers(findings: Findings, workers: WorkersSpec, slices: Sequence[SliceSpec]) -> None:
+def _check_fits(findings: Findings, workers: WorkersSpec, slices: Sequence[SliceSpec]) -> None:
     """Whether the models of every slice with a `memory_mb` of its own fit the bound of a worker."""
     most = max((each.memory_bytes for each in slices), default=0)
     if workers.memory_bytes and most >= workers.memory_bytes:
