@@ -18,7 +18,7 @@ from serving.worker.confined import adopt, follow
 from serving.worker.tree import children, descendants, held_bytes
 
 LOOK_S: Final = 0.5
-"""Between two looks at the memory. One costs 0.1 ms and more, by the number of threads."""
+"""Between two looks at the memory. One costs up to 1 ms, by the number of threads."""
 
 _AWAITED: Final = (signal.SIGTERM, signal.SIGCHLD)
 
