@@ -57,8 +57,8 @@ BURN = """import os
 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 os.sched_setaffinity(0, [{core}])
 while True: pass"""
-"""The client goes first on its core (SCHED_FIFO), and its children would too: such a burner leaves the worker a
-twentieth of the core instead of half."""
+"""The client goes first on its core (SCHED_FIFO), and its children would too: such a burner leaves the worker
+a twentieth of the core instead of half."""
 
 POISON = {1: 20_000.0, 2: 24_000.0, 4: 26_000.0, 8: 28_000.0}  # as a sweep found it beside a burner
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from loadtests.processes import children, command_line
+from loadtests.processes import workers_of
 
 ROOT = Path(__file__).resolve().parents[1]
 READY_S = 180.0  # the first start on a machine measures every variant
@@ -36,7 +36,7 @@ class Gateway:
 
     def workers(self) -> list[int]:
         """The processes of its slices."""
-        return [pid for pid in children(self.pid) if "serving.worker" in command_line(pid)]
+        return workers_of(self.pid)
 
 
 def model_entry(name: str, **served: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from loadtests.gateway import DOORS, DRAIN_S, READY_S, ROOT, Gateway, free_ports, port_options
-from loadtests.processes import children, command_line
+from loadtests.processes import command_line, workers_of
 
 ACCEPTED = 202
 POLL_S = 0.05
@@ -81,9 +81,9 @@ class Living:
     def workers(self) -> dict[str, int]:
         """Process ids by slice, of the workers that are there now."""
         found = {}
-        for pid in children(self._running().pid):
+        for pid in workers_of(self._running().pid):
             words = command_line(pid).split()
-            if "serving.worker" in words and "--slice" in words:
+            if "--slice" in words:  # else it has just ended
                 found[words[words.index("--slice") + 1]] = pid
         return found
 

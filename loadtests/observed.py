@@ -67,6 +67,9 @@ class Watch:
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
         """No edge, no refusals."""
 
+    def output_refused(self, model: str, output: str) -> None:
+        pass
+
     def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
         """Seen in its batch."""
 

@@ -53,6 +53,12 @@ def children(pid: int) -> list[int]:
     return sorted(found)
 
 
+def workers_of(gateway: int) -> list[int]:
+    """The processes of a gateway's slices: children of their keepers, which are the gateway's."""
+    keepers = [pid for pid in children(gateway) if "serving.worker" in command_line(pid)]
+    return [pid for keeper in keepers for pid in children(keeper) if "serving.worker" in command_line(pid)]
+
+
 def command_line(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()

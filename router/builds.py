@@ -12,7 +12,7 @@ from pathlib import Path
 from router.settings import Settings
 from router.settings.models import MODEL_FILE
 from serving.profile.shared_files import open_regular
-from serving.specs import ServedModel, VariantSpec
+from serving.specs import ModelSpec, ServedModel, VariantSpec, guards_of
 
 
 def identified(settings: Settings) -> Settings:
@@ -29,10 +29,11 @@ def identified(settings: Settings) -> Settings:
 def identify(model: ServedModel, kept: bool) -> ServedModel:
     """One model of them. `kept`: its answers are."""
     spec = model.spec
+    guards = _guards(spec)
     variants = tuple(
         replace(
             variant,
-            build=build_of(spec.folder, variant) if kept else variant.build,
+            build=build_of(spec.folder, variant) + guards if kept else variant.build,
             artifact_bytes=_artifact_bytes(variant),
         )
         if variant.name in model.variants
@@ -40,6 +41,13 @@ def identify(model: ServedModel, kept: bool) -> ServedModel:
         for variant in spec.variants
     )
     return replace(model, spec=replace(spec, variants=variants), revision=revision_of(model))
+
+
+def _guards(spec: ModelSpec) -> str:
+    """A digest of the guards of its outputs: workers hold to them, and kept answers have passed them. ""
+    where it has none."""
+    guards = sorted((name, repr(guard)) for name, guard in guards_of(spec).items())
+    return f"+{sha256(repr(guards).encode()).hexdigest()[:16]}" if guards else ""
 
 
 def _artifact_bytes(variant: VariantSpec) -> int:
@@ -66,7 +74,7 @@ def revision_of(model: ServedModel) -> str:
         except OSError:
             continue
         whole.update(f"{name}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
-    return whole.hexdigest()[:16]
+    return whole.hexdigest()[:16] + _guards(model.spec)
 
 
 def build_of(folder: Path, variant: VariantSpec) -> str:

@@ -90,7 +90,9 @@ class Deployment:
         self.profile_problems = tuple(store.problems)
         rules = Rules(settings.remeasure, settings.scaling)
         control = Control(settings.slices, models, known, limits, device_kind, rules)
-        self.fleet = Fleet(control, self.gateway, store, find_capacity=find_capacity)
+        self.fleet = Fleet(
+            control, self.gateway, store, find_capacity=find_capacity, workers=settings.workers
+        )
         self.fleet.observer = self._telemetry
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)

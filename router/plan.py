@@ -11,7 +11,14 @@ from router.settings.problems import one_of
 from router.settings.scaling import span
 from router.settings.slices import default_slices
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
-from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec
+from serving.specs import (
+    DEFAULT_TENANT,
+    RecordingSpec,
+    ServedModel,
+    TenantSpec,
+    WorkersSpec,
+    guards_of,
+)
 
 _AIMS = {
     MOST_ACCURATE: "the most accurate that the load allows",
@@ -29,7 +36,9 @@ def plan_lines(settings: Settings) -> Iterator[str]:
         yield from promise_lines(model)
         yield from replica_lines(model)
         yield from isolate_lines(model, beside)
+        yield from guard_lines(model)
     yield from slice_lines(settings)
+    yield from worker_lines(settings.workers)
     yield from scaling_lines(settings)
     yield from tenant_lines(settings.tenants)
     yield from cache_lines(settings)
@@ -101,6 +110,26 @@ def replica_lines(model: ServedModel) -> Iterator[str]:
         return
     idle = "; let go while nobody is likely to ask for it" if spec.least == 0 else ""
     yield f"  replicas: {spec.least} to {most} {where}, as its load asks for{idle}{first}"
+
+
+def guard_lines(model: ServedModel) -> Iterator[str]:
+    """A line on each guarded output; none where no output is."""
+    for name, guard in guards_of(model.spec).items():
+        yield f"  guard: {name} is {guard}, or the request fails"
+
+
+def worker_lines(workers: WorkersSpec) -> list[str]:
+    """One line on what workers are given and held to; none where all is as by default."""
+    said = []
+    if workers.memory_bytes:
+        said.append(f"at most {workers.memory_bytes / (1 << 20):.10g} MB each")
+    if workers.open_files:
+        said.append(f"at most {workers.open_files} open files a process")
+    if workers.processes:
+        said.append(f"at most {workers.processes} processes and threads of their user")
+    if given := [*dict(workers.environment), *workers.inherit]:
+        said.append(f"given {', '.join(given)}")
+    return [f"workers: {'; '.join(said)}"] if said else []
 
 
 def slice_lines(settings: Settings) -> list[str]:

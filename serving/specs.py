@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
@@ -19,15 +20,38 @@ Parameters = tuple[tuple[str, ParameterValue], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """What each value of an output has to be: `finite`, at least `least`, at most `most`; NaN is in no
+    range."""
+
+    finite: bool = False
+    least: float | None = None
+    most: float | None = None
+
+    def __str__(self) -> str:
+        bounds = (("at least", self.least), ("at most", self.most))
+        stated = [f"{how} {bound:.10g}" for how, bound in bounds if bound is not None]
+        return ", ".join([*(("finite",) if self.finite else ()), *stated])
+
+    def takes(self, value: float) -> bool:
+        """Whether the value may be answered."""
+        if self.finite and not isfinite(value):
+            return False
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or output: OIP datatype (or `serving.tensor.ANY`) and shape, -1 where free.
 
-    The first dimension is the batch dimension and always -1.
+    The first dimension is the batch dimension and always -1. `guard`: what an output's values have to be,
+    where penstock.yaml says so.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +168,11 @@ class ModelSpec:
             if variant.name == name:
                 return variant
         raise KeyError(name)
+
+
+def guards_of(spec: ModelSpec) -> dict[str, Guard]:
+    """The guards of a model's outputs, by output; empty where it has none."""
+    return {output.name: output.guard for output in spec.outputs if output.guard is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +352,22 @@ class SliceSpec:
         if self.device == "cpu":
             return Share("cores", float(self.threads))
         return self.part or Share("whole", 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersSpec:
+    """What worker processes are given, and what each is held to; 0 for no bound.
+
+    `environment`: variables that are set; `inherit`: those of the gateway's own that they get beside the
+    usual ones. `memory_bytes`: of a worker and all that it has started. `open_files`: descriptors of each of
+    these processes. `processes`: processes and threads of their user, all programs counted.
+    """
+
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    inherit: tuple[str, ...] = ()
+    memory_bytes: int = 0
+    open_files: int = 0
+    processes: int = 0
 
 
 _OWN = "+"  # no name of a slice or a model in a settings file may hold it

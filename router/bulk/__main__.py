@@ -2,21 +2,20 @@
 
 import os
 import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import BinaryIO
 
 from router.bulk.jobs import LENGTH, perform
+from serving.worker.confined import follow, yield_memory
 
 NICENESS = 5
 """The gateway and its workers go first, as before the jobs of `serving/runtime/job.py`."""
 
 
-def main() -> None:
-    """Until the gateway closes the pipe, or dies."""
+def main(parent: int) -> None:
+    """Until the gateway, which is the process `parent`, closes the pipe or dies."""
     os.nice(NICENESS)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500", "ascii")  # rather this process than the gateway
+    follow(parent)  # the end of its input would wait for the end of a job
+    yield_memory()
     orders, answers = sys.stdin.buffer, sys.stdout.buffer
     while order := _read(orders):
         answer = perform(order)
@@ -34,4 +33,4 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

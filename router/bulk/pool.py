@@ -142,7 +142,7 @@ class _Process:
     async def start(self) -> None:
         """OSError where the system has no room for it."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "router.bulk",
+            sys.executable, "-P", "-m", "router.bulk", str(os.getpid()),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env=environment(ONE_THREAD), start_new_session=True, limit=_LIMIT_BYTES,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from math import inf
 
 from router.settings import Settings
 from serving.objectives import Needs, ReplicaSpec, ScalingSpec
-from serving.specs import ServedModel, SliceSpec
+from serving.specs import ModelSpec, ServedModel, SliceSpec, guards_of
 
 UNSTATED = "none"
 
@@ -76,10 +76,17 @@ def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:
         ("cache", "cache"),
         ("domains_min", "domains"),
         ("required", "required"),
-        ("spec", "model.yaml"),
     ):
         if getattr(old, key) != getattr(new, key):
             yield name
+    if guards_of(old.spec) != guards_of(new.spec):
+        yield "guards"
+    if _unguarded(old.spec) != _unguarded(new.spec):
+        yield "model.yaml"
+
+
+def _unguarded(spec: ModelSpec) -> ModelSpec:
+    return replace(spec, outputs=tuple(replace(output, guard=None) for output in spec.outputs))
 
 
 def _tiers_said(old: Sequence[Needs], new: Sequence[Needs]) -> Iterator[str]:

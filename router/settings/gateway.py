@@ -24,8 +24,18 @@ from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, 
 from router.settings.served import check_models, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
+from router.settings.workers import read_workers
 from serving.objectives import Needs, ScalingSpec
-from serving.specs import CacheSpec, DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec
+from serving.specs import (
+    CacheSpec,
+    DeviceSpec,
+    Limits,
+    RecordingSpec,
+    ServedModel,
+    SliceSpec,
+    TenantSpec,
+    WorkersSpec,
+)
 
 _PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 0.25
@@ -62,7 +72,8 @@ class Settings:
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     `admin`: where changes are taken.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
-    `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
+    `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
+    and held to. `document`: what the file said, with its places.
     """
 
     server: ServerSettings
@@ -81,6 +92,7 @@ class Settings:
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
+    workers: WorkersSpec = field(default_factory=WorkersSpec)
     warnings: tuple[Problem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
@@ -105,6 +117,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     check_kinds(findings, prices, devices)
     tiers, tenants = read_tiers(findings), read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)
+    workers = read_workers(findings, slices)
     repository, cache = read_repository(findings), read_cache(findings)
     profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
@@ -136,6 +149,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         repository=repository,
         scaling=scaling,
         logging=logging,
+        workers=workers,
         warnings=tuple(sorted(findings.warnings)),
         document=findings.document,
     )

@@ -148,6 +148,17 @@ class GatewayFile(Section):
     repository: dict[str, object] | None = None
     cache: Annotated[object, AfterValidator(_check_cache)] = None
     logging: dict[str, object] = {}
+    workers: dict[str, object] = {}
+
+
+class WorkersSection(Section):
+    """`workers:`; the defaults are those of WorkersSpec. `inherit`: names of the gateway's own variables."""
+
+    environment: dict[str, object] = {}
+    inherit: Names = []
+    memory_mb: Annotated[float, Field(ge=64, le=1 << 20, allow_inf_nan=False)] | None = None
+    open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
+    processes: Annotated[int, Field(ge=16, le=1 << 22)] | None = None
 
 
 class ServerSection(Section):
@@ -343,6 +354,14 @@ class TierSection(NeedsSection):
     name: Name
 
 
+class GuardSection(Section):
+    """What each value of an output has to be; the defaults are those of Guard."""
+
+    finite: bool = False
+    min: Number | None = None
+    max: Number | None = None
+
+
 class SelectionSection(Section):
     """`selection:` of a served model; the defaults are those of SelectionSpec."""
 
@@ -367,6 +386,7 @@ class ServedSection(NeedsSection):
     tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
     selection: SelectionSection | None = None
     replicas: Annotated[int | str | dict[str, object] | None, PlainValidator(_check_replicas)] = None
+    guards: dict[str, object] = {}  # by output, of GuardSection, each read by itself
 
 
 class TensorSection(Section):

@@ -8,6 +8,7 @@ from router.settings.cache import read_model_cache
 from router.settings.fields import HOUR_MS
 from router.settings.findings import Findings
 from router.settings.floors import check_floors
+from router.settings.guards import read_guards
 from router.settings.models import MODEL_FILE, load_model, missing_model
 from router.settings.problems import Loc, SettingsError, fault, one_of, shown, unknown_name
 from router.settings.promises import CHOOSING, read_needs
@@ -34,6 +35,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
     needs, own_tiers = read_needs(findings, loc, section, tiers)
     if spec is None:
         return None
+    spec = read_guards(findings, (*loc, "guards"), section.guards, spec)
     slo_us = _read_slo_us(findings, loc, section, spec)
     model = ServedModel(
         spec=spec,

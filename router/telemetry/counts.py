@@ -353,6 +353,8 @@ class Ledger:
         self.restarts: dict[str, int] = {}  # by slice
         self.suspicions: dict[str, int] = {}
         self.loads: dict[str, Loads] = {}  # by model
+        self.overran: dict[str, int] = {}  # likewise
+        self.refused_outputs: dict[tuple[str, str], int] = {}  # by model and output
         self.lag = Histogram(LAG)
         self.stalls = 0  # of the event loop
         self.stall_max_us = 0

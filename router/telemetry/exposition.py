@@ -324,6 +324,13 @@ def _workers(ledger: Ledger) -> Iterator[str]:
     name = "penstock_model_load_seconds_total"
     yield head(name, "counter", "Time that workers took to load replicas, first runs included.")
     yield "".join(f"{name}{{{each.labels}}} {each.load_us / 1e6}\n" for each in ledger.loads.values())
+    name = "penstock_worker_memory_ended_total"
+    yield head(name, "counter", "Workers ended above workers.memory_mb while the model was loaded in them.")
+    yield "".join(f'{name}{{model="{escape(each)}"}} {count}\n' for each, count in ledger.overran.items())
+    name = "penstock_output_refused_total"
+    yield head(name, "counter", "Requests that failed because a guard refused their answer.")
+    for (model, output), count in ledger.refused_outputs.items():
+        yield f'{name}{{model="{escape(model)}",output="{escape(output)}"}} {count}\n'
 
 
 def _states(present: Present) -> Iterator[str]:

@@ -169,6 +169,16 @@ class Telemetry:
         suspicions = self._ledger.suspicions
         suspicions[slice] = suspicions.get(slice, 0) + 1
 
+    def output_refused(self, model: str, output: str) -> None:
+        """A request failed, as the guard of that output refused its answer."""
+        refused, key = self._ledger.refused_outputs, (model, output)
+        refused[key] = refused.get(key, 0) + 1
+
+    def worker_overran(self, model: str) -> None:
+        """A worker that had loaded that model was ended, as it held more memory than it may."""
+        overran = self._ledger.overran
+        overran[model] = overran.get(model, 0) + 1
+
     def worker_restarted(self, slice: str) -> None:  # noqa: A002
         """The worker process of that slice was replaced."""
         restarts = self._ledger.restarts

@@ -1,6 +1,7 @@
 """Workers to be measured, without a gateway: start, load, measure, each a call that is awaited."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +11,7 @@ from serving.runtime.link import Link
 from serving.runtime.slicing.contract import Setting
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec
+from serving.specs import ModelSpec, SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
 from serving.worker.orders import Loaded, Measured, MeasureOrder
 
@@ -125,9 +126,10 @@ class Bench:
 async def bench_of(
     specs: Sequence[SliceSpec], prepare: Callable[[SliceSpec], Setting] = core_set
 ) -> AsyncIterator[Bench]:
-    """A worker on each of these slices; they end with the block. BenchError where one does not come up."""
+    """A worker on each of these slices; they end with the block. BenchError where one does not come up. They
+    have all of this process's environment: a command measures no model in the name of others."""
     bench = Bench()
-    supervisor = Supervisor(bench, prepare)
+    supervisor = Supervisor(bench, prepare, workers=WorkersSpec(inherit=tuple(os.environ)))
     try:
         for spec in specs:
             await bench.start(supervisor, spec)

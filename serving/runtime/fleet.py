@@ -36,7 +36,7 @@ from serving.control.commands import (
 from serving.control.control import Control
 from serving.control.course import Progress
 from serving.control.holdings import KnownProfiles
-from serving.control.replicas import ReplicaRecord, SliceRecord, WorkerStatus
+from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
@@ -58,11 +58,13 @@ from serving.runtime.slicing.contract import Setting
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.supervisor import Supervisor
 from serving.scheduler.commands import FlagProfile
-from serving.specs import SliceSpec
+from serving.specs import SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
 from serving.worker.orders import Loaded, Measured, MeasureOrder
 
 logger = logging.getLogger(__name__)
+
+_UNBOUND = WorkersSpec()
 
 
 class Fleet:
@@ -75,8 +77,9 @@ class Fleet:
         store: ProfileStore,
         prepare: Callable[[SliceSpec], Setting] = core_set,
         find_capacity: Work[FindCapacity, Capacity] | None = None,
+        workers: WorkersSpec = _UNBOUND,
     ) -> None:
-        """`prepare`: as the supervisor's. `find_capacity`: simulates what replicas carry
+        """`prepare`, `workers`: as the supervisor's. `find_capacity`: simulates what replicas carry
         (`serving.simulation.tables`); without it that is guessed."""
         self.control = control
         self.observer: FleetObserver | None = None
@@ -85,7 +88,7 @@ class Fleet:
         self._gateway = gateway
         self._store = store
         self._model_log = ModelLog()
-        self._supervisor = Supervisor(self, prepare, self._model_log)
+        self._supervisor = Supervisor(self, prepare, self._model_log, workers)
         self._links: dict[str, Link] = {}
         self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
         self._alarm = Alarm(self._tick)
@@ -249,6 +252,8 @@ class Fleet:
         if self.observer is not None and not ended:
             self.observer.worker_restarted(link.slice)
         busy_with = self._busy_with(record) if record is not None else ()
+        if link.overran and record is not None:
+            self._say_overran(record, reason)
         self._execute(self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed), now)
 
     # steps
@@ -265,6 +270,15 @@ class Fleet:
         loading = self._model(record.spec.name, record.loading)
         measured = self._model(record.spec.name, record.measuring)
         return {self._gateway.computing(record.spec.name), loading, measured} - {""}
+
+    def _say_overran(self, record: SliceRecord, reason: str) -> None:
+        """A worker held more memory than it may. Which model took it nobody can tell: all are named."""
+        held = (ReplicaStatus.LOADING, *LOADED)
+        models = sorted({each.model for each in record.replicas.values() if each.status in held})
+        logger.warning("the worker of slice %s, with %s, %s", record.spec.name, ", ".join(models), reason)
+        if self.observer is not None:
+            for model in models:
+                self.observer.worker_overran(model)
 
     def _doubt(self, replica: ReplicaRecord | None, how: str) -> None:
         """It says that it is deterministic, and is not: its answers are not kept."""

@@ -430,6 +430,8 @@ class Gateway:
         if answer.outcome is COMPLETED and answer.batch is not None:
             reply = pending.complete(answer.batch)
             reply.answered_us = answered_us
+            if pending.refused_output:
+                self._observer.output_refused(request.model, pending.refused_output)
         else:
             reply = Reply(answer.outcome, answer.detail)
         if request.started_us:

@@ -7,7 +7,6 @@ down.
 """
 
 import asyncio
-import ctypes
 import logging
 import os
 import pickle
@@ -23,6 +22,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from serving.runtime.clock import now_us
 from serving.runtime.environment import ONE_THREAD, environment
+from serving.worker.confined import follow
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -36,7 +36,6 @@ LIMIT_MAX_S: Final = 1e6
 EXIT_WAIT_S: Final = 1.0
 """For a child that says no more to exit by itself, so that it can be said how."""
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _HEADER = struct.Struct("=cQ")  # what follows, and how many bytes
 _RESULT, _ERROR, _END = b"r", b"e", b"."
 _READ_BYTES = 1 << 20
@@ -191,9 +190,7 @@ def main(results: int, parent: int, niceness: int) -> int:
     """The child: what is asked comes on standard input, what is found goes to `results`."""
     os.set_inheritable(results, False)
     # It follows the thread that started this process: the one that listens, until this process is gone.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 1
+    follow(parent)
     os.nice(niceness)
     with open(results, "wb") as there:
         try:

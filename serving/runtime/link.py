@@ -120,6 +120,7 @@ class Link(asyncio.BufferedProtocol):
     ) -> None:
         self.slice = slice_name
         self.pid = process.pid if process else 0
+        self.overran = False  # it was ended as it held more than it may
         self.versions: dict[str, str] = {}
         self.on_raised: Callable[[str, Raised], None] = lambda _slice, _raised: None
         self.ended = asyncio.Event()
@@ -305,6 +306,8 @@ class Link(asyncio.BufferedProtocol):
         if self._hello is not None:
             raise ProtocolError("a second HELLO")
         self._hello = unpack_hello(frame)
+        if self._process is not None:  # whose process is the worker's keeper
+            self.pid = self._hello.pid
         self.versions = self._hello.versions
         self._events.worker_ready(self)
 

@@ -34,6 +34,10 @@ class Observer(Protocol):
         """A batch came back `elapsed_us` after its dispatch, `output_us` after its model was done."""
         ...
 
+    def output_refused(self, model: str, output: str) -> None:
+        """A call fails, as the guard of that output refuses its answer."""
+        ...
+
     def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
         """A batch is out there for longer than it should be."""
         ...
@@ -69,6 +73,10 @@ class FleetObserver(Protocol):
 
     def worker_restarted(self, slice: str) -> None:  # noqa: A002  the domain's word
         """A worker process was lost, and is replaced."""
+        ...
+
+    def worker_overran(self, model: str) -> None:
+        """A worker process that had loaded the model was ended, as it held more memory than it may."""
         ...
 
     def replica_loaded(self, model: str, load_us: int) -> None:

@@ -12,7 +12,7 @@ from serving.scheduler.requests import Piece, Request
 from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
 from serving.vocabulary import COMPLETED, MODEL_ERROR
-from serving.worker.batches import BatchInput, BatchOutput, BatchResult
+from serving.worker.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
 
 
 class Pending:
@@ -21,11 +21,12 @@ class Pending:
     `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row. `back_us`:
     when its last batch came back, which took `output_us` from the model's end. `accuracy`
     and `variant` are those of the least accurate of its batches, `downgrade` why that one was so.
+    `refused_output`: the output whose guard refuses the answer, "" for none; `refusal` says why.
     """
 
     __slots__ = (
         "accuracy", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us", "outputs", "parts",
-        "request", "reserve_us", "submitted_us", "variant",
+        "refusal", "refused_output", "request", "reserve_us", "submitted_us", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,7 @@ class Pending:
         self.variant = ""
         self.accuracy: float | None = None
         self.downgrade = ""
+        self.refused_output = self.refusal = ""
 
     def keep(self, piece: Piece, outputs: Sequence[Tensor]) -> None:
         """Enter the outputs of a piece's rows."""
@@ -62,8 +64,32 @@ class Pending:
             return
         self.variant, self.accuracy, self.downgrade = batch.variant, accuracy, piece.downgrade
 
+    def refuse(self, piece: Piece, first: int, refused: Sequence[RefusedRow]) -> None:
+        """Of a batch in which the piece's rows stand from row `first` on, guards refuse these rows: where one
+        is the call's, no row of it is answered."""
+        if self.refusal:
+            return
+        for each in refused:
+            model, spec = self.call.model.name, self.call.model.spec.outputs[each.output]
+            if first <= each.row < first + piece.rows and spec.guard is not None:
+                place = f"row {piece.first_row + each.row - first} of output {spec.name!r}"
+                what = f"the answer of {model} is refused: {place} holds {each.value:.10g}"
+                self.refused_output, self.refusal = spec.name, f"{what}, expected {spec.guard}"
+                return
+
     def complete(self, last: RunBatch) -> Reply:
         """The answer, once all rows are in, the `last` of them in that batch."""
+        reply = self._answer()
+        reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
+        reply.batch_rows = last.rows
+        reply.compute_us, reply.output_us, reply.ready_us = self.compute_us, self.output_us, self.back_us
+        ran_us = self.back_us - max(self.request.started_us, self.submitted_us)  # an heir may have come after
+        reply.input_us = max(ran_us - self.compute_us - self.output_us, 0)
+        return reply
+
+    def _answer(self) -> Reply:
+        if self.refusal:
+            return Reply(MODEL_ERROR, self.refusal)
         try:
             outputs = self.outputs if self.outputs is not None else join(self.parts or {})
         except ValueError as error:
@@ -74,11 +100,6 @@ class Pending:
                 name = self.call.model.name
                 reply = Reply(MODEL_ERROR, f"{name} has other outputs than when the request came")
             reply.outputs = outputs
-        reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
-        reply.batch_rows = last.rows
-        reply.compute_us, reply.output_us, reply.ready_us = self.compute_us, self.output_us, self.back_us
-        ran_us = self.back_us - max(self.request.started_us, self.submitted_us)  # an heir may have come after
-        reply.input_us = max(ran_us - self.compute_us - self.output_us, 0)
         return reply
 
 
@@ -169,5 +190,7 @@ def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pe
             pending.keep(piece, outputs)
             pending.compute_us += result.compute_us
             pending.output_us, pending.back_us = back_for_us, now_us
+            if result.refused and fits:
+                pending.refuse(piece, first, result.refused)
             pending.ran(batch, piece)
         first += piece.rows

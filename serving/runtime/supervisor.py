@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
 
@@ -16,7 +16,7 @@ from serving.runtime.link import Link, LinkEvents
 from serving.runtime.model_log import ModelLog, Printed
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
-from serving.specs import SliceSpec
+from serving.specs import SliceSpec, WorkersSpec
 from serving.worker.shared import SharedArea
 
 STOP_GRACE_S: Final = 5.0
@@ -35,31 +35,46 @@ _FAULTS: Final = frozenset(
 """What ends a process for its own code. SIGKILL is the kernel's or an operator's."""
 KILLED_WAIT_S: Final = 4.0
 """For how long it then waits for them: nothing withstands SIGKILL but a driver that holds a process up."""
+SAID_BYTES_MAX: Final = 4096
+"""Of a keeper's sentence: what a pipe takes at once (PIPE_BUF)."""
+
+_UNBOUND: Final = WorkersSpec()
 
 
 class _Child:
-    """A worker process, known by its pidfd: no signal handler, no thread, no mistaken pid."""
+    """The keeper of a worker (`serving/worker/keeper.py`), known by its pidfd: no signal handler, no thread,
+    no mistaken pid. `overran`: why it has ended its worker by itself, "" where it has not."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", said: int) -> None:
         self.pid = popen.pid
         self.pidfd = os.pidfd_open(popen.pid)
         self.crashed = False  # it has ended by what it did itself, as far as a signal can tell
+        self.overran = ""
         self._popen = popen
+        self._said = said
 
     def kill(self) -> None:
+        """The keeper kills its worker, and what that has started, before it ends."""
         if self.pidfd >= 0:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
+                signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)  # it may have been stopped
 
     def reap(self) -> str:
-        """How the process ended, in words; only once its pidfd is readable. What it has started ends with it:
+        """How the worker ended, in words; only once the pidfd is readable. What it has started has ended too:
         a model's own processes hold its memory and the socket."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # its session's; not reaped yet, so the number is its own
+            # Where the keeper itself was killed; not reaped yet, so the number is still its own.
+            os.killpg(self.pid, signal.SIGKILL)
         code = self._popen.wait()
-        self.crashed = code > 0 or -code in _FAULTS
-        os.close(self.pidfd)
+        with suppress(BlockingIOError):
+            self.overran = os.read(self._said, SAID_BYTES_MAX).decode()
+        for descriptor in (self.pidfd, self._said):
+            os.close(descriptor)
+        self.crashed = code > 0 or -code in _FAULTS or bool(self.overran)
         self.pidfd = -1
+        if self.overran:
+            return self.overran
         return f"exited with {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
 
@@ -71,13 +86,15 @@ class Supervisor:
         events: LinkEvents,
         prepare: Callable[[SliceSpec], Setting] = core_set,
         log: ModelLog | None = None,
+        workers: WorkersSpec = _UNBOUND,
     ) -> None:
         """`prepare` says what the worker of a slice is started with, each time that it is. It is called in
         the event loop: what takes time to open is opened before. `log` takes what models raise and print;
-        without it workers print where this process does."""
+        without it workers print where this process does. `workers`: what each is given and held to."""
         self._events = events
         self._prepare = prepare
         self._log = log
+        self._workers = workers
         self._links: set[Link] = set()
         self._stopping = False
 
@@ -94,7 +111,7 @@ class Supervisor:
         try:
             if self._log is not None:
                 pipes.open()
-            ours, child, areas = _spawn(spec.name, self._prepare(spec), pipes)
+            ours, child, areas = _spawn(spec.name, self._prepare(spec), self._workers, pipes)
         except (OSError, SlicingError) as error:
             pipes.close()
             Link(spec.name, self._events).fail_to_start(str(error))
@@ -144,6 +161,7 @@ class Supervisor:
     def _reap(loop: asyncio.AbstractEventLoop, child: _Child, link: Link, printed: list[Printed]) -> None:
         loop.remove_reader(child.pidfd)
         how = child.reap()
+        link.overran = bool(child.overran)
         for each in printed:  # its last words first
             each.close()
         link.exited(how, crashed=child.crashed)
@@ -184,34 +202,44 @@ class _Pipes:
 
 
 def _spawn(
-    name: str, setting: Setting, pipes: _Pipes
+    name: str, setting: Setting, workers: WorkersSpec, pipes: _Pipes
 ) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    areas: list[SharedArea] = []
-    try:
-        ours.setblocking(False)
-        areas += [SharedArea.create(f"penstock-{name}-{way}") for way in ("requests", "answers")]
-        fds = (theirs.fileno(), areas[0].fd, areas[1].fd)
-        command = [
-            sys.executable, "-P", "-m", "serving.worker", "--slice", name,
-            "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}",
-            "--cores", ",".join(map(str, setting.cores)), "--threads", str(setting.threads),
-            "--device", setting.device, *(("--name-lines",) if pipes else ()),
-        ]  # fmt: skip
+    with ExitStack() as theirs, ExitStack() as ours:
+        sock, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.callback(sock.close)
+        theirs.callback(far.close)
+        sock.setblocking(False)
+        said, say = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        ours.callback(os.close, said)
+        theirs.callback(os.close, say)
+        areas: list[SharedArea] = []
+        for way in ("requests", "answers"):
+            areas.append(SharedArea.create(f"penstock-{name}-{way}"))
+            ours.callback(areas[-1].close)
+        fds = (far.fileno(), areas[0].fd, areas[1].fd, say)
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
-            command,
+            _command(name, setting, workers, fds, bool(pipes)),
             stdin=subprocess.DEVNULL,
             stdout=pipes.end("stdout"),
             stderr=pipes.end("stderr"),
             pass_fds=fds,
-            env=environment(dict(setting.environment)),
+            env=environment({**dict(workers.environment), **dict(setting.environment)}, workers.inherit),
             start_new_session=True,
         )
-        return ours, _Child(popen), (areas[0], areas[1])
-    except OSError:
-        ours.close()
-        for area in areas:
-            area.close()
-        raise
-    finally:
-        theirs.close()
+        child = _Child(popen, said)
+        ours.pop_all()
+        return sock, child, (areas[0], areas[1])
+
+
+def _command(
+    name: str, setting: Setting, workers: WorkersSpec, fds: tuple[int, int, int, int], name_lines: bool
+) -> list[str]:
+    """`fds`: the worker's socket and areas, and the keeper's pipe."""
+    return [
+        sys.executable, "-P", "-m", "serving.worker", "--slice", name, "--parent", str(os.getpid()),
+        "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}", "--say", str(fds[3]),
+        "--cores", ",".join(map(str, setting.cores)), "--threads", str(setting.threads),
+        "--device", setting.device, "--memory", str(workers.memory_bytes),
+        "--open-files", str(workers.open_files), "--processes", str(workers.processes),
+        *(("--name-lines",) if name_lines else ()),
+    ]  # fmt: skip

@@ -5,16 +5,17 @@ listens, and the death of either side is end of file for the other.
 """
 
 import argparse
-import ctypes
 import faulthandler
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from serving.worker.confined import bound, leave_no_core, yield_memory
+from serving.worker.keeper import Charge, keep
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -25,6 +26,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cores", default="", metavar="0,1", help="cores to stay on, or none")
     parser.add_argument("--threads", type=int, default=1, help="compute threads")
     parser.add_argument("--device", default="cpu", metavar="cuda:0", help="where models compute")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the gateway")
+    parser.add_argument("--say", type=int, required=True, help="pipe for why the worker was ended")
+    parser.add_argument("--memory", type=int, default=0, metavar="BYTES", help="at most, 0: no bound")
+    parser.add_argument("--open-files", type=int, default=0, metavar="N", help="at most, 0: as the gateway")
+    parser.add_argument("--processes", type=int, default=0, metavar="N", help="of the user, at most")
     parser.add_argument("--name-lines", action="store_true", help="printed lines name their models")
     return parser.parse_args(argv)
 
@@ -34,15 +40,26 @@ def main() -> int:
     asked = arguments()
     # Ctrl-C reaches the whole foreground group; the gateway decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()  # a crash in a model's C code says where its Python code was
-    # End of file is noticed between batches; this one also ends a batch whose gateway died. It follows the
+    leave_no_core()
+    # End of file is noticed between batches; the keeper also ends a batch whose gateway died. It follows the
     # thread that started this process, so the gateway starts workers from its main thread.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    keep(Charge(asked.parent, asked.say, (asked.fd, *_areas(asked)), asked.memory))
+    faulthandler.enable()  # a crash in a model's C code says where its Python code was
+    yield_memory()
+    if asked.open_files:
+        bound(resource.RLIMIT_NOFILE, asked.open_files)
+    if asked.processes:
+        bound(resource.RLIMIT_NPROC, asked.processes)
     cores = {int(core) for core in asked.cores.split(",") if core}
     if cores and (missing := _stay_on(cores)):
         sys.stderr.write(f"slice {asked.slice}: the cores {missing} are not available here\n")
         return 1
     return _serve(asked)
+
+
+def _areas(asked: argparse.Namespace) -> list[int]:
+    """The descriptors of the shared memory."""
+    return [int(fd) for fd in asked.shared.split(",") if fd]
 
 
 def _stay_on(cores: set[int]) -> list[int]:
@@ -63,7 +80,7 @@ def _serve(asked: argparse.Namespace) -> int:
     from serving.worker.shared import SharedArea
     from serving.worker.wire import ProtocolError
 
-    descriptors = [int(fd) for fd in asked.shared.split(",") if fd]
+    descriptors = _areas(asked)
     areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None
     if asked.name_lines:
         name_lines()

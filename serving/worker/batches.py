@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -19,6 +19,8 @@ from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
 SHARED: Final = 1
 """Flag: the payload lies at the start of the sender's shared area, not in the frame."""
+REFUSED: Final = 2
+"""Flag: behind the outputs stand the rows that their guards refuse."""
 NEVER_SHARE: Final = 0xFFFFFFFF
 """`share_over` of a RUN whose answer must come in its frame: no shared area is free."""
 
@@ -27,6 +29,7 @@ MESSAGE_CHARS_MAX: Final = 1000
 
 _RUN = struct.Struct("<QIIIHHI")  # batch, replica, rows, flags, share_over, inputs, bytes of parameters
 _RESULT = struct.Struct("<QQQIIHH")  # batch, compute_us, ended_us, padded size, rows, flags, outputs
+_COUNT, _REFUSED = struct.Struct("<I"), struct.Struct("<IHd")  # of rows; row, output, value
 _FAILED = struct.Struct("<QI")  # batch, bytes of the message
 _TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
 _DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
@@ -70,14 +73,23 @@ class BatchOutput:
         return self.data[first * width : (first + count) * width]
 
 
+class RefusedRow(NamedTuple):
+    """A row that the guard of an output refuses, and the value that is not as it has to be."""
+
+    row: int
+    output: int
+    value: float
+
+
 class BatchResult:
     """A batch that ran: `compute_us` is the model's own time, `size` its padded tokens per row or 0.
+    `refused`: rows that must not be answered, ascending.
 
     `ended_us`: when the model was done, by the worker's monotonic clock, which on one machine is also the
     gateway's; 0 where it is not said.
     """
 
-    __slots__ = ("batch_id", "compute_us", "ended_us", "outputs", "rows", "size")
+    __slots__ = ("batch_id", "compute_us", "ended_us", "outputs", "refused", "rows", "size")
 
     def __init__(
         self, batch_id: int, compute_us: int, size: int, rows: int, outputs: Sequence[BatchOutput]
@@ -88,6 +100,7 @@ class BatchResult:
         self.size = size
         self.rows = rows
         self.outputs = outputs
+        self.refused: Sequence[RefusedRow] = ()
 
 
 class TensorPlace:
@@ -171,16 +184,23 @@ def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
 
 
 def pack_result(
-    batch: tuple[int, int, int, int, int, int], outputs: Sequence[EncodedOutput], payload_bytes: int
+    batch: tuple[int, int, int, int, int, int],
+    outputs: Sequence[EncodedOutput],
+    payload_bytes: int,
+    refused: Sequence[RefusedRow] = (),
 ) -> bytes:
     """The RESULT frame up to its payload; `batch` is (batch id, compute_us, ended_us, padded size, rows,
     flags)."""
-    parts = [_RESULT.pack(*batch, len(outputs))]
+    flags = batch[5] | (REFUSED if refused else 0)
+    parts = [_RESULT.pack(*batch[:5], flags, len(outputs))]
     for output in outputs:
         parts.append(_TENSOR.pack(_CODES[output.datatype], len(output.dims), len(output.data)))
         parts.append(_DIMS[len(output.dims)].pack(*output.dims))
         if output.datatype == "BYTES":
             parts.append(struct.pack(f"<{len(output.row_bytes)}I", *output.row_bytes))
+    if refused:
+        parts.append(_COUNT.pack(len(refused)))
+        parts += [_REFUSED.pack(*each) for each in refused]
     return pack_frame(FrameKind.RESULT, b"".join(parts), 0 if batch[5] & SHARED else payload_bytes)
 
 
@@ -203,6 +223,7 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
                 position += 4 * rows
             _check_bytes(place, rows, ends)
             found.append((place, ends))
+        refused = _unpack_refused(meta, position, rows, count) if flags & REFUSED else ()
     except struct.error as error:
         raise ProtocolError(f"a RESULT frame cannot be read: {error}") from None
     payload = _payload(frame, flags, sum(place.byte_count for place, _ in found), area)
@@ -213,7 +234,24 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
         start = end
     result = BatchResult(batch_id, compute_us, size, rows, outputs)
     result.ended_us = ended_us
+    result.refused = refused
     return result
+
+
+def _unpack_refused(meta: memoryview, position: int, rows: int, outputs: int) -> Sequence[RefusedRow]:
+    (count,) = _COUNT.unpack_from(meta, position)
+    position += _COUNT.size
+    end = position + count * _REFUSED.size
+    if end > len(meta):
+        raise ProtocolError(f"a RESULT frame ends before its {count} refused rows")
+    found = [RefusedRow(*each) for each in _REFUSED.iter_unpack(meta[position:end])]
+    for each in found:
+        if each.row >= rows or each.output >= outputs:
+            raise ProtocolError(
+                f"a RESULT frame refuses output {each.output} of row {each.row}; it has {outputs} outputs"
+                f" of {rows} rows"
+            )
+    return found
 
 
 def pack_failed(batch_id: int, message: str) -> bytes:

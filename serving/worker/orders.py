@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from serving.specs import ModelSpec, ParameterValue, TensorSpec
+from serving.specs import Guard, ModelSpec, ParameterValue, TensorSpec
 from serving.worker.batches import MESSAGE_CHARS_MAX
 from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -134,8 +134,8 @@ def pack_load(order: LoadOrder) -> bytes:
                 "variant": order.variant,
                 "artifact": str(order.artifact) if order.artifact else None,
                 "options": dict(order.options),
-                "inputs": [[spec.name, spec.datatype, spec.shape] for spec in order.inputs],
-                "outputs": [[spec.name, spec.datatype, spec.shape] for spec in order.outputs],
+                "inputs": [*map(_packed, order.inputs)],
+                "outputs": [*map(_packed, order.outputs)],
                 "sizes": order.sizes,
                 "revision": order.revision,
                 "deterministic": order.deterministic,
@@ -274,8 +274,20 @@ def _field(found: JsonObject, name: str, kind: type[_T]) -> _T:
     return value
 
 
+def _packed(spec: TensorSpec) -> list[object]:
+    guard = spec.guard
+    held = None if guard is None else [guard.finite, guard.least, guard.most]
+    return [spec.name, spec.datatype, spec.shape, held]
+
+
 def _specs(found: list[list[Any]]) -> tuple[TensorSpec, ...]:
     # Any: JSON; what does not fit raises what the caller turns into ProtocolError.
     return tuple(
-        TensorSpec(str(name), str(datatype), tuple(map(int, shape))) for name, datatype, shape in found
+        TensorSpec(str(name), str(datatype), tuple(map(int, shape)), None if held is None else _guard(*held))
+        for name, datatype, shape, held in found
     )
+
+
+def _guard(finite: object, least: Any, most: Any) -> Guard:
+    low, high = (None if bound is None else float(bound) for bound in (least, most))
+    return Guard(bool(finite), low, high)

@@ -1,6 +1,7 @@
 """The replicas of one worker: load, run, measure, and what to say when a model's code fails."""
 
 import copy
+import re
 import resource
 import time
 import traceback
@@ -21,6 +22,11 @@ from serving.worker.yardstick import Yardstick
 MODEL_ERRORS: Final = (Exception, SystemExit)
 """What a model's code may raise without taking the worker along."""
 TRIES = 3  # times as many runs as asked for, where others disturb them
+TEXT_CHARS_MAX: Final = 900
+"""Of what a model's code raised, for the operator."""
+CLIENT_CHARS_MAX: Final = 200
+"""Likewise, for clients."""
+_FOLDERS: Final = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":]+/)+")
 LENGTHENED, LENGTHENED_US = 0.05, 200.0
 """Of a run, and at least so long: off the core for less, a run is as good as undisturbed (measurements repeat
 to some 5 %)."""
@@ -182,12 +188,22 @@ def _text(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Type, text and place of what a model's code raised, in one line."""
-    text = " ".join(_text(error).split())
+    """Type, text and place of what a model's code raised, in one line: for the operator."""
+    return _described(error, " ".join(_text(error).split()), TEXT_CHARS_MAX)
+
+
+def describe_to_client(error: BaseException) -> str:
+    """As `describe`, but short, and of paths the last part alone: folders and what a model holds are no
+    business of clients. The log has all of it."""
+    return _described(error, _FOLDERS.sub("", " ".join(_text(error).split())), CLIENT_CHARS_MAX)
+
+
+def _described(error: BaseException, text: str, most: int) -> str:
     if isinstance(error, TensorError):
         return text
     places = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("model.py")
     ]
     place = f" (model.py:{places[-1].lineno})" if places else ""
-    return f"{type(error).__name__}: {text}"[:900] + place
+    whole = f"{type(error).__name__}: {text}"
+    return (whole if len(whole) <= most else f"{whole[: most - 3]}...") + place

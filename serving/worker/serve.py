@@ -21,6 +21,7 @@ from serving.worker.batches import (
     pack_result,
     unpack_run,
 )
+from serving.worker.guards import refused_rows
 from serving.worker.loader import Loader
 from serving.worker.memory import Memory
 from serving.worker.orders import (
@@ -34,7 +35,7 @@ from serving.worker.orders import (
 )
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
-from serving.worker.replicas import MODEL_ERRORS, Replica, describe
+from serving.worker.replicas import MODEL_ERRORS, Replica, describe, describe_to_client
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
@@ -106,7 +107,7 @@ class Worker:
             buffers = self._answer(order)
         except MODEL_ERRORS as error:
             buffers = [*self._told(error, self._loader.find(order.replica), "while it answered")]
-            buffers.append(pack_failed(order.batch_id, describe(error)))
+            buffers.append(pack_failed(order.batch_id, describe_to_client(error)))
         self._send(buffers)
 
     def _told(self, error: BaseException, replica: Replica | None, doing: str) -> list[Buffer]:
@@ -125,6 +126,7 @@ class Worker:
         found, compute_us = replica.predict(inputs, order.parameters)
         any_datatype = order.inputs[0].datatype if order.inputs else ""
         outputs = encode_outputs(spec.outputs, found, order.rows, any_datatype)
+        refused = refused_rows(spec.outputs, outputs, order.rows)
         data: list[Buffer] = [output.data for output in outputs]
         count = gather_bytes(data)
         if count > PAYLOAD_BYTES_MAX:
@@ -137,6 +139,7 @@ class Worker:
             (order.batch_id, compute_us, replica.ended_us, replica.padded_size, order.rows, flags),
             outputs,
             count,
+            refused,
         )
         return [head, *data]
 

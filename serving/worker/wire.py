@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from serving.tensor import Buffer
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAGIC: Final = b"Pk"
 HEADER: Final = struct.Struct("<2sBBIQ")
 """Magic, version, kind, metadata bytes, payload bytes that follow on the stream."""

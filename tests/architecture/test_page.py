@@ -17,7 +17,7 @@ from tests.architecture.source_rules import ROOT, Source
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-TIMERS = frozenset(("call_later", "call_at", "wait_for", "timeout", "sleep", "wait"))
+TIMERS = frozenset(("call_later", "call_at", "wait_for", "timeout", "sleep", "wait", "sigtimedwait"))
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,7 @@ def test_every_policy_of_the_catalogues_is_named() -> None:
     [
         ("loop.call_later(1, f)", True),
         ("asyncio.sleep(0)", False),
+        ("signal.sigtimedwait(signals, 1)", True),
         ("asyncio.sleep(period_s)", True),
         ("asyncio.wait([task])", False),
         ("asyncio.wait([task], timeout=1)", True),

@@ -49,6 +49,8 @@ def everything() -> Telemetry:
     telemetry.cache_asked("a", "hit", 3)
     telemetry.cache_looked("a", "hit", 3)
     telemetry.replica_loaded("a", 1_000)
+    telemetry.worker_overran("a")
+    telemetry.output_refused("a", "Y")
     telemetry.observe_lag(1_000)
     telemetry.slices_held({"cpu0": 1.0}, 0)
     watch = Watch()

@@ -39,6 +39,7 @@ class Tally:
         self.late = 0
         self.batches: list[int] = []
         self.suspicions: list[str] = []
+        self.refused_outputs: list[tuple[str, str]] = []
         self.parse_us: list[int] = []
         self.latency_us: list[int] = []
         self.asked: list[str] = []
@@ -70,6 +71,9 @@ class Tally:
 
     def cache_looked(self, model: str, result: str, took_us: int) -> None:
         self.looked.append(result)
+
+    def output_refused(self, model: str, output: str) -> None:
+        self.refused_outputs.append((model, output))
 
     def worker_suspected(self, slice: str) -> None:  # noqa: A002
         self.suspicions.append(slice)

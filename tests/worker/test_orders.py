@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.specs import ModelSpec, SizeHint, TensorSpec, VariantSpec
+from serving.specs import Guard, ModelSpec, SizeHint, TensorSpec, VariantSpec
 from serving.worker.orders import (
     Loaded,
     LoadOrder,
@@ -41,6 +41,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
+GUARD = Guard(finite=True, most=0.5)
 FIELDS = ["pid", "shared", "versions", "replica", "model", "folder", "variant", "artifact", "options",
           "inputs", "outputs", "sizes", "rows", "size", "repeats", "budget_us", "latencies_us", "yardsticks",
           "yardsticks_us", "activation_bytes", "load_us", "warm_us", "memory_bytes", "import_bytes",
@@ -53,7 +54,7 @@ def frame(packed: bytes) -> Frame:
 
 def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
     model = ModelSpec(
-        "text", tmp_path, (TensorSpec("T", "BYTES", (-1, 1)),), (TensorSpec("E", "FP32", (-1, 384)),),
+        "text", tmp_path, (TensorSpec("T", "BYTES", (-1, 1)),), (TensorSpec("E", "FP32", (-1, 384), GUARD),),
         (VariantSpec("a", None),
          VariantSpec("b", tmp_path / "w.bin", (("tokens", 64), ("mode", "x")), deterministic=True)),
         "a", 1, 8, size_hint=SizeHint("T", (64, 256, 1024)),

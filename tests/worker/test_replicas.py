@@ -16,7 +16,14 @@ from serving.worker.backends.python import PythonBackend
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasureOrder
-from serving.worker.replicas import Interruptions, Replica, describe, load_replica
+from serving.worker.replicas import (
+    CLIENT_CHARS_MAX,
+    Interruptions,
+    Replica,
+    describe,
+    describe_to_client,
+    load_replica,
+)
 from serving.worker.yardstick import Yardstick
 from tests.runtime.recorder import model_spec, write_model
 
@@ -268,3 +275,24 @@ def test_a_thread_is_settled_though_another_is_just_importing_torch(monkeypatch:
 def test_a_folder_without_code_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"model\.py is not there"):
         PythonBackend(1).load(order(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cannot open /srv/models/private/weights.bin", "cannot open weights.bin"),
+        ("[Errno 2] No such file: '/home/jo/key.pem'", "[Errno 2] No such file: 'key.pem'"),
+        ("1/2 of a/b, see https://example.org/a/b", "1/2 of a/b, see https://example.org/a/b"),
+        ("a\nb\tc", "a b c"),
+    ],
+)
+def test_clients_hear_what_was_raised_without_the_folders_of_this_machine(text: str, told: str) -> None:
+    assert describe_to_client(ValueError(text)) == f"ValueError: {told}"
+
+
+def test_clients_hear_little_of_a_long_text_and_the_operator_more() -> None:
+    error = RuntimeError("x" * 10_000)
+    assert len(describe_to_client(error)) == CLIENT_CHARS_MAX == 200
+    assert len(describe(error)) == 900
+    assert describe_to_client(error).startswith("RuntimeError: xxx")
+    assert describe_to_client(error).endswith("x...")

@@ -130,6 +130,7 @@ async def test_an_edit_that_takes_a_bad_one_back_is_in_force_again(world: World)
         ("server: {rest_port: 9000}\nadmin: {port: 9004}", ["2:8: admin"]),
         ("server: {rest_port: 9000}\ntenants: [{name: x}]", ["2:10: tenants"]),
         ("server: {rest_port: 9000}\nrecording: {}", ["2:12: recording"]),
+        ("server: {rest_port: 9000}\nworkers: {memory_mb: 500}", ["2:10: workers"]),
         ("server: {rest_port: 9000}\nprofiles: {remeasure: false}", ["2:11: profiles"]),
         ("", ["2:1: server"]),
     ],

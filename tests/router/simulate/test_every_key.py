@@ -23,6 +23,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "models.tiers": schema.NeedsSection,
     "models.selection": schema.SelectionSection,
     "models.replicas": schema.ReplicasSection,
+    "models.guards": schema.GuardSection,
     "devices": schema.DeviceSection,
     "prices": schema.PriceSection,
     "scaling": schema.ScalingSection,
@@ -31,12 +32,13 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "profiles": schema.ProfilesSection,
     "recording": schema.RecordingSection,
     "logging": schema.LoggingSection,
+    "workers": schema.WorkersSection,
     "repository": schema.RepositorySection,
     "cache": schema.CacheSection,
     "cache.redis": schema.RedisSection,
 }
 """Where each section of the schema stands in the file."""
-SHORT = {"models.tiers", "models.replicas", "cache.redis"}
+SHORT = {"models.tiers", "models.replicas", "models.guards", "cache.redis"}
 """Sections that may be one value, or hold names of their own: the key itself has a meaning, too."""
 OF_A_MODEL = {
     schema.TensorSection, schema.VariantSection, schema.AccuracySection, schema.ValidationSection,
