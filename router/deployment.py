@@ -117,7 +117,7 @@ class Deployment:
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self._rest.use(self._bulk)
-        self._rest.account.calls = self.gateway.held_bytes
+        self._count_memory()
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc)
         self._rpc.offer(shared_memory_methods())
@@ -129,6 +129,14 @@ class Deployment:
         self._rpc.port.on_end = self.edges.look
         self._rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self._rpc.health.look
+
+    def _count_memory(self) -> None:
+        """One account over all edges."""
+        account = self._rest.account
+        account.count("calls", self.gateway.held_bytes)
+        account.count("bulk", lambda: self._bulk.held_bytes)
+        self._rpc.count(account)
+        self._bulk.level = lambda: account.level
 
     def _take_models(self) -> None:
         """The models are others than before."""
@@ -330,12 +338,21 @@ class Deployment:
             ready,
             variants,
             reloaded=(not watch.refused, watch.in_force_s),
-            held=dict(zip(("uploads", "calls", "answers"), account.bytes_by_kind(), strict=True)),
+            held={**account.by_kind(), "cache": self._cache.store.held_bytes if self._cache else 0},
+            held_limit=account.limit_bytes,
             given_up=account.given_up,
+            paused=account.paused_count,
+            connections=self._connections(),
+            turned_out={"rest": self._rest.turned_out, "metrics": self._metrics.turned_out},
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
+
+    def _connections(self) -> dict[tuple[str, str], int]:
+        regular, reserved = self._rest.connection_counts
+        metrics = self._metrics.connection_count
+        return {("rest", "regular"): regular, ("rest", "reserved"): reserved, ("metrics", "regular"): metrics}
 
     def _scaling(self) -> ScalePresent:
         scaling, slices = self.fleet.control.scaling, self.fleet.control.slices
