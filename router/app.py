@@ -26,6 +26,7 @@ from router.outcomes import INTERNAL_ERROR
 from router.rest import plain_error, render_error
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
+from router.tensors.rest import joined
 from router.tensors.wording import quoted
 from serving.objectives import Objective
 from serving.ports import Serving
@@ -278,7 +279,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
     assert isinstance(error, RequestError)  # noqa: S101  # registered for this class
     status, body, _, more = render_error(error)
-    return _json(status, body, separate(more))
+    return _json(status, joined(body), separate(more))
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:  # noqa: ARG001  # uvicorn logs the error

@@ -129,7 +129,7 @@ class Deployment:
         self._admin = self._make_door(self._settings.admin, app)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self._rest.use(self._bulk)
-        self._rest.account.calls = self.gateway.held_bytes
+        self._count_memory()
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc, self._guard)
         self._rpc.offer(shared_memory_methods())
@@ -152,6 +152,14 @@ class Deployment:
         door = create_server(self.serving, behind, admin.host, admin.port, limits, direct=False)
         door.listen_as("the admin door", admin.socket)
         return door
+
+    def _count_memory(self) -> None:
+        """One account over all edges."""
+        account = self._rest.account
+        account.count("calls", self.gateway.held_bytes)
+        account.count("bulk", lambda: self._bulk.held_bytes)
+        self._rpc.count(account)
+        self._bulk.level = lambda: account.level
 
     def _take_models(self) -> None:
         """The models are others than before."""
@@ -358,12 +366,21 @@ class Deployment:
             ready,
             variants,
             reloaded=(not watch.refused, watch.in_force_s),
-            held=dict(zip(("uploads", "calls", "answers"), account.bytes_by_kind(), strict=True)),
+            held={**account.by_kind(), "cache": self._cache.store.held_bytes if self._cache else 0},
+            held_limit=account.limit_bytes,
             given_up=account.given_up,
+            paused=account.paused_count,
+            connections=self._connections(),
+            turned_out={"rest": self._rest.turned_out, "metrics": self._metrics.turned_out},
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
+
+    def _connections(self) -> dict[tuple[str, str], int]:
+        regular, reserved = self._rest.connection_counts
+        metrics = self._metrics.connection_count
+        return {("rest", "regular"): regular, ("rest", "reserved"): reserved, ("metrics", "regular"): metrics}
 
     def _scaling(self) -> ScalePresent:
         scaling, slices = self.fleet.control.scaling, self.fleet.control.slices

@@ -24,6 +24,7 @@ from router.rest import (
 )
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, too_large
+from router.tensors.rest import joined
 from serving.ports import Reply, Serving
 from serving.vocabulary import CLIENT_GONE
 
@@ -108,4 +109,4 @@ def _response(rendered: Rendered, fields: Fields) -> Response:
     if request_id is not None:
         headers["x-request-id"] = request_id.decode("latin-1")
     media_type = "application/json" if json_length is None else "application/octet-stream"
-    return Response(body, status, headers, media_type)
+    return Response(joined(body), status, headers, media_type)

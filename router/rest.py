@@ -27,7 +27,7 @@ from router.promises import promise
 from router.tensors.compression import CODINGS, deflate
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input
-from router.tensors.rest import decode, encode
+from router.tensors.rest import Body, decode, encode_parts, joined, size_of
 from router.tensors.wording import quoted
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel
@@ -37,10 +37,10 @@ from serving.vocabulary import COMPLETED, Outcome
 Fields = Mapping[bytes, bytes]
 """A request's header fields: lower-case names, undecoded values; see `fields_of`."""
 
-Made = tuple[bytes, int | None, bytes]
+Made = tuple[Body, int | None, bytes]
 """An answer's body, the bytes of its JSON where data follows it, and its Content-Encoding or b""."""
 
-Rendered = tuple[int, bytes, int | None, Lines]
+Rendered = tuple[int, Body, int | None, Lines]
 """HTTP status, body, Inference-Header-Content-Length (None: no binary outputs), further header fields."""
 
 COMPRESS_MIN_BYTES = 1024
@@ -142,10 +142,10 @@ def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limit
 def make(decoded: Decoded, reply: Reply, fields: Fields) -> Made:
     """The body of the answer to a COMPLETED call, compressed where the request's Accept-Encoding names a
     coding."""
-    body, json_length = encode(decoded, reply)
-    coding = coding_of(fields, len(body))
+    body, json_length = encode_parts(decoded, reply)
+    coding = coding_of(fields, size_of(body))
     if coding:
-        body = deflate(body, coding)
+        body = deflate(joined(body), coding)
     return body, json_length, coding
 
 
@@ -169,7 +169,9 @@ def encode_reply(
 def render_error(error: RequestError) -> Rendered:
     """The answer to a request that never became a call."""
     status = error.status if isinstance(error, HttpError) else ANSWERS[error.outcome].http_status
-    return _failure(Reply(error.outcome, error.message), status)
+    reply = Reply(error.outcome, error.message)
+    reply.retry_us = error.retry_us
+    return _failure(reply, status)
 
 
 def _failure(reply: Reply, status: int, due_us: int = 0) -> Rendered:

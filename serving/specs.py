@@ -475,6 +475,7 @@ class Limits:
     queue_requests: int = 8192  # per model
     held_bytes: int = 1 << 30  # tensors of all accepted requests together
     connection_count: int = 4096
+    reserved_connection_count: int = 32  # more than those, for probes, status and operators
     idle_connection_s: float = 75.0
     slow_client_s: float = 30.0  # to send a request or take an answer
     write_buffer_bytes: int = 1 << 20  # per connection, before reading from it pauses

@@ -1,8 +1,10 @@
 """Hostile traffic at a gateway: what comes back, whether it still answers, whether its memory stays flat.
 
 Without --port it starts a gateway of its own, whose memory can be watched; --pid watches another's.
---all plays the costly attacks too, and shows what everyone else has of the gateway meanwhile.
-Run: python -m loadtests.abuse [--rounds 3] [--failures-only] [--all] [--only TEXT]
+--all plays the costly attacks too, and shows what everyone else has of the gateway meanwhile. --memory-mb
+does so in a memory cgroup of that size, where this machine lets one be made. Elsewhere it sets `held_mb` as
+such a container would, and compares the memory of all its processes with the size.
+Run: python -m loadtests.abuse [--rounds 3] [--failures-only] [--all] [--memory-mb 1024] [--only TEXT]
 """
 
 import argparse
@@ -12,12 +14,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
+from math import inf
 
-from loadtests.abuse import bombs, conversations, hostile, loads
+from loadtests.abuse import bombs, conversations, crowds, hostile, loads
+from loadtests.abuse.contained import Container, container
 from loadtests.abuse.hostile import CLOSED, Case
 from loadtests.abuse.others import Watched, watch
-from loadtests.gateway import Gateway, model_entry, started
+from loadtests.gateway import ROOT, Gateway, model_entry, started
 from loadtests.processes import resident_bytes
+from router.settings.gateway import HELD_SHARE
 
 GROWTH_MB_MAX = 16.0  # of resident memory, from the end of the first round to the end of the last
 
@@ -40,9 +46,11 @@ class Finding:
 def main() -> int:
     """0 where every case got a good answer, the next request too, and memory stayed flat."""
     asked = _arguments()
+    if asked.memory_mb:
+        return _contained(asked.memory_mb, asked.only)
     with _gateway(asked) as gateway:
         if asked.all:
-            return _costly(gateway, asked.only)
+            return 0 if _costly(gateway, asked.only) else 1
         findings, memory = [], []
         for number in range(asked.rounds):
             found = [_play(case, gateway) for case in (*hostile.cases(), *conversations.cases())]
@@ -65,18 +73,40 @@ def _gateway(asked: argparse.Namespace) -> Iterator[Gateway]:
             yield gateway
 
 
-def _costly(gateway: Gateway, only: str) -> int:
-    """Each attack beside good traffic; 0 where the others had no bad answer."""
+def _contained(memory_mb: int, only: str) -> int:
+    """The costly attacks within so much memory; 0 where the gateway lives and answers the others."""
+    models = [model_entry("simple"), model_entry("identity")]
+    with contextlib.ExitStack() as stack:
+        group: Container | None = None
+        settings: dict[str, object] = {}
+        try:
+            group = stack.enter_context(container(memory_mb))
+        except OSError as error:
+            settings["limits"] = {"held_mb": memory_mb * HELD_SHARE}
+            print(f"no memory cgroup can be made here ({error}): memory is compared, and not limited")
+        with group.entered() if group is not None else contextlib.nullcontext():
+            gateway = stack.enter_context(started(models, (), ROOT / "profiles", **settings))
+        sound = _costly(gateway, only, memory_mb if group is None else inf)  # the kernel counts better
+        if group is not None:
+            print(f"the most that all processes had together: {group.peak_mb():.0f} of {memory_mb} MB")
+            print(f"processes killed for want of memory: {group.kills()}")
+            sound = sound and group.kills() == 0
+    return 0 if sound else 1
+
+
+def _costly(gateway: Gateway, only: str, memory_mb: float = inf) -> bool:
+    """Each attack beside good traffic: whether the others had good answers, and all processes were within
+    that much memory."""
     print(f"{'':52} {'sends':>9} {'took':>6} {'/livez p50, p99, p99.9, max':>28} ", end="")
-    print(f"{'good p50, p99':>15} {'bad':>4} RSS, bulk MB")
+    print(f"{'good p50, p99':>15} {'bad':>4} RSS, bulk, all MB")
     found = [_shown("(nothing)", 0, watch(gateway, _nothing))]
     found += [
         _shown(attack.name, attack.wire_bytes, watch(gateway, attack.play))
-        for attack in bombs.attacks()
+        for attack in chain(bombs.attacks(), crowds.attacks())
         if only in attack.name
     ]
     found += [_shown(name, 0, each) for name, each in loads.watched(only)]
-    return 1 if any(each.bad_answers for each in found) else 0
+    return not any(each.bad_answers or each.tree_mb * 1e6 > memory_mb * (1 << 20) for each in found)
 
 
 def _nothing(_: Gateway) -> str:
@@ -89,7 +119,7 @@ def _shown(name: str, wire_bytes: int, found: Watched) -> Watched:
     good = " ".join(f"{found.good(share):6.1f}" for share in (0.5, 0.99))
     print(
         f"{name:52.52} {wire_bytes:9} {found.took_s:5.1f}s {live:>28} {good:>15} {found.bad_answers:4} "
-        f"{found.resident_mb:6.0f} {found.bulk_mb:6.0f}  {found.said[:70]!r}",
+        f"{found.resident_mb:6.0f} {found.bulk_mb:6.0f} {found.tree_mb:6.0f}  {found.said[:70]!r}",
         flush=True,
     )
     return found
@@ -136,7 +166,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pid", type=int, default=0, help="of that gateway, to watch its memory")
     parser.add_argument("--rounds", type=int, default=3, help="the first one warms up")
     parser.add_argument("--all", action="store_true", help="the costly attacks, beside good traffic")
-    parser.add_argument("--only", default="", help="with --all: those whose name has this text")
+    parser.add_argument("--memory-mb", type=int, default=0, help="the same in a container of that size")
+    parser.add_argument("--only", default="", help="with these: attacks whose name has this text")
     parser.add_argument("--failures-only", action="store_true")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

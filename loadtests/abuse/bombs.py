@@ -3,13 +3,9 @@
 Each attack is made before the watch begins, so that making it disturbs no one. `said` is what came back.
 """
 
-import contextlib
 import gzip
 import json
-import socket
-import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -43,28 +39,27 @@ def attacks() -> Iterator[Attack]:
     yield from _over_rest()
     yield from _members()
     yield from _large_answers()
-    yield from _crowds()
 
 
 def _over_rpc() -> Iterator[Attack]:
-    empty_texts = _lengthed(8, b"") * (BODY_BYTES // 2 // 2)
+    empty_texts = lengthed(8, b"") * (BODY_BYTES // 2 // 2)
     tensor = (
-        _lengthed(1, b"INPUT0")
-        + _lengthed(2, b"BYTES")
-        + _lengthed(3, b"\x01" + _varint(BODY_BYTES // 4))
-        + _lengthed(5, empty_texts)
+        lengthed(1, b"INPUT0")
+        + lengthed(2, b"BYTES")
+        + lengthed(3, b"\x01" + varint(BODY_BYTES // 4))
+        + lengthed(5, empty_texts)
     )
     for name, field in (
-        ("typed contents of 15 M empty texts", _lengthed(5, tensor)),
+        ("typed contents of 15 M empty texts", lengthed(5, tensor)),
         ("31 M empty inputs", b"\x2a\x00" * (BODY_BYTES // 2)),
         ("31 M empty raw contents", b"\x3a\x00" * (BODY_BYTES // 2)),
         ("20 M empty outputs asked for", b"\x32\x00" * (BODY_BYTES // 3)),
         ("9 M empty parameters", b"\x22\x04\x0a\x00\x12\x00" * (BODY_BYTES // 6)),
     ):
-        message = _lengthed(1, b"identity") + field
+        message = lengthed(1, b"identity") + field
         packed = len(gzip.compress(message, 6))
         yield Attack(f"gRPC, gzip: {name}", packed, partial(_call, message, grpc.Compression.Gzip))
-    message = _lengthed(1, b"identity") + b"\x2a\x00" * (BODY_BYTES // 2)
+    message = lengthed(1, b"identity") + b"\x2a\x00" * (BODY_BYTES // 2)
     yield Attack("gRPC, plain: 31 M empty inputs", len(message), partial(_call, message, None))
 
 
@@ -103,6 +98,7 @@ def _large_answers() -> Iterator[Attack]:
         ("60 MB of INT8 in, JSON out", "INT8", 60_000_000, {"Content-Encoding": "gzip"}),
         ("4 MB of FP32 in, JSON out", "FP32", 4_000_000, {}),
         ("4 MB of FP32 in, gzip JSON out", "FP32", 4_000_000, {"Accept-Encoding": "gzip"}),
+        ("60 MB of FP32 in, binary out", "FP32", 60_000_000, {}),
         ("60 MB of FP32 in, gzip binary out", "FP32", 60_000_000, {"Accept-Encoding": "gzip"}),
     ):
         columns = size // (1 if datatype == "INT8" else 4)
@@ -120,62 +116,6 @@ def _large_answers() -> Iterator[Attack]:
     numbers = json.dumps([[1] * 500_000]).encode()
     question = b'{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,500000],"data":' + numbers + b"}]}"
     yield _rest("REST: half a million numbers each way, as allowed", question, {})
-
-
-def _crowds() -> Iterator[Attack]:
-    uploads, readers = 40, 40
-    yield Attack(f"REST: {uploads} uploads of 60 MB, none finished", uploads * 60_000_000, _uploads(uploads))
-    yield Attack(f"REST: {readers} readers that take no answer of 32 MB", 0, _readers(readers))
-
-
-def _uploads(count: int) -> Callable[[Gateway], str]:
-    """Each on a connection of its own, held open until all are sent or refused."""
-
-    def play(gateway: Gateway) -> str:
-        head = post(PATH, b"", {"Content-Length": BODY_BYTES})
-        statuses: Counter[str] = Counter()
-        with contextlib.ExitStack() as stack:
-            for _ in range(count):
-                connection = stack.enter_context(_connect(gateway))
-                statuses[_sent(connection, head + bytes(60_000_000))] += 1
-        return str(dict(statuses))
-
-    return play
-
-
-def _readers(count: int) -> Callable[[Gateway], str]:
-    """Each asks for its 32 MB back, and never reads."""
-    size = 32_000_000
-    entry = {"name": "INPUT0", "datatype": "UINT8", "shape": [1, size]}
-    asked = {"binary_data_output": True}
-    text = json.dumps({"inputs": [entry | {"parameters": {"binary_data_size": size}}], "parameters": asked})
-    fields = OCTETS | {"Inference-Header-Content-Length": len(text)}
-    question = post(PATH, text.encode() + bytes(size), fields)
-
-    def play(gateway: Gateway) -> str:
-        statuses: Counter[str] = Counter()
-        with contextlib.ExitStack() as stack:
-            for _ in range(count):
-                connection = stack.enter_context(_connect(gateway))
-                statuses[_sent(connection, question)] += 1
-            time.sleep(2)
-        return str(dict(statuses))
-
-    return play
-
-
-def _connect(gateway: Gateway) -> socket.socket:
-    connection = socket.create_connection((gateway.host, gateway.rest_port), PATIENCE_S)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    return connection
-
-
-def _sent(connection: socket.socket, data: bytes) -> str:
-    try:
-        connection.sendall(data)
-    except OSError as error:
-        return type(error).__name__
-    return "sent"
 
 
 def _rest(name: str, body: bytes, fields: dict[str, str]) -> Attack:
@@ -196,12 +136,12 @@ def _call(message: bytes, compression: grpc.Compression | None, gateway: Gateway
             return f"{error.code().name} {error.details()[:90]}"
 
 
-def _lengthed(number: int, content: bytes) -> bytes:
+def lengthed(number: int, content: bytes) -> bytes:
     """A length-delimited field of a protobuf message."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)

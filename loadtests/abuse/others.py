@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -23,7 +24,8 @@ _LIVE = b"GET /livez HTTP/1.1\r\nHost: penstock\r\n\r\n"
 
 @dataclass(slots=True)
 class Watched:
-    """Latencies in milliseconds; memory in MB, of the gateway and of its bulk processes, at its highest."""
+    """Latencies in milliseconds; memory in MB at its highest, of the gateway, of its bulk processes, and of
+    all its processes (what they share counts once for each). `bad_answers`: lost connections are some."""
 
     said: str = ""
     took_s: float = 0.0
@@ -32,6 +34,7 @@ class Watched:
     bad_answers: int = 0
     resident_mb: float = 0.0
     bulk_mb: float = 0.0
+    tree_mb: float = 0.0
     descriptors: int = 0
 
     def live(self, share: float) -> float:
@@ -100,6 +103,20 @@ def _probe(
     ended: threading.Event,
 ) -> None:
     """One request each EVERY_S on one connection, each timed from when it was due."""
+    try:
+        _ask(gateway, request, check, found, kept, ended)
+    except OSError:
+        found.bad_answers += 1
+
+
+def _ask(
+    gateway: Gateway,
+    request: bytes,
+    check: Callable[..., bool],
+    found: Watched,
+    kept: list[float],
+    ended: threading.Event,
+) -> None:
     with (
         socket.create_connection((gateway.host, gateway.rest_port), 60) as connection,
         connection.makefile("rb") as stream,
@@ -119,7 +136,17 @@ def _measure(gateway: Gateway, found: Watched, ended: threading.Event) -> None:
     if not gateway.pid:
         return
     while not ended.wait(0.05):
-        bulk = [pid for pid in children(gateway.pid) if "router.bulk" in command_line(pid)]
-        found.resident_mb = max(found.resident_mb, resident_bytes(gateway.pid) / 1e6)
-        found.bulk_mb = max(found.bulk_mb, sum(map(resident_bytes, bulk)) / 1e6)
-        found.descriptors = max(found.descriptors, len(os.listdir(f"/proc/{gateway.pid}/fd")))
+        all_children = children(gateway.pid)
+        bulk = [pid for pid in all_children if "router.bulk" in command_line(pid)]
+        found.resident_mb = max(found.resident_mb, _resident(gateway.pid) / 1e6)
+        found.bulk_mb = max(found.bulk_mb, sum(map(_resident, bulk)) / 1e6)
+        found.tree_mb = max(found.tree_mb, sum(map(_resident, (gateway.pid, *all_children))) / 1e6)
+        with suppress(OSError):  # it may have died
+            found.descriptors = max(found.descriptors, len(os.listdir(f"/proc/{gateway.pid}/fd")))
+
+
+def _resident(pid: int) -> int:
+    try:
+        return resident_bytes(pid)
+    except OSError:  # it ended meanwhile
+        return 0

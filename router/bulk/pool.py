@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from router.bulk.jobs import JOBS, LENGTH, result_of
-from router.tensors.errors import RequestError
+from router.tensors.errors import memory_full
+from serving.policy.memory import SMALL_BYTES, Level
 from serving.runtime.environment import ONE_THREAD, environment
 from serving.specs import Limits
-from serving.vocabulary import MEMORY_FULL
 
 R = TypeVar("R")
 
@@ -50,10 +50,16 @@ class Bulk:
         self.limits = limits
         self._held_max = int(limits.held_bytes * HELD_SHARE)
         self._held = 0
+        self.level: Callable[[], Level] = lambda: Level.EASY  # of the memory that clients hold
         self._free: asyncio.Queue[_Process] = asyncio.Queue()
         self._processes: list[_Process] = []
         self._threads = ThreadPoolExecutor(1, "penstock-zlib")
         self._running: set[asyncio.Task[Any]] = set()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of requests and answers that are here."""
+        return self._held
 
     async def start(self, count: int) -> None:
         """Start so many processes; they import what they need while the gateway goes on."""
@@ -77,6 +83,15 @@ class Bulk:
         self._running.add(task)
         task.add_done_callback(lambda done: self._end(done, size))
         return result_of(await asyncio.shield(task))
+
+    def admit(self, size: int) -> None:
+        """RequestError (MEMORY_FULL) where a request that needs work beside the event loop, or has become
+        `size` bytes by it, is not taken: such work stops first."""
+        if size > SMALL_BYTES and self.level() >= Level.PAUSE:
+            raise memory_full(
+                "the gateway holds 80% or more of what all its clients may make it hold (limits.held_mb): "
+                "until it holds less, it takes no compressed bodies and no JSON of over 64 KB"
+            )
 
     def begin(self, work: Coroutine[Any, Any, R], then: Callable[["asyncio.Task[R]"], None]) -> None:
         """Start a coroutine, and call back with its task when it has ended."""
@@ -106,7 +121,7 @@ class Bulk:
     def _take(self, size: int) -> None:
         if self._held and self._held + size > self._held_max:
             sentence = f"{self._held} bytes of large requests are being read; at most {self._held_max} may be"
-            raise RequestError(MEMORY_FULL, f"{sentence} (a quarter of limits.held_mb)")
+            raise memory_full(f"{sentence} (a quarter of limits.held_mb)")
         self._held += size
 
     def _end(self, task: "asyncio.Task[bytes]", size: int) -> None:

@@ -4,7 +4,7 @@ from router.bulk.pool import Bulk
 from router.rest import INLINE_BYTES, Fields, HttpError, Made, coding_of, json_length_of
 from router.tensors.compression import coding_of_message, deflate, framing, inflate, unknown_coding
 from router.tensors.decoded import Decoded
-from router.tensors.rest import encode
+from router.tensors.rest import Body, encode_parts, joined, size_of
 from serving.ports import Reply
 from serving.specs import ServedModel
 from serving.tensor import Buffer
@@ -30,6 +30,7 @@ async def open_rest(bulk: Bulk, body: Buffer, fields: Fields, model: ServedModel
         body = await _inflated(bulk, body, coding)
     json_length = json_length_of(changed)
     if (len(body) if json_length is None else json_length) > INLINE_BYTES:
+        bulk.admit(len(body))
         order = bytes(body), json_length, model, bulk.limits
         body, json_length = await bulk.run("unfold_rest", len(body), *order)
         changed[b"inference-header-content-length"] = b"%d" % json_length
@@ -45,20 +46,28 @@ async def open_rpc(bulk: Bulk, message: bytes) -> bytes:
 async def _inflated(bulk: Bulk, body: Buffer, coding: bytes) -> bytes:
     if len(body) <= _AT_ONCE_BYTES:
         return inflate(body, coding, bulk.limits)
-    return await bulk.in_thread(len(body), inflate, body, coding, bulk.limits)
+    bulk.admit(len(body))
+    inflated = await bulk.in_thread(len(body), inflate, body, coding, bulk.limits)
+    bulk.admit(len(inflated))
+    return inflated
 
 
 async def make_rest(bulk: Bulk, decoded: Decoded, reply: Reply, fields: Fields) -> Made:
     """An answer's body, as `router.rest.make` makes it."""
     if all(each.binary for each in decoded.wanted):
-        body, json_length = encode(decoded, reply)
+        body, json_length = encode_parts(decoded, reply)
     else:
         outputs = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in reply.outputs]
         wanted = [(each.index, each.binary) for each in decoded.wanted]
         size = sum(len(data) for *_, data in outputs)
         order = decoded.call.model, decoded.id, wanted, outputs
         body, json_length = await bulk.run("fold_rest", size, *order)
-    coding = coding_of(fields, len(body))
+    size = size_of(body)
+    coding = coding_of(fields, size)
     if coding:
-        body = await bulk.in_thread(len(body), deflate, body, coding)
+        body = await bulk.in_thread(size, _deflated, body, coding)
     return body, json_length, coding
+
+
+def _deflated(body: Body, coding: bytes) -> bytes:
+    return deflate(joined(body), coding)

@@ -15,31 +15,38 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from router.fastpath.edge import Edge
-from router.fastpath.exchange import Exchange, Refusal
+from router.fastpath.exchange import Exchange, Inference, Refusal
 from router.fastpath.hangups import PROBE
+from router.fastpath.places import NONE, RESERVED
 from router.fastpath.sweep import Waiting
 from router.rest import Rendered, plain_error
+from serving.policy.crowding import BUSY
 
 Cycle = Exchange | RequestResponseCycle
 
 BETWEEN, HEAD, BODY = range(3)
 """What the parser is in the middle of: nothing, a request's head, its body."""
 
+_UNDER_WAY = (Waiting.ANSWER, Waiting.READER, Waiting.ROOM)
+"""What a connection that has a request under way waits for."""
+
 _SURPLUS_CONNECTIONS = 64
 """Connections over the limit that are told so; those beyond are dropped without a word."""
 
 
 class _Flow(FlowControl):
-    """Reads on only while no pipelined request waits and the client takes its answers."""
+    """Reads on only while no pipelined request waits, the client takes its answers, and there is memory."""
 
     def __init__(
         self, transport: asyncio.Transport, backlog: "deque[tuple[object, ASGI3Application]]"
     ) -> None:
         super().__init__(transport)
         self._backlog = backlog
+        self.held_back = False  # by the account of memory
 
     def resume_reading(self) -> None:
-        if self.read_paused and not (self._backlog or self.write_paused or self._transport.is_closing()):
+        waits = self._backlog or self.write_paused or self.held_back
+        if self.read_paused and not (waits or self._transport.is_closing()):
             super().resume_reading()
 
 
@@ -59,23 +66,35 @@ class Connection(HttpToolsProtocol):
         self.advancing = False
         self.ended = False  # the client sends no more
         self.watched_fd = -1
+        self.made_s = 0.0
+        self.reserved = False  # it has a place of the reserve
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.edge.limits.write_buffer_bytes)
-        self.flow = _Flow(transport, self.pipeline)  # type: ignore[arg-type]  # only its length is read
+        self.reading = _Flow(transport, self.pipeline)  # type: ignore[arg-type]  # only its length is read
+        self.flow = self.reading
+        self.made_s = self.loop.time()
         self.edge.closed.clear()
         self.edge.sweep.start()
         if self.edge.draining:
             transport.close()
             return
-        surplus = len(self.connections) - self.edge.limits.connection_count
-        if surplus > _SURPLUS_CONNECTIONS:
-            transport.abort()
-        elif surplus > 0:
-            limit = self.edge.limits.connection_count
-            sentence = f"the server holds its limit of {limit} connections (limits.connection_count)"
-            self.refuse(503, f"{sentence}; try again later")
+        place = self.edge.places.enter(self)
+        self.reserved = place == RESERVED
+        if place == NONE:
+            if len(self.connections) - sum(self.edge.places.counts()) > _SURPLUS_CONNECTIONS:
+                transport.abort()
+            else:
+                self.refuse(503, f"{self._full()}; try again later")
+
+    def _full(self) -> str:
+        limit = self.edge.limits.connection_count
+        return f"the server holds its limit of {limit} connections (limits.connection_count)"
+
+    def refuse_regular(self) -> None:
+        """Only what the reserve is for is answered on this connection."""
+        self.refuse(503, f"{self._full()}; the others are for probes, status and operators: try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
         active = self.active
@@ -86,6 +105,7 @@ class Connection(HttpToolsProtocol):
             if isinstance(cycle, Exchange):
                 cycle.leave()
         self.edge.account.catch_up(self)
+        self.edge.places.leave(self)
         self.pipeline.clear()
         if self.watched_fd >= 0:
             self.edge.hangups.forget(self.watched_fd, self._reset)
@@ -180,6 +200,7 @@ class Connection(HttpToolsProtocol):
         if self.refused:
             return
         self.refused = True
+        self.reading.held_back = False
         parsing, self.parsing = self.parsing, BETWEEN
         if parsing != BODY or self._withdraw_newest():
             self._enqueue(Refusal(self, rendered))
@@ -214,17 +235,41 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def held_bytes(self) -> int:
-        """See `router.fastpath.account.Holder`: its unsent answers."""
+        """See `router.account.Holder`: its unsent answers."""
         return self.transport.get_write_buffer_size()
 
     def address(self) -> str:
-        """See `router.fastpath.account.Holder`."""
-        peer: object = self.transport.get_extra_info("peername")
-        return str(peer[0]) if isinstance(peer, tuple) else ""
+        """See `router.account.Holder` and `router.fastpath.places.Guest`."""
+        client = self.client
+        return "" if client is None else client[0]
 
     def give_up(self, _sentence: str) -> None:
-        """See `router.fastpath.account.Holder`: nothing can be said to a client that does not read."""
+        """See `router.account.Holder`: nothing can be said to a client that does not read."""
         self.transport.abort()
+
+    def hold_back(self) -> None:
+        """See `router.fastpath.exchange.Connected`."""
+        self.reading.held_back = True
+        self.reading.pause_reading()
+
+    def go_on(self) -> None:
+        """See `router.fastpath.exchange.Connected`."""
+        self.reading.held_back = False
+        self.reading.resume_reading()
+
+    def idle_s(self, now_s: float) -> float:
+        """See `router.fastpath.places.Guest`: a head that does not come on is no request yet."""
+        answers, waiting = self.waiting()
+        if waiting in _UNDER_WAY or (waiting is Waiting.UPLOAD and self.parsing == BODY):
+            return BUSY
+        seen_answers, seen_waiting, since_s = self.swept
+        if answers == seen_answers and waiting is seen_waiting:
+            return now_s - since_s
+        return 0.0 if answers else now_s - self.made_s
+
+    def push_out(self) -> None:
+        """See `router.fastpath.places.Guest`."""
+        self.transport.close()
 
     def waiting(self) -> tuple[int, Waiting]:
         """See `router.fastpath.sweep.Sweepable`."""
@@ -232,6 +277,10 @@ class Connection(HttpToolsProtocol):
             return self.answers, Waiting.GOODBYE
         if self.transport.get_write_buffer_size():
             return self.answers, Waiting.READER
+        if self.reading.held_back:
+            return self.answers, Waiting.ROOM
+        if self.reserved and (self.parsing or self.active is None or self.active.response_complete):
+            return self.answers, Waiting.RESERVE
         if self.parsing and not self.flow.read_paused:
             return self.answers, Waiting.UPLOAD
         if self.active is not None and not self.active.response_complete:
@@ -243,7 +292,19 @@ class Connection(HttpToolsProtocol):
         if waiting is Waiting.UPLOAD:
             limit_s = self.edge.limits.slow_client_s
             self.refuse(408, f"the request did not arrive whole within {limit_s:g} s (limits.slow_client_s)")
-        elif waiting is Waiting.REQUEST:
+        elif waiting is Waiting.ROOM:
+            self._expire_upload()
+        elif waiting in (Waiting.REQUEST, Waiting.RESERVE):
             self.transport.close()
         else:
             self.transport.abort()
+
+    def _expire_upload(self) -> None:
+        """It was held back for as long as a client may take."""
+        cycle: object = self.cycle
+        if isinstance(cycle, Inference):
+            limit_s = self.edge.limits.slow_client_s
+            cycle.give_up(
+                f"there was no memory for the rest of the request for {limit_s:g} s (limits.held_mb): "
+                "its clients make the gateway hold too much"
+            )

@@ -7,10 +7,11 @@ from email.utils import formatdate
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
+from router.account import Account
 from router.bulk.pool import Bulk
-from router.fastpath.account import Account
 from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
+from router.fastpath.places import Places
 from router.fastpath.sweep import Sweep
 from serving.ports import Serving
 from serving.specs import Limits, ServedModel
@@ -33,15 +34,20 @@ class Edge:
         self.access: Callable[[object, str, int, int, int], None] | None = None
         self.bulk = Bulk(limits)
         self.account = Account(limits)
+        self.places = Places(limits, lambda: asyncio.get_running_loop().time())
         self.closed = asyncio.Event()
         self.closed.set()
         self.hangups = HangupWatch()
-        self.sweep = Sweep(state.connections, limits, self.refresh_heads)
+        self.sweep = Sweep(state.connections, limits, self._on_sweep)
         self.refresh_heads()
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
         """These models are called by the fast path from now on, and no others."""
         self.paths.serve(models if self._direct else {})
+
+    def _on_sweep(self) -> None:
+        self.refresh_heads()
+        self.account.refresh()
 
     def refresh_heads(self) -> None:
         """Render the constant part of the answers again: RFC 9110 wants a Date, good to the second."""

@@ -11,7 +11,6 @@ from functools import partial
 from typing import ClassVar, Protocol
 
 from router.bulk.requests import Opened, make_rest, open_rest
-from router.fastpath.account import COUNTED_BYTES
 from router.fastpath.edge import Edge
 from router.outcomes import CLIENT_LEFT, INTERNAL_ERROR
 from router.rest import (
@@ -27,7 +26,9 @@ from router.rest import (
     stated_tenant,
 )
 from router.tensors.decoded import Decoded
-from router.tensors.errors import RequestError
+from router.tensors.errors import RequestError, memory_full
+from router.tensors.rest import JOIN_MAX_BYTES, joined, size_of
+from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply
 from serving.specs import ServedModel
 from serving.tensor import Buffer
@@ -36,8 +37,6 @@ from serving.vocabulary import CLIENT_GONE, MEMORY_FULL, Outcome
 logger = logging.getLogger(__name__)
 
 _INTERNAL_ERROR: Rendered = (500, plain_error(INTERNAL_ERROR), None, b"")
-_JOIN_MAX_BYTES = 64 << 10
-"""Up to here one copy is cheaper than a second buffer on its way to the socket."""
 
 
 class Connected(Protocol):
@@ -48,6 +47,14 @@ class Connected(Protocol):
 
     def address(self) -> str:
         """Of the client."""
+        ...
+
+    def hold_back(self) -> None:
+        """Read no more for now."""
+        ...
+
+    def go_on(self) -> None:
+        """Read on."""
         ...
 
     def refuse_with(self, rendered: Rendered) -> None:
@@ -103,6 +110,7 @@ class Inference(Exchange):
         "decoded",
         "fields",
         "given_up",
+        "held_back",
         "model",
         "request_id",
     )
@@ -123,6 +131,7 @@ class Inference(Exchange):
         self.body = b""
         self.counted = False  # by the edge's account
         self.given_up: Rendered | None = None  # what it is answered instead, for want of memory
+        self.held_back = False  # by the account: it is not read on
         self.decoded = None
         self.request_id = 0
         self.arrived_us = 0
@@ -136,23 +145,46 @@ class Inference(Exchange):
             self.body += piece
         else:
             self.body += piece
-        if len(self.body) > COUNTED_BYTES:
+        if len(self.body) > SMALL_BYTES:
+            self._count()
+
+    def _count(self) -> None:
+        account = self.connection.edge.account
+        if not self.counted:
+            refusal = account.refusal()
+            if refusal is not None:  # its head did not say that it is large
+                self.give_up(refusal.message)
+                return
             self.counted = True
-            self.connection.edge.account.hold(self, len(self.body))
+        account.hold(self, len(self.body))
 
     def held_bytes(self) -> int:
-        """See `router.fastpath.account.Holder`."""
+        """See `router.account.Upload`."""
         return len(self.body)
 
     def address(self) -> str:
-        """See `router.fastpath.account.Holder`."""
+        """See `router.account.Upload`."""
         return self.connection.address()
 
+    def is_growing(self) -> bool:
+        """See `router.account.Upload`."""
+        return self.more_body and not self.held_back
+
+    def hold_back(self) -> None:
+        """See `router.account.Upload`."""
+        self.held_back = True
+        self.connection.hold_back()
+
+    def go_on(self) -> None:
+        """See `router.account.Upload`."""
+        self.held_back = False
+        self.connection.go_on()
+
     def give_up(self, _sentence: str) -> None:
-        """See `router.fastpath.account.Holder`: answered by 503, at once or when its turn comes."""
+        """See `router.account.Upload`: answered by 503, at once or when its turn comes."""
         self.body = b""
         self._refused(MEMORY_FULL)
-        rendered = render_error(RequestError(MEMORY_FULL, _sentence))
+        rendered = render_error(memory_full(_sentence))
         if self.more_body:
             self.connection.refuse_with(rendered)
         else:
@@ -287,12 +319,14 @@ class Inference(Exchange):
         self.response_complete = True
         self._forget()
         connection = self.connection
+        connection.edge.account.look()
         transport, edge = connection.transport, connection.edge
         if transport.is_closing():
             return
         status, body, json_length, more = rendered
+        size = size_of(body)
         if edge.access is not None:
-            self._log(status, len(body))
+            self._log(status, size)
         if status != 200:
             head = edge.head(status, b"application/json") + b"content-length: "
         elif json_length is None:
@@ -304,10 +338,12 @@ class Inference(Exchange):
             more += b"\r\nx-request-id: " + request_id
         if not self.keep_alive:
             more += b"\r\nconnection: close"
-        if len(body) <= _JOIN_MAX_BYTES:
-            transport.write(b"%b%d%b\r\n\r\n%b" % (head, len(body), more, body))
+        if not isinstance(body, bytes):
+            transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), *body))
+        elif size <= JOIN_MAX_BYTES:
+            transport.write(b"%b%d%b\r\n\r\n%b" % (head, size, more, body))
         else:
-            transport.writelines((b"%b%d%b\r\n\r\n" % (head, len(body), more), body))
+            transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), body))
         if not self.keep_alive:
             transport.close()
         connection.on_response_complete()
@@ -332,7 +368,8 @@ class Refusal(Exchange):
         self.rendered = rendered
 
     def start(self) -> None:
-        status, body, _, more = self.rendered
+        status, content, _, more = self.rendered
+        body = joined(content)
         if self.connection.edge.access is not None:
             client: object = self.connection.transport.get_extra_info("peername")
             self.connection.edge.access(client, "-", status, len(body), 0)

@@ -14,10 +14,13 @@ from uvicorn.config import Config
 from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
 from router.fastpath.edge import Edge
 from router.fastpath.exchange import Inference
+from router.fastpath.places import RESERVED_PATHS
 from router.outcomes import INTERNAL_ERROR
 from router.rest import fields_of, render_error, stated_tenant
 from router.tensors.errors import too_large
-from serving.vocabulary import TOO_LARGE
+from serving.policy.memory import SMALL_BYTES
+from serving.specs import ServedModel
+from serving.vocabulary import MEMORY_FULL, TOO_LARGE
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +102,9 @@ class FastProtocol(Connection):
         length = fields.get(b"content-length")
         if length is not None and int(length) > self.body_max_bytes:
             self._refuse_body()
+        if self.reserved and not RESERVED_PATHS.match(self.url):
+            self.refuse_regular()
+            raise _Stop
         self.silent_bytes = 0
         self.body_bytes = 0
         self.counted_body_bytes = 0
@@ -106,6 +112,8 @@ class FastProtocol(Connection):
         if model is None:
             self._to_application()
         else:
+            if length is not None and int(length) > SMALL_BYTES:
+                self._check_memory(model)
             keep_alive = parser.should_keep_alive()
             if keep_alive and b"connection" in fields:  # 1.0 with keep-alive: uvicorn closes these too
                 keep_alive = parser.get_http_version() != "1.0"
@@ -133,6 +141,8 @@ class FastProtocol(Connection):
         cycle: object = self.cycle
         if type(cycle) is Inference:
             cycle.more_body = False
+            if cycle.held_back:
+                cycle.go_on()
             if cycle is self.active:
                 cycle.submit()
         else:
@@ -147,6 +157,14 @@ class FastProtocol(Connection):
         self.expect_100_continue = dict(headers).get(b"expect", b"").lower() == b"100-continue"
         super().on_headers_complete()
         self.headers = []  # trailers are dropped
+
+    def _check_memory(self, model: ServedModel) -> None:
+        refusal = self.edge.account.refusal()
+        if refusal is not None:
+            serving = self.edge.serving
+            serving.refused(model.name, MEMORY_FULL, stated_tenant(serving, fields_of(self.headers)))
+            self.refuse_with(render_error(refusal))
+            raise _Stop
 
     def _refuse_body(self) -> None:
         model = self.edge.paths.find(self.url)

@@ -13,8 +13,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from router.access import logged, say_access
+from router.account import Account
 from router.bulk.pool import Bulk
-from router.fastpath.account import Account
 from router.fastpath.edge import Edge
 from router.fastpath.protocol import FastProtocol
 from router.listening import SocketFile, is_listening
@@ -93,6 +93,16 @@ class RestServer:
     def account(self) -> Account:
         """What clients make this server hold."""
         return self._edge.account
+
+    @property
+    def connection_counts(self) -> tuple[int, int]:
+        """Open connections with a regular place, and with one of the reserve."""
+        return self._edge.places.counts()
+
+    @property
+    def turned_out(self) -> tuple[int, int]:
+        """Idle connections that were closed to make room, and connections for which there was none."""
+        return self._edge.places.pushed_out, self._edge.places.refused
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
         """These models are called by the fast path from now on, and no others."""

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Callable, Set
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from serving.specs import Limits
+
+RESERVE_S: Final = 2.0
+"""How long a connection of the reserve may wait for its next request, or send it."""
 
 LINGER_S = 2.0
 """How long a refused client may go on sending: it reads the refusal before a reset (RFC 9112, 9.6)."""
@@ -18,6 +21,8 @@ class Waiting(Enum):
     UPLOAD = "the rest of a request"
     ANSWER = "the core"
     READER = "the client to take its answer"
+    ROOM = "memory, before more of an upload is read"
+    RESERVE = "a request that the reserve is for"
     GOODBYE = "the client to close, after a refusal"
 
 
@@ -45,6 +50,8 @@ class Sweep:
             Waiting.REQUEST: limits.idle_connection_s,
             Waiting.UPLOAD: limits.slow_client_s,
             Waiting.READER: limits.slow_client_s,
+            Waiting.ROOM: limits.slow_client_s,
+            Waiting.RESERVE: min(RESERVE_S, limits.idle_connection_s),
             Waiting.GOODBYE: min(LINGER_S, limits.slow_client_s),
         }
         self._period_s = min(1.0, min(self._limits_s.values()) / 4)  # 1 s: the Date is refreshed here

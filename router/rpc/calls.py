@@ -15,14 +15,16 @@ import grpc
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc._cython import cygrpc
 
+from router.account import Account
 from router.explanation import failure_fields, retry_ms
 from router.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD, tenant_of
 from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
 from router.tensors.compression import coding_of_message, inflate
-from router.tensors.errors import RequestError
+from router.tensors.errors import RETRY_US, RequestError
+from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
 from serving.specs import Limits
-from serving.vocabulary import BAD_INPUT, DRAINING, QUEUE_FULL
+from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +39,6 @@ GONE: Final = (cygrpc.ExecuteBatchError, cygrpc._ServerStoppedError)  # noqa: SL
 PUSHBACK_KEYS: Final = ("grpc-retry-pushback-ms", "retry-pushback-ms")
 """Where a client finds when to come back. A retry policy of grpc honours the first (gRFC A6, "Pushback");
 names that begin with `grpc-` are its own and may be kept from the application, which reads the second."""
-
-RETRY_US: Final = 1_000_000
-"""When a call that found no place may come back: the least that REST's Retry-After can say."""
 
 PROBE_SHARE: Final = 8
 """Probes have a part of this more places than all calls: an overload must not make a gateway look dead."""
@@ -56,9 +55,18 @@ class Calls:
         self._limits = limits
         self._open = 0
         self._reading: set[asyncio.Timeout] = set()
+        self._messages = _Tally()  # large ones that are being read
+        self._answers = _Tally()  # likewise, until the last byte is sent
+        self._account = Account(limits)
         self.stopping = asyncio.Event()
         self.answered = asyncio.Event()  # set while no call is open: the last byte of each answer is sent
         self.answered.set()
+
+    def use(self, account: Account) -> None:
+        """What the calls hold counts there; before the first call."""
+        self._account = account
+        account.count("messages", lambda: self._messages.bytes)
+        account.count("grpc_answers", lambda: self._answers.bytes)
 
     @property
     def open(self) -> int:
@@ -110,7 +118,10 @@ class Calls:
                 if self._open >= count:
                     await self._turn_away(context, count, counted)
                 self._enter(context)
-                return await answer(await self.read(context, counted), context)
+                wire = await answer(await self._admitted(context, counted), context)
+                if len(wire) > SMALL_BYTES:
+                    self._answers.put(context, 2 * len(wire))  # grpc copies it, and keeps both
+                return wire
             except grpc.aio.AbortError as error:
                 # grpc keeps it in a cycle, for the garbage collector: it must keep no request in its frames.
                 error.__context__ = None
@@ -128,7 +139,26 @@ class Calls:
         self.answered.clear()
         context.add_done_callback(self._leave)
 
-    def _leave(self, _context: Any) -> None:
+    def submitted(self, context: Any) -> None:
+        """The core has the call, and counts its tensors from now on."""
+        self._messages.drop(context)
+
+    async def _admitted(self, context: Any, counted: bool) -> bytes:
+        """The call's message, where there is memory for it."""
+        raw = await self.read(context, counted)
+        if len(raw) > SMALL_BYTES:
+            refusal = self._account.refusal()
+            if refusal is not None:
+                if counted:
+                    self._refused(context, MEMORY_FULL)
+                await turn_away(context, refusal.message, MEMORY_FULL)
+            self._messages.put(context, len(raw))
+        return raw
+
+    def _leave(self, context: Any) -> None:
+        self._messages.drop(context)
+        self._answers.drop(context)
+        self._account.look()
         self._open -= 1
         if not self._open:
             self.answered.set()
@@ -143,6 +173,21 @@ class Calls:
         """The model is in the message, which is not read."""
         fields = fields_of(context.invocation_metadata())
         self._serving.refused("", outcome, tenant_of(self._serving, fields.get(TENANT_FIELD, "")))
+
+
+class _Tally:
+    """Bytes by call, and their sum."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._sizes: dict[Any, int] = {}
+
+    def put(self, call: Any, size: int) -> None:
+        self._sizes[call] = size
+        self.bytes += size
+
+    def drop(self, call: Any) -> None:
+        self.bytes -= self._sizes.pop(call, 0)
 
 
 def plain(raw: bytes) -> bytes:
@@ -167,9 +212,9 @@ def _parsed(answer: RpcMethod, request: Any) -> RawMethod:
     return answer_raw
 
 
-async def turn_away(context: Any, sentence: str) -> NoReturn:
+async def turn_away(context: Any, sentence: str, outcome: Outcome = QUEUE_FULL) -> NoReturn:
     """End a call for which there is no place, with when to come back."""
-    reply = Reply(QUEUE_FULL, sentence)
+    reply = Reply(outcome, sentence)
     reply.retry_us = RETRY_US
     await abort(context, reply)
 

@@ -16,6 +16,9 @@ GOODBYE_S = 0.25
 """What a stop gives connections to go once the last byte of every answer is sent: some round trips. Clients
 that acknowledge a goodbye go at once."""
 
+LOOKAHEAD_BYTES = 1 << 16
+"""A stream's flow-control window before its message is asked for (HTTP/2's own default: 65,535)."""
+
 _MAIN_LOOP = "AioServer._server_main_loop"
 _SHUTDOWN = "AioServer.shutdown"
 
@@ -105,6 +108,9 @@ def channel_options(limits: Limits) -> tuple[tuple[str, int], ...]:
     count = limits.grpc_call_count
     options = (
         ("grpc.max_receive_message_length", limits.body_bytes),
+        # What the core takes of a message before it is asked for; it widens this by itself otherwise.
+        ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+        ("grpc.http2.bdp_probe", 0),
         # grpc inflates without a limit, and in the event loop.
         ("grpc.per_message_decompression", 0),
         ("grpc.max_metadata_size", limits.header_bytes),

@@ -15,6 +15,7 @@ import grpc
 from tritonclient.grpc import service_pb2
 
 from router.access import RpcAccess
+from router.account import Account
 from router.bulk.pool import Bulk
 from router.bulk.requests import open_rpc
 from router.explanation import completed_lines, separate
@@ -88,6 +89,10 @@ class RpcServer:
         """Large typed contents are read there; before `start`."""
         self._bulk = bulk
 
+    def count(self, account: Account) -> None:
+        """What calls hold counts there; before `start`."""
+        self.calls.use(account)
+
     def log_access(self) -> None:
         """Log each answer; before `start`."""
         self._interceptors = (RpcAccess(),)
@@ -143,11 +148,14 @@ class RpcServer:
                 control_cache(call, fields[CACHE_FIELD])
         except RequestError as error:
             self._serving.refused(name, error.outcome, tenant)
-            await abort(context, Reply(error.outcome, error.message))
+            refused = Reply(error.outcome, error.message)
+            refused.retry_us = error.retry_us
+            await abort(context, refused)
+        self.calls.submitted(context)
         reply = await self._ask(call)
         if reply.outcome is not COMPLETED:
             await abort(context, reply, call.due_us)
-        answer: bytes = encode(decoded, reply).SerializeToString()
+        answer = encode(decoded, reply)
         more = completed_lines(reply, call.due_us, arrived_us, self._serving.now_us())
         context.set_trailing_metadata(tuple(separate(more).items()))
         if reply.answered_us:
@@ -160,6 +168,7 @@ class RpcServer:
         read are made raw elsewhere."""
         if found.besides > SMALL_BYTES and not found.raw:
             model = self._model(found.name, "")
+            self._bulk.admit(len(raw))
             raw = await self._bulk.run("unfold_rpc", len(raw), raw, model, self._limits)
             found = outline(raw, self._limits)
         check_besides(found)

@@ -41,6 +41,8 @@ _PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 0.25
 """Of this machine's or container's memory, what clients may make the gateway hold where `held_mb` is not
 stated: workers have most of it, and a body passes through two more places on its way."""
+ROOM_SHARE = 0.5
+"""Of that memory, what clients and the cache may take together without a warning."""
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
 
@@ -118,7 +120,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     tiers, tenants = read_tiers(findings), read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)
     workers = read_workers(findings, slices)
-    repository, cache = read_repository(findings), read_cache(findings)
+    repository, cache = read_repository(findings), _read_cache(findings, limits)
     profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
@@ -207,6 +209,23 @@ def _read_profiles(findings: Findings) -> ProfilesSection:
         return ProfilesSection(folder=value)
     section = findings.parse(ProfilesSection, ("profiles",)) if isinstance(value, dict) else None
     return section or ProfilesSection()
+
+
+def _read_cache(findings: Findings, limits: Limits) -> CacheSpec | None:
+    """`cache:`, with a warning where it and clients may take more than leaves room for all else."""
+    cache = read_cache(findings)
+    usable_bytes = usable_memory_bytes()
+    kept_bytes = 0 if cache is None else cache.memory_bytes
+    if usable_bytes and limits.held_bytes + kept_bytes > usable_bytes * ROOM_SHARE:
+        keys = ("cache", "memory_mb") if kept_bytes > limits.held_bytes else ("limits", "held_mb")
+        findings.warn(
+            keys,
+            f"clients may make the gateway hold {limits.held_bytes >> 20} MB and the cache "
+            f"{kept_bytes >> 20} MB, over half of the {usable_bytes >> 20} MB that this machine or container "
+            "has; workers need memory too, and a body passes through two more places: expected less, or a "
+            "larger container",
+        )
+    return cache
 
 
 def _read_limits(findings: Findings) -> Limits:

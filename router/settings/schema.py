@@ -201,6 +201,7 @@ class LimitsSection(Section):
     queue_requests: Count | None = None
     held_mb: Megabytes | None = None
     connection_count: Count | None = None
+    reserved_connection_count: Annotated[int, Field(ge=0, le=1024)] | None = None  # 0: no reserve
     idle_connection_s: Seconds | None = None
     slow_client_s: Seconds | None = None
     write_buffer_kb: Kilobytes | None = None

@@ -15,17 +15,23 @@ from serving.compiled import is_compiled
 class ConditionPresent:
     """Read at a scrape. `ready`: whether each served model is; `variants`: likewise, by (model, variant), of
     those with a replica. `reloaded`: whether the latest edit of the settings is in force, and the Unix time
-    in seconds when the file was last found in force. `held`: bytes for REST's clients, by what they are;
-    `given_up`: uploads and readers that were ended to keep them within their limit. `edges`: by name, whether
-    each listens, and how often it was started again. `isolation`: by model, worker processes that died busy
-    with it, and whether it has some of its own. `lines_dropped`: of what the gateway prints, as nobody read
-    it in time."""
+    in seconds when the file was last found in force. `held`: bytes for clients, by what they are;
+    `held_limit`: what all of them but the cache may be; `given_up`, `paused`: uploads and readers that were
+    ended, and uploads that were not read on, to keep them within it. `connections`: by edge and kind of
+    place; `turned_out`: by edge, idle ones closed to make room, and those that found none. `edges`: by name,
+    whether each listens, and how often it was started again. `isolation`: by model, worker processes that
+    died busy with it, and whether it has some of its own. `lines_dropped`: of what the gateway prints, as
+    nobody read it in time."""
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     variants: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     reloaded: tuple[bool, float] = (True, 0.0)
     held: Mapping[str, int] = field(default_factory=dict)
+    held_limit: int = 0
     given_up: int = 0
+    paused: int = 0
+    connections: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    turned_out: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     edges: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
     isolation: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     lines_dropped: int = 0
@@ -57,12 +63,8 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     name = "penstock_config_last_reload_success_timestamp_seconds"
     yield head(name, "gauge", "Unix time at which the settings were last read and in force.")
     yield f"{name} {in_force_s:.3f}\n"
-    name = "penstock_held_bytes"
-    yield head(name, "gauge", "Held for REST's clients: unfinished uploads, accepted calls, unsent answers.")
-    yield "".join(f'{name}{{of="{of}"}} {size}\n' for of, size in present.held.items())
-    name = "penstock_held_given_up_total"
-    yield head(name, "counter", "Uploads and unsent answers ended to keep those within limits.held_mb.")
-    yield f"{name} {present.given_up}\n"
+    yield from _held(present)
+    yield from _connections(present)
     name = "penstock_edge_up"
     yield head(name, "gauge", "1 where the edge listens on its port, 0 where it does not.")
     yield "".join(f'{name}{{edge="{each}"}} {up:d}\n' for each, (up, _) in present.edges.items())
@@ -75,6 +77,36 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())
+
+
+def _held(present: ConditionPresent) -> Iterator[str]:
+    name = "penstock_held_bytes"
+    yield head(name, "gauge", "Held for clients: uploads, messages, bulk work, calls, unsent answers, cache.")
+    yield "".join(f'{name}{{of="{of}"}} {size}\n' for of, size in present.held.items())
+    name = "penstock_held_limit_bytes"
+    yield head(name, "gauge", "What all of those may be together, but for the cache (limits.held_mb).")
+    yield f"{name} {present.held_limit}\n"
+    name = "penstock_held_given_up_total"
+    yield head(name, "counter", "Uploads and unsent answers ended to keep those within limits.held_mb.")
+    yield f"{name} {present.given_up}\n"
+    name = "penstock_held_paused_total"
+    yield head(name, "counter", "Uploads that were not read on for a while to stay within limits.held_mb.")
+    yield f"{name} {present.paused}\n"
+
+
+def _connections(present: ConditionPresent) -> Iterator[str]:
+    name = "penstock_connections"
+    yield head(name, "gauge", "Open connections, by edge and kind of place.")
+    yield "".join(
+        f'{name}{{edge="{edge}",place="{place}"}} {count}\n'
+        for (edge, place), count in present.connections.items()
+    )
+    name = "penstock_connections_pushed_out_total"
+    yield head(name, "counter", "Idle connections closed to make room for another.")
+    yield "".join(f'{name}{{edge="{edge}"}} {pushed}\n' for edge, (pushed, _) in present.turned_out.items())
+    name = "penstock_connections_refused_total"
+    yield head(name, "counter", "Connections for which there was no place.")
+    yield "".join(f'{name}{{edge="{edge}"}} {refused}\n' for edge, (_, refused) in present.turned_out.items())
 
 
 def _build() -> str:

@@ -9,11 +9,14 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from router.listening import is_listening
 from router.telemetry.observer import Telemetry
+from serving.policy.crowding import BUSY, leavers
 
 EXCHANGE_S_MAX: Final = 10.0
 """For a whole exchange: Prometheus gives a scrape up after 10 s (its default scrape_timeout)."""
 CONNECTIONS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8192
+SILENT_S: Final = 2.0
+"""After that one that has asked may be pushed out as one that has not: a scrape takes milliseconds."""
 
 
 class MetricsServer:
@@ -29,12 +32,23 @@ class MetricsServer:
         self._telemetry = telemetry
         self._server: asyncio.Server | None = None
         self._address = ("", 0)
-        self._exchanges: dict[asyncio.Task[None] | None, asyncio.StreamWriter] = {}
+        self._exchanges: dict[asyncio.Task[None] | None, _Exchange] = {}
+        self._pushed_out = self._refused = 0
 
     @property
     def listening(self) -> bool:
         """Whether connections are taken."""
         return is_listening(self._server)
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._exchanges)
+
+    @property
+    def turned_out(self) -> tuple[int, int]:
+        """Connections that were closed to make room, and those for which there was none."""
+        return self._pushed_out, self._refused
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the bound port (`port` 0: any). OSError says which address and why not."""
@@ -59,25 +73,44 @@ class MetricsServer:
         if self._server is not None:
             self._server.close()
             # Not by cancelling: for that, asyncio's streams of Python 3.11 log a traceback.
-            for writer in self._exchanges.values():
-                writer.transport.abort()
+            for each in self._exchanges.values():
+                each.transport.abort()
             await asyncio.gather(*filter(None, self._exchanges))
             await self._server.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        self._exchanges[task] = writer
+        mine = _Exchange(writer.transport)
+        has_room = self._make_room(mine)
+        self._exchanges[task] = mine
         try:
-            if len(self._exchanges) <= CONNECTIONS_MAX:
+            if has_room:
                 writer.transport.set_write_buffer_limits(0)  # drain until all of it is sent
                 async with asyncio.timeout(EXCHANGE_S_MAX):
-                    await self._answer(await reader.readuntil(b"\r\n\r\n"), writer)
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    mine.asked = True
+                    await self._answer(head, writer)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             writer.transport.abort()  # a scraper that left, dawdles or sends no HTTP gets no (whole) answer
         finally:
             del self._exchanges[task]
             with contextlib.suppress(OSError):
                 writer.close()
+
+    def _make_room(self, comer: "_Exchange") -> bool:
+        """Whether there is a place; the connection that is silent for longest may go, of the address that has
+        most."""
+        staying = [each for each in self._exchanges.values() if not each.transport.is_closing()]
+        if len(staying) < CONNECTIONS_MAX:
+            return True
+        now_s = asyncio.get_running_loop().time()
+        seen = [(each.address, each.idle_s(now_s)) for each in staying]
+        for place in leavers(seen, comer.address, 0.0, 1):
+            staying[place].transport.abort()
+            self._pushed_out += 1
+            return True
+        self._refused += 1
+        return False
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
@@ -96,6 +129,22 @@ class MetricsServer:
             if method == b"GET":
                 steps = self._telemetry.steps()
                 await _send(writer, _chunks(steps) if chunked else steps)
+
+
+class _Exchange:
+    """One connection. `asked`: its request is there."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self.transport = transport
+        self.asked = False
+        peer: object = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._since_s = asyncio.get_running_loop().time()
+
+    def idle_s(self, now_s: float) -> float:
+        """For how long it has been silent; BUSY while it is answered."""
+        age_s = now_s - self._since_s
+        return BUSY if self.asked and age_s < SILENT_S else age_s
 
 
 def _chunks(steps: Iterable[bytes]) -> Iterable[bytes]:

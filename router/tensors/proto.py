@@ -42,6 +42,9 @@ _PACKED = {
 """Tags of the fields whose packed wire form is the tensor's raw form, byte by byte."""
 
 
+_RAW = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2
+
+
 def parse(message: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]:
     """The ModelInferRequest, and of a large one its raw contents apart, as views of the message. RequestError
     (BAD_INPUT) for a damaged one."""
@@ -120,16 +123,18 @@ def decode(
     return heading.complete(tensors)
 
 
-def encode(decoded: Decoded, reply: Reply) -> Any:
-    """The ModelInferResponse of a COMPLETED request."""
+def encode(decoded: Decoded, reply: Reply) -> bytes:
+    """The ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field, and a
+    message with them in it would copy each twice more."""
     response = service_pb2.ModelInferResponse(
         model_name=decoded.call.model.spec.name, model_version=MODEL_VERSION, id=decoded.id
     )
+    raw: list[Buffer] = []
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
         response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        response.raw_output_contents.append(bytes(tensor.data))
-    return response
+        raw += (_head(_RAW, len(tensor.data)), tensor.data)
+    return b"".join((response.SerializeToString(), *raw))
 
 
 def _only_raw(inputs: Any, raw: Any) -> None:

@@ -31,6 +31,12 @@ SHARED_BODY_BYTES = 8192
 BESIDES_BYTES = 1 << 16
 """Of what a request says besides its tensors, once they are unfolded: the event loop parses it."""
 
+JOIN_MAX_BYTES = 1 << 16
+"""Up to here one copy is cheaper than a second buffer on its way to the socket."""
+
+Body = bytes | tuple[Buffer, ...]
+"""An answer's body; of a large one its parts, which nobody copies."""
+
 _JSON = orjson.OPT_SERIALIZE_NUMPY
 _MEMBERS = ("id", "parameters", "inputs", "outputs")
 """Of a request's JSON object; others are not read."""
@@ -125,6 +131,12 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
 
 
 def encode(decoded: Decoded, reply: Reply) -> tuple[bytes, int | None]:
+    """As `encode_parts`, with the body in one piece."""
+    body, json_length = encode_parts(decoded, reply)
+    return joined(body), json_length
+
+
+def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     """Body of the answer to a COMPLETED request, and the bytes of its JSON where data follows it.
 
     The latter goes into the response's Inference-Header-Content-Length; it is None (no such header)
@@ -151,8 +163,26 @@ def encode(decoded: Decoded, reply: Reply) -> tuple[bytes, int | None]:
     if not data:
         return b"".join(parts), None
     json_length = sum(map(len, parts))
+    if sum(map(len, data)) > JOIN_MAX_BYTES and all(map(_is_most, data)):
+        return (b"".join(parts), *data), json_length
     parts += data  # type: ignore[arg-type]  # bytes.join takes any buffer
     return b"".join(parts), json_length
+
+
+def _is_most(data: Buffer) -> bool:
+    """Whether it is at least half of the memory that it keeps: a slow reader of one row is not to keep the
+    rows of a whole batch."""
+    return not isinstance(data, memoryview) or 2 * data.nbytes >= memoryview(data.obj).nbytes
+
+
+def size_of(body: Body) -> int:
+    """Its bytes."""
+    return len(body) if isinstance(body, bytes) else sum([len(part) for part in body])
+
+
+def joined(body: Body) -> bytes:
+    """In one piece: a copy of a large one."""
+    return body if isinstance(body, bytes) else b"".join(body)
 
 
 def _decode_parsed(body: Buffer, json_length: int, model: ServedModel, limits: Limits) -> Decoded:

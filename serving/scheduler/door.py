@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from serving.policy.admission import Demand, allot, refuse
+from serving.policy.memory import CUT_SHARE, SMALL_BYTES
 from serving.policy.selection import SLACK_SHARE
 from serving.scheduler.accepted import Accepted
 from serving.scheduler.climbing import climb_all
@@ -85,9 +86,9 @@ class Door:
         live = model.resides(request.variants)
         if not live and not model.nearest(request.variants, now_us):
             return NO_REPLICA
-        held = accepted.held_bytes
-        if held and held + request.payload_bytes > self._limits.held_bytes:
-            return MEMORY_FULL
+        held, size = accepted.held_bytes, request.payload_bytes
+        if held and held + size > self._limits.held_bytes * (1 if size <= SMALL_BYTES else CUT_SHARE):
+            return MEMORY_FULL  # the last of it is kept for small requests
         flow = model.flow(request.tenant, request)
         if now_us - model.reviewed_us >= REVIEW_US:
             model.review(now_us)

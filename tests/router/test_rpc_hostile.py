@@ -14,8 +14,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from router.account import Account
 from serving.specs import Limits
-from serving.vocabulary import BAD_INPUT, QUEUE_FULL
+from serving.vocabulary import BAD_INPUT, MEMORY_FULL, QUEUE_FULL
 from tests.router import h2wire
 from tests.router.rpc_edge import INFER, Core, Edge, completed, error_of, raw_infer, serve, simple_request
 
@@ -60,6 +61,14 @@ async def wire(edge: Edge) -> AsyncIterator[Wire]:
         yield found
     finally:
         found.writer.close()
+
+
+def identity_request(size: int) -> bytes:
+    """One row of so many bytes."""
+    request = service_pb2.ModelInferRequest(model_name="identity")
+    request.inputs.add(name="IN", datatype="UINT8", shape=[1, size])
+    request.raw_input_contents.append(bytes(size))
+    return bytes(request.SerializeToString())
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -141,6 +150,45 @@ async def test_2000_calls_at_once_are_all_answered() -> None:
         calls = [raw_infer(channel)(raw, timeout=100) for _ in range(2000)]
         assert {await call.code() for call in calls} == {CODES.OK}
     assert edge.core.turned_away == []
+
+
+async def test_while_clients_hold_much_large_messages_are_refused_and_small_ones_answered() -> None:
+    limits = Limits(held_bytes=1_000_000)
+    async with serve(limits=limits) as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        account = Account(limits)
+        account.count("others", lambda: 900_000)
+        edge.server.count(account)
+        infer = raw_infer(channel)
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=r"90% of the 1000000 bytes .*limits\.held_mb"
+        ) as caught:
+            await infer(identity_request(100_000))
+        assert caught.value.code() == CODES.RESOURCE_EXHAUSTED
+        fields = dict(caught.value.trailing_metadata())
+        assert (fields["x-penstock-reason"], fields["grpc-retry-pushback-ms"]) == ("memory_full", "1000")
+        assert edge.core.turned_away == [("", MEMORY_FULL, "default")]
+        assert await infer(identity_request(1_000))
+
+
+async def test_messages_and_answers_count_while_they_are_there() -> None:
+    core = Core(lambda call: None)
+    async with serve(core) as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        account = Account(Limits())
+        edge.server.count(account)
+        call = channel.stream_stream(INFER)()  # a client that does not read, or not yet
+        await call.write(identity_request(1_000_000))
+        await call.done_writing()
+        await core.change()
+        assert account.held_bytes == 0  # the core has the call, and counts it
+        core.open[1](completed(core.calls[0]))
+        async with asyncio.timeout(60):
+            while not account.held_bytes:  # noqa: ASYNC110  # until the call's task has gone on
+                await asyncio.sleep(0)
+        assert 2_000_000 < account.by_kind()["grpc_answers"] < 2_002_000  # grpc has a copy
+        call.cancel()
+        async with asyncio.timeout(60):
+            await edge.server.calls.answered.wait()
+        assert account.held_bytes == 0
 
 
 async def test_connections_over_the_count_are_closed() -> None:

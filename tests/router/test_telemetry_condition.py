@@ -100,3 +100,14 @@ def test_what_clients_make_the_gateway_hold_is_there_by_kind() -> None:
     found = samples(new(ConditionPresent(held={"uploads": 5, "calls": 7, "answers": 0}, given_up=3)))
     held = [found[key("penstock_held_bytes", of=of)] for of in ("uploads", "calls", "answers")]
     assert (held, found[key("penstock_held_given_up_total")]) == ([5, 7, 0], 3)
+    found = samples(new(ConditionPresent(held_limit=900, paused=4)))
+    assert (found[key("penstock_held_limit_bytes")], found[key("penstock_held_paused_total")]) == (900, 4)
+
+
+def test_connections_are_there_by_edge_and_place_with_those_that_were_turned_out() -> None:
+    places = {("rest", "regular"): 7, ("rest", "reserved"): 1, ("metrics", "regular"): 2}
+    found = samples(new(ConditionPresent(connections=places, turned_out={"rest": (5, 6)})))
+    for (edge, place), count in places.items():
+        assert found[key("penstock_connections", edge=edge, place=place)] == count
+    assert found[key("penstock_connections_pushed_out_total", edge="rest")] == 5
+    assert found[key("penstock_connections_refused_total", edge="rest")] == 6

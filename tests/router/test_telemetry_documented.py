@@ -70,6 +70,8 @@ def everything() -> Telemetry:
             {"a": True},
             {("a", "x"): True},
             held={"uploads": 1},
+            connections={("rest", "regular"): 1},
+            turned_out={"rest": (1, 1)},
             edges={"grpc": (True, 1)},
             isolation={"a": (1, True)},
         ),

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.telemetry import LoopLag, MetricsServer, Telemetry
 from router.telemetry import server as server_module
 from router.telemetry.lag import PERIOD_S, STALL_US
-from router.telemetry.server import HEAD_BYTES_MAX
+from router.telemetry.server import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from tests.builders import model_spec, served
 from tests.router.happenings import end, request, run
 
@@ -40,9 +40,9 @@ async def serving(counts: Telemetry) -> AsyncIterator[int]:
         await server.stop()
 
 
-async def exchange(port: int, sent: bytes) -> tuple[bytes, bytes]:
+async def exchange(port: int, sent: bytes, source: str = "127.0.0.1") -> tuple[bytes, bytes]:
     """Head and body of the answer, as they came."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
     try:
         writer.write(sent)
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -176,6 +176,25 @@ async def test_an_endless_head_is_cut_off_and_the_next_scrape_answered() -> None
             assert cut == (b"", b"")
         head, _ = await exchange(port, GET)
         assert b"200 OK" in head
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"])
+async def test_silent_connections_make_room_for_a_scrape(source: str) -> None:
+    server = MetricsServer(telemetry())
+    port = await server.start("127.0.0.1", 0)
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+    async with asyncio.timeout(60):
+        while server.connection_count < CONNECTIONS_MAX:  # noqa: ASYNC110  # until it has taken all
+            await asyncio.sleep(0)
+        for count in range(1, 6):
+            head, _ = await exchange(port, GET, source)
+            assert b"200 OK" in head
+            assert server.turned_out[0] <= count
+    assert server.turned_out[1] == 0
+    assert server.turned_out[0] >= 1
+    await server.stop()
+    for _, writer in silent:
+        writer.close()
 
 
 async def test_stopping_ends_what_is_connected_and_leaves_no_task_behind() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from serving.policy.latency import TRY_US
+from serving.policy.memory import SMALL_BYTES
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.scheduler import Scheduler
 from serving.specs import BatchingSpec, Limits
@@ -229,6 +230,22 @@ def test_accepted_requests_together_hold_no_more_bytes_than_the_limit_and_give_t
     (batch,) = started(scheduler, 10)
     scheduler.batch_done(batch.id, 1, 11)
     assert not arrive(5, 500)  # alone it may: its own bound is limits.body_mb
+
+
+def test_the_last_of_the_memory_for_calls_is_kept_for_small_requests() -> None:
+    limit = 100 * SMALL_BYTES
+    scheduler = scheduler_on("s", limits=Limits(held_bytes=limit))
+
+    def arrive(request_id: int, payload_bytes: int) -> list[Answer]:
+        request = request_of(request_id)
+        request.payload_bytes = payload_bytes
+        return only(scheduler.arrive(request, 10), Answer)
+
+    assert not arrive(1, 90 * SMALL_BYTES)
+    assert not arrive(2, 5 * SMALL_BYTES)
+    assert [answer.outcome for answer in arrive(3, SMALL_BYTES + 1)] == [MEMORY_FULL]
+    assert not any(arrive(4 + number, SMALL_BYTES) for number in range(5))
+    assert [answer.outcome for answer in arrive(9, 1)] == [MEMORY_FULL]
 
 
 @pytest.mark.parametrize("rows", [1, 4, 9])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import os
 import signal
 import sys
@@ -11,13 +12,16 @@ import pytest
 
 from router.bulk import pool
 from router.bulk.pool import Bulk, BulkError
+from router.bulk.requests import open_rest
 from router.tensors import rest
 from router.tensors.errors import RequestError
+from serving.policy.memory import SMALL_BYTES, Level
 from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, MEMORY_FULL
 from tests.router.tensors.requests import ANYTHING, body, entry
 
 LIMITS = Limits()
+LENGTH = b"inference-header-content-length"
 QUESTION, _ = body(entry("X", "INT32", (1, 2000), list(range(2000)), binary=False))
 BROKEN, _ = body(entry("X", "INT32", (1, 3), [1, 2], binary=False))
 
@@ -108,6 +112,21 @@ async def test_what_waits_is_bounded_and_the_bound_is_given_back() -> None:
         os.kill(pid_of(bulk), signal.SIGCONT)
         await first
         await ask(bulk, size=1000)
+
+
+async def test_what_needs_work_is_not_taken_while_clients_hold_much() -> None:
+    async with running() as bulk:
+        bulk.level = lambda: Level.PAUSE
+        bulk.admit(SMALL_BYTES)
+        with pytest.raises(RequestError, match=r"80% or more .* \(limits\.held_mb\)") as caught:
+            bulk.admit(SMALL_BYTES + 1)
+        assert (caught.value.outcome, caught.value.retry_us) == (MEMORY_FULL, 1_000_000)
+        packed, fields = gzip.compress(bytes(100_000)), {b"content-encoding": b"gzip"}
+        with pytest.raises(RequestError, match="no compressed bodies"):
+            await open_rest(bulk, packed, fields, ANYTHING)  # it becomes large
+        assert bulk.held_bytes == 0
+        bulk.level = lambda: Level.EASY
+        assert len((await open_rest(bulk, packed, fields | {LENGTH: b"0"}, ANYTHING))[0]) == 100_000
 
 
 async def test_an_asker_that_leaves_takes_nothing_from_the_next() -> None:

@@ -255,8 +255,9 @@ def test_a_busy_connection_is_not_idle(running: Running) -> None:
             running.pass_time(LIMITS.idle_connection_s * 0.6)
 
 
-def test_connections_over_the_limit_are_told_so(start: Start) -> None:
-    running = start(dataclasses.replace(LIMITS, connection_count=2))
+def test_connections_over_the_limit_are_told_so(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.fastpath.places.GRACE_S", 1000.0)  # no idle one makes room
+    running = start(dataclasses.replace(LIMITS, connection_count=2, reserved_connection_count=0))
     with running.connect() as first, running.connect() as second:
         for wire in (first, second):
             wire.send(infer(1))
@@ -274,7 +275,9 @@ def test_a_flood_of_connections_over_the_limit_is_dropped(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("router.fastpath.sweep.LINGER_S", 1000.0)  # none makes room while the flood comes
-    running = start(dataclasses.replace(LIMITS, connection_count=1, slow_client_s=1000.0))
+    monkeypatch.setattr("router.fastpath.places.GRACE_S", 1000.0)
+    one = dataclasses.replace(LIMITS, connection_count=1, reserved_connection_count=0)
+    running = start(dataclasses.replace(one, slow_client_s=1000.0))
     wires = [running.connect() for _ in range(100)]
     ends = 0
     for wire in wires[1:]:

@@ -97,12 +97,12 @@ class Running:
         self._thread.join()
         self.loop.close()
 
-    def connect(self, receive_buffer_bytes: int = 0) -> "Wire":
-        return Wire(self.port, receive_buffer_bytes)
+    def connect(self, receive_buffer_bytes: int = 0, source: str = "127.0.0.1") -> "Wire":
+        return Wire(self.port, receive_buffer_bytes, source)
 
-    def ask(self, data: bytes) -> "Answer":
+    def ask(self, data: bytes, source: str = "127.0.0.1") -> "Answer":
         """One request on a connection of its own."""
-        with self.connect() as wire:
+        with self.connect(source=source) as wire:
             wire.send(data)
             return wire.read()
 
@@ -125,10 +125,11 @@ class Answer:
 
 
 class Wire:
-    """One connection, blocking, `PATIENCE_S` at most per step."""
+    """One connection, blocking, `PATIENCE_S` at most per step. `source`: the client's address."""
 
-    def __init__(self, port: int, receive_buffer_bytes: int = 0) -> None:
+    def __init__(self, port: int, receive_buffer_bytes: int = 0, source: str = "127.0.0.1") -> None:
         self.socket = socket.socket()
+        self.socket.bind((source, 0))
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(PATIENCE_S)

@@ -151,6 +151,27 @@ def test_every_limit_is_taken_in_its_own_unit(home: Path) -> None:
         assert type(value) is (float if field.name in seconds else int), field.name
 
 
+@pytest.mark.parametrize(
+    ("usable_mb", "given", "place"),
+    [
+        (1024, "", ""),
+        (1024, "limits: {held_mb: 448}\ncache: {memory_mb: 64}\n", ""),
+        (1024, "limits: {held_mb: 500}\ncache: {memory_mb: 64}\n", "1:19: limits.held_mb"),
+        (1024, "cache: {memory_mb: 600}\n", "1:20: cache.memory_mb"),
+        (0, "limits: {held_mb: 100000}\n", ""),
+    ],
+)
+def test_what_clients_and_the_cache_may_hold_should_fit(
+    home: Path, monkeypatch: pytest.MonkeyPatch, usable_mb: int, given: str, place: str
+) -> None:
+    monkeypatch.setattr("router.settings.gateway.usable_memory_bytes", lambda: usable_mb << 20)
+    settings = load_settings(write_gateway(home, f"{given}models: [{{path: models/digits}}]"))
+    found = [str(each).partition(": clients may make")[0] for each in settings.warnings]
+    assert [each.partition("penstock.yaml:")[2] for each in found] == ([place] if place else [])
+    if not given:
+        assert settings.limits.held_bytes == 256 << 20
+
+
 def test_limits_given_as_their_defaults_change_nothing(home: Path) -> None:
     text = "limits: {body_mb: 64, header_kb: 64, tensor_mb: 64, write_buffer_kb: 1024, stall_s: 5}"
     assert load_settings(write_gateway(home, f"{text}\nmodels: [{{path: models/digits}}]")).limits == Limits()

@@ -165,3 +165,8 @@ def parameter(value: object) -> Mapping[str, object]:
     """The InferParameter keyword for a value, as tritonclient chooses it."""
     kinds = {bool: "bool_param", int: "int64_param", str: "string_param", float: "double_param"}
     return {kinds[type(value)]: value}
+
+
+def read_answer(wire: bytes) -> Any:
+    """A gRPC answer, as its client reads it."""
+    return service_pb2.ModelInferResponse.FromString(wire)

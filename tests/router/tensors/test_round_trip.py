@@ -15,6 +15,7 @@ from tests.router.tensors.requests import (
     message,
     parts,
     raw,
+    read_answer,
     tensors,
 )
 
@@ -83,7 +84,8 @@ def test_a_grpc_answer_carries_the_outputs_raw(sample: Sample, request_id: str) 
     datatype, shape, values = sample
     decoded = proto.decode(message(("X", *sample), id=request_id), ANYTHING, LIMITS)
     data = raw(datatype, values)
-    answer = proto.encode(decoded, completed(Tensor("X", datatype, shape, memoryview(data))))
+    wire = proto.encode(decoded, completed(Tensor("X", datatype, shape, memoryview(data))))
+    answer = read_answer(wire)
     (output,) = answer.outputs
     assert (output.name, output.datatype, tuple(output.shape)) == ("X", datatype, shape)
     assert list(answer.raw_output_contents) == [data]

@@ -12,7 +12,7 @@ from tritonclient.grpc._utils import _get_inference_request
 from router.tensors import proto, rest
 from router.tensors.decoded import Decoded
 from serving.tensor import Tensor
-from tests.router.tensors.requests import ANYTHING, LIMITS, SIMPLE, completed, parts
+from tests.router.tensors.requests import ANYTHING, LIMITS, SIMPLE, completed, parts, read_answer
 
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 ARRAYS: dict[str, Any] = {
@@ -68,7 +68,7 @@ def test_the_grpc_client_reads_back_what_it_sent(datatype: str) -> None:
     request = _get_inference_request("simple", [sent], "", "7", outputs, 0, False, False, 0, 900, None)
     decoded = proto.decode(request, ANYTHING, LIMITS)
     assert (decoded.id, decoded.call.timeout_us, decoded.call.rows) == ("7", 900, 2)
-    result = triton_grpc.InferResult(proto.encode(decoded, completed(*decoded.call.inputs)))
+    result = triton_grpc.InferResult(read_answer(proto.encode(decoded, completed(*decoded.call.inputs))))
     received = result.as_numpy("X")
     if datatype == "BYTES":
         assert [value.decode() for value in received.ravel()] == list(array.ravel())
@@ -95,7 +95,7 @@ def test_the_example_of_two_inputs_and_two_outputs_works_on_both_clients() -> No
     answer, header_length = rest.encode(first, reply)
     for result in (
         triton_http.InferenceServerClient.parse_response_body(answer, header_length=header_length),
-        triton_grpc.InferResult(proto.encode(second, reply)),
+        triton_grpc.InferResult(read_answer(proto.encode(second, reply))),
     ):
         np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), total)
         np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), difference)

@@ -1,0 +1,99 @@
+"""Memory that clients hold: what is paused, refused and ended as it comes near its limit."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.policy.memory import Holding, Level, level_of, relieve
+
+LIMIT = 1000
+HOLDINGS = st.lists(
+    st.builds(
+        lambda address, size, growing, answer: Holding(address, size, growing and not answer, answer),
+        st.sampled_from("abc"),
+        st.integers(1, 400),
+        st.booleans(),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+BESIDES = st.integers(0, 1200)
+
+
+def sum_of(holdings: list[Holding], places: list[int]) -> int:
+    return sum(holdings[place].size_bytes for place in places)
+
+
+def test_the_levels_begin_at_their_shares() -> None:
+    found = {held: level_of(held, LIMIT) for held in (0, 799, 800, 899, 900, 949, 950, 1000, 1001)}
+    assert list(found.values()) == [
+        Level.EASY, Level.EASY, Level.PAUSE, Level.PAUSE, Level.REFUSE, Level.REFUSE, Level.CUT, Level.CUT,
+        Level.FULL,
+    ]  # fmt: skip
+
+
+@given(HOLDINGS, BESIDES)
+def test_what_is_left_fits_or_nothing_is_left_to_end(holdings: list[Holding], besides: int) -> None:
+    relief = relieve(holdings, besides, LIMIT)
+    assert len({*relief.ended}) == len(relief.ended)
+    left = [place for place in range(len(holdings)) if place not in relief.ended]
+    assert not left or besides + sum_of(holdings, left) <= LIMIT
+
+
+@given(HOLDINGS, BESIDES)
+def test_only_the_address_that_holds_most_loses_anything(holdings: list[Holding], besides: int) -> None:
+    relief = relieve(holdings, besides, LIMIT)
+    left = [*range(len(holdings))]
+    for place in [*relief.ended, *([relief.paused] if relief.paused >= 0 else [])]:
+        totals = dict.fromkeys((each.address for each in holdings), 0)
+        for each in left:
+            totals[holdings[each].address] += holdings[each].size_bytes
+        assert totals[holdings[place].address] == max(totals.values())
+        left.remove(place)
+
+
+@given(HOLDINGS, BESIDES)
+def test_nothing_is_ended_that_need_not_be(holdings: list[Holding], besides: int) -> None:
+    """An upload is only where all of it does not fit, an answer only from 95 % on."""
+    relief = relieve(holdings, besides, LIMIT)
+    held = besides + sum(each.size_bytes for each in holdings)
+    for place in relief.ended:
+        level = level_of(held, LIMIT)
+        assert level is Level.FULL or (level is Level.CUT and holdings[place].answer)
+        held -= holdings[place].size_bytes
+
+
+@given(HOLDINGS, BESIDES)
+def test_an_upload_is_paused_from_80_percent_on_and_another_goes_on(
+    holdings: list[Holding], besides: int
+) -> None:
+    relief = relieve(holdings, besides, LIMIT)
+    if relief.paused < 0:
+        return
+    left = [place for place in range(len(holdings)) if place not in relief.ended]
+    assert besides + sum_of(holdings, left) >= 0.8 * LIMIT
+    assert relief.paused in left
+    assert holdings[relief.paused].growing
+    assert sum(holdings[place].growing for place in left) > 1
+
+
+def test_at_80_percent_the_largest_upload_of_the_address_that_holds_most_is_paused() -> None:
+    holdings = [Holding("a", 390, True, False), *(Holding("b", size, True, False) for size in (150, 250, 50))]
+    relief = relieve(holdings, 0, LIMIT)
+    assert (relief.ended, relief.paused) == ([], 2)
+
+
+def test_the_last_upload_that_is_read_on_is_not_paused() -> None:
+    holdings = [Holding("a", 500, False, False), Holding("a", 350, True, False)]
+    assert relieve(holdings, 0, LIMIT).paused == -1
+
+
+def test_at_95_percent_the_reader_that_stands_still_for_longest_goes_first() -> None:
+    readers = [Holding("a", 30, False, True), Holding("a", 300, False, True), Holding("b", 200, False, True)]
+    assert relieve(readers, 440, LIMIT).ended == [0]
+    assert relieve(readers, 410, LIMIT).ended == []
+
+
+def test_who_only_uploads_loses_nothing_while_all_of_it_fits() -> None:
+    holdings = [Holding("a", 900, True, False), Holding("b", 90, False, True)]
+    assert relieve(holdings, 10, LIMIT).ended == []
+    assert relieve(holdings, 11, LIMIT).ended == [0]
