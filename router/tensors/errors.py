@@ -6,7 +6,7 @@ from serving.vocabulary import BAD_INPUT, TOO_LARGE, Outcome
 class RequestError(Exception):
     """A request (or the form of answer that it asks for) which cannot be served as it stands.
 
-    `outcome` is BAD_INPUT, TOO_LARGE or UNKNOWN_MODEL; `message` is one sentence that says what,
+    `outcome` is one of those that reject; `message` is one sentence that says what,
     where, what was expected and what was got.
     """
 
