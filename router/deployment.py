@@ -11,6 +11,9 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from router.app import create_app
+from router.auth.following import KeyWatch
+from router.auth.guard import Guard
+from router.auth.keys import Keys
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
 from router.edges import Edges
@@ -29,9 +32,11 @@ from router.rpc import RpcServer
 from router.scaled_status import scaled_status
 from router.settings import Settings
 from router.settings.gateway import ServerSettings
+from router.settings.keys import KeySpec
 from router.sharedmemory import add_shared_memory, shared_memory_methods
 from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import (
+    AuthPresent,
     ConditionPresent,
     Counters,
     LoopLag,
@@ -62,8 +67,9 @@ from serving.specs import CacheSpec, Limits, ServedModel, SliceSpec
 class Deployment:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
-    def __init__(self, settings: Settings, filed: Settings, say: Say) -> None:
-        """`settings`: in force; `filed`: what penstock.yaml says; `say`: tells who looks on."""
+    def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
+        """`settings`: in force; `filed`: what penstock.yaml says; `say`: tells who looks on; `keys`: those
+        that its keys file lists."""
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
@@ -93,6 +99,8 @@ class Deployment:
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
         self._sharing: asyncio.Task[None] | None = None
         self._bulk = Bulk(limits)
+        self._guard = Guard(Keys(keys))
+        self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._make_edges(server, limits, selecting)
         self._known = set(self.gateway.models)
@@ -121,10 +129,15 @@ class Deployment:
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc)
         self._rpc.offer(shared_memory_methods())
+        if self._settings.auth is not None:
+            self._rest.ask_for_keys(self._guard)
+            self._rpc.ask_for_keys(self._guard)
         if self._settings.logging.access:
             self._rest.log_access()
             self._rpc.log_access()
         self._metrics = MetricsServer(self._telemetry)
+        if self._settings.auth is not None and self._settings.auth.metrics:
+            self._metrics.admit = self._guard.admit_scrape
         self.edges = Edges({"rest": self._rest, "grpc": self._rpc, "metrics": self._metrics})
         self._rpc.port.on_end = self.edges.look
         self._rpc.is_live = lambda: not self.edges.why_dead
@@ -253,7 +266,10 @@ class Deployment:
             "steps": progress.steps,
             "reasons": [*progress.reasons],
             "waiting": [*progress.waiting],
-            "refused": [*self.operations.watch.refused],
+            "refused": [
+                *self.operations.watch.refused,
+                *(self.key_watch.refused if self.key_watch is not None else ()),
+            ],
         }
         return status
 
@@ -334,8 +350,15 @@ class Deployment:
             given_up=account.given_up,
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
+            auth=self._auth(),
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
+
+    def _auth(self) -> AuthPresent | None:
+        if self.key_watch is None:
+            return None
+        guard = self._guard
+        return AuthPresent(len(guard.keys.specs), not self.key_watch.refused, guard.refused)
 
     def _scaling(self) -> ScalePresent:
         scaling, slices = self.fleet.control.scaling, self.fleet.control.slices

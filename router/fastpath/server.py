@@ -12,6 +12,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from router.access import logged, say_access
+from router.auth.asgi import guarded
+from router.auth.guard import Guard
 from router.bulk.pool import Bulk
 from router.fastpath.account import Account
 from router.fastpath.edge import Edge
@@ -62,6 +64,12 @@ class RestServer:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             raise OSError(f"cannot serve REST on {host}:{port}: {reason}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
+
+    def ask_for_keys(self, guard: Guard) -> None:
+        """Let in who the guard lets in; before `log_access` and `start`."""
+        self._edge.guard = guard
+        app = guarded(self._config.app, guard, self._edge.serving)  # type: ignore[arg-type]  # as given
+        self._config.app = app
 
     def log_access(self) -> None:
         """Log each answer from now on; before `start`."""

@@ -133,6 +133,7 @@ def _fixed(
     yield "profiles", (old.profiles, old.remeasure), (new.profiles, new.remeasure)
     yield "recording", old.recording, new.recording
     yield "cache", old.cache, new.cache
+    yield "auth", old.auth, new.auth
     yield "logging", read_logs(old_document), read_logs(new_document)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from router.settings.auth import AuthSettings, read_auth
 from router.settings.cache import read_cache
 from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
@@ -62,6 +63,7 @@ class Settings:
     `profiles`: their folder; `remeasure`: those that are no longer right may be measured anew.
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
+    `auth`: None where no caller needs a key.
     `devices`: what a placement may use, () for this machine. `document`: what the file said, with its places.
     """
 
@@ -80,6 +82,7 @@ class Settings:
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
+    auth: AuthSettings | None = None
     warnings: tuple[Problem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
@@ -101,11 +104,10 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     slices = read_slices(findings, usable_cores(), prices)
     devices = read_devices(findings, prices)
     check_kinds(findings, prices, devices)
-    tiers = read_tiers(findings)
-    tenants = read_tenants(findings)
+    tiers, tenants = read_tiers(findings), read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)
     repository = read_repository(findings)
-    cache = read_cache(findings)
+    cache, auth = read_cache(findings), read_auth(findings, server.host)
     profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
@@ -135,6 +137,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         repository=repository,
         scaling=scaling,
         logging=logging,
+        auth=auth,
         warnings=tuple(sorted(findings.warnings)),
         document=findings.document,
     )

@@ -147,6 +147,7 @@ class GatewayFile(Section):
     repository: dict[str, object] | None = None
     cache: Annotated[object, AfterValidator(_check_cache)] = None
     logging: dict[str, object] = {}
+    auth: dict[str, object] | None = None
 
 
 class ServerSection(Section):
@@ -206,6 +207,13 @@ class LoggingSection(Section):
     level: Annotated[str, AfterValidator(known("log level", LOG_LEVELS))] = "info"
     format: Annotated[str, AfterValidator(known("log format", LOG_FORMATS))] = "text"
     access: bool = False
+
+
+class AuthSection(Section):
+    """`auth:`; without it no caller needs a key."""
+
+    keys: Text
+    metrics: bool = False
 
 
 class RepositorySection(Section):

@@ -30,6 +30,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "profiles": schema.ProfilesSection,
     "recording": schema.RecordingSection,
     "logging": schema.LoggingSection,
+    "auth": schema.AuthSection,
     "repository": schema.RepositorySection,
     "cache": schema.CacheSection,
     "cache.redis": schema.RedisSection,
