@@ -133,6 +133,9 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
         _header(
             "X-Tenant", "string", "Whose request this is; a name that is not listed counts as `default`."
         ),
+        _header(
+            "X-Api-Key", "string", "The API key, where the gateway asks for one; or Authorization: Bearer."
+        ),
         _header("X-Tier", "string", "Which of the model's tiers; without it the tenant's, or none."),
         _header("X-Accuracy-Min", "number", "No variant answers that is less accurate (0 to 1)."),
         _header("X-Request-Id", "string", "Returned with the answer."),
@@ -159,6 +162,8 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
             },
         },
         "400": _error("The request does not fit the protocol or the model."),
+        "401": _error("No API key that counts, where the gateway asks for one."),
+        "403": _error("The API key has no role for it, or is not for this model or tier."),
         "404": _error("No such model or version."),
         "413": _error("Over a limit of size."),
         "415": _error("Unknown Content-Encoding."),

@@ -16,6 +16,8 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from router.apidocs import INFER_OPERATION, render_docs
+from router.auth.asgi import caller
+from router.auth.identity import may_use
 from router.bodies import end_for_leavers
 from router.bulk.pool import Bulk
 from router.example import example_body
@@ -116,9 +118,9 @@ def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None
         return {"name": name, "version": version, "extensions": list(EXTENSIONS)}
 
     @app.get("/v2/models", tags=["metadata"])
-    async def models() -> Json:
-        """The names of the models that are served."""
-        return {"models": list(serving.models)}
+    async def models(request: Request) -> Json:
+        """The names of the models that are served, and that the caller may use."""
+        return {"models": _seen(serving, request)}
 
 
 def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> None:
@@ -132,9 +134,9 @@ def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> Non
         )  # FastAPI's own encoder takes 100 times as long
 
     @app.get("/v2/models/stats", tags=["operation"])
-    async def statistics() -> Response:
+    async def statistics(request: Request) -> Response:
         """Counts and nanoseconds of all models since the start (the statistics extension)."""
-        return await tell(*serving.models)
+        return await tell(*_seen(serving, request))
 
     @app.get("/v2/models/{model}/stats", tags=["operation"])
     async def model_statistics(model: Name) -> Response:
@@ -145,6 +147,12 @@ def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> Non
     async def model_version_statistics(model: Name, model_version: Version) -> Response:
         """The same, with the version said."""
         return await tell(find_model(serving, model, model_version).name)
+
+
+def _seen(serving: Serving, request: Request) -> list[str]:
+    """The models that the caller may use."""
+    identity = caller(request.scope)
+    return [name for name in serving.models if may_use(identity, name)]
 
 
 def _add_models(app: FastAPI, serving: Serving) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from router.feasibility import Measured, Measurements, check_promises
 from router.fitting import check_memory
 from router.operations.standing import standing
-from router.plan import plan_lines
+from router.plan import key_lines, plan_lines
 from router.settings import Problem, SettingsError, read_settings
+from router.settings.keys import check_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
     """
     try:
         settings, findings = read_settings(path)
+        keys, warnings = check_keys(settings)
     except SettingsError as error:
         return Report(error.problems, error.warnings)
     applied = standing(settings)[1]
@@ -53,7 +55,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
             notes.append(unmeasured)
     return Report(
         errors=tuple(sorted(findings.problems)),
-        warnings=tuple(sorted(findings.warnings)),
+        warnings=tuple(sorted((*findings.warnings, *warnings))),
         notes=tuple(notes),
-        plan=tuple(plan_lines(settings)),
+        plan=(*plan_lines(settings), *key_lines(settings, keys)),
     )

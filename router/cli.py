@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
+from router.auth.options import KEY_ENV, KeyEnvOption, KeysOption
+from router.auth.options import Options as KeyOptions
 from router.commands import Verb, Verbs, command
 from router.place.options import Options as PlaceOptions
 from router.profiling.options import Options as ProfileOptions
 from router.simulate.options import Options
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+key_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys for the callers of a gateway.")
+app.add_typer(key_app, name="key")
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file.")]
 PortOption = Annotated[
@@ -62,14 +66,16 @@ def _serve(asked: ServeOptions) -> int:
     """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends."""
     from router.serve import serve_settings  # pulls in the servers: 0.5 s that `check` need not wait for
     from router.settings import SettingsError, load_settings
+    from router.settings.keys import check_keys
     from router.settings.schema import LOG_FORMATS, LOG_LEVELS
 
     try:
         settings = load_settings(asked.config)
+        keys, warnings = check_keys(settings)
     except SettingsError as error:
         typer.echo(str(error), err=True)
         return 1
-    for warning in settings.warnings:
+    for warning in (*settings.warnings, *warnings):
         typer.echo(f"warning: {warning}", err=True)
     server, admin = settings.server, settings.admin
     server = replace(
@@ -85,7 +91,7 @@ def _serve(asked: ServeOptions) -> int:
         level=_one_of("--log-level", asked.log_level, LOG_LEVELS, settings.logging.level),
         format=_one_of("--log-format", asked.log_format, LOG_FORMATS, settings.logging.format),
     )
-    return serve_settings(replace(settings, server=server, admin=admin, logging=logs))
+    return serve_settings(replace(settings, server=server, admin=admin, logging=logs), keys)
 
 
 app.command("serve", cls=Verb)(command(ServeOptions, _serve))
@@ -108,11 +114,12 @@ def status(
     interval: Annotated[float, typer.Option(help="Seconds between two readings.", min=0.1)] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="One table, then end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The status as JSON, once.")] = False,
+    key_env: KeyEnvOption = KEY_ENV,
 ) -> None:
     """A live table of models, replicas and rates of a running gateway."""
     from router.status import watch
 
-    raise typer.Exit(watch(url, interval, once, as_json))
+    raise typer.Exit(watch(url, interval, once, as_json, key_env))
 
 
 @app.command(cls=Verb)
@@ -121,11 +128,12 @@ def explain(
     url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
     tier: Annotated[str, typer.Option(help="Of the promise to this tier.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+    key_env: KeyEnvOption = KEY_ENV,
 ) -> None:
     """Say why the variant that answers does, and what would change it."""
     from router.explain.main import explain as explain_model
 
-    raise typer.Exit(explain_model(model, url, tier, as_json))
+    raise typer.Exit(explain_model(model, url, tier, as_json, key_env=key_env))
 
 
 def _simulate(asked: Options) -> int:
@@ -173,6 +181,39 @@ def _place(asked: PlaceOptions) -> int:
 
 
 app.command("place", cls=Verb)(command(PlaceOptions, _place))
+
+
+def _key_new(asked: KeyOptions) -> int:
+    """Make a key and print it, once: the keys file has its hash only. A gateway that runs takes it at once.
+
+    penstock key new --name app1 --tenant team-a --roles infer,read
+    """
+    from router.auth.command import new
+
+    return new(asked)
+
+
+key_app.command("new", cls=Verb)(command(KeyOptions, _key_new))
+
+
+@key_app.command("list", cls=Verb)
+def key_list(config: ConfigOption = Path("penstock.yaml"), keys: KeysOption = None) -> None:
+    """Say which keys there are, and what each may do."""
+    from router.auth.command import show
+
+    raise typer.Exit(show(config, keys))
+
+
+@key_app.command("revoke", cls=Verb)
+def key_revoke(
+    name: Annotated[str, typer.Argument(help="The name of a key.")],
+    config: ConfigOption = Path("penstock.yaml"),
+    keys: KeysOption = None,
+) -> None:
+    """Take a key out of the keys file: a gateway that runs refuses it from then on."""
+    from router.auth.command import revoke
+
+    raise typer.Exit(revoke(name, config, keys))
 
 
 def _one_of(option: str, value: str | None, names: Sequence[str], default: str) -> str:

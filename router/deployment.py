@@ -11,8 +11,11 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
-from router.admin import Guard
+from router.admin import ChangeGuard
 from router.app import create_app
+from router.auth.following import KeyWatch
+from router.auth.guard import KeyGuard
+from router.auth.keys import Keys
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
 from router.edges import Edges
@@ -32,9 +35,11 @@ from router.scaled_status import scaled_status
 from router.settings import Settings
 from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
+from router.settings.keys import KeySpec
 from router.sharedmemory import add_shared_memory, shared_memory_methods
 from router.status import Replica, SliceStatus, Status, describe
 from router.telemetry import (
+    AuthPresent,
     ConditionPresent,
     Counters,
     LoopLag,
@@ -65,8 +70,9 @@ from serving.specs import CacheSpec, Limits, ServedModel, SliceSpec
 class Deployment:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
-    def __init__(self, settings: Settings, filed: Settings, say: Say) -> None:
-        """`settings`: in force; `filed`: what penstock.yaml says; `say`: tells who looks on."""
+    def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
+        """`settings`: in force; `filed`: what penstock.yaml says; `say`: tells who looks on; `keys`: those
+        that its keys file lists."""
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
@@ -98,6 +104,8 @@ class Deployment:
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
         self._sharing: asyncio.Task[None] | None = None
         self._bulk = Bulk(limits)
+        self._guard = KeyGuard(Keys(keys))
+        self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._make_edges(server, limits, selecting)
         self._known = set(self.gateway.models)
@@ -107,7 +115,7 @@ class Deployment:
     @property
     def admin_url(self) -> str:
         """Where the admin door is: a URL, or `unix:` and a path."""
-        return self._guard.address
+        return self._changes.address
 
     def _make_edges(self, server: ServerSettings, limits: Limits, selecting: SelectingServing) -> None:
         """The servers, what they offer, and their watch."""
@@ -124,20 +132,25 @@ class Deployment:
         add_shared_memory(app)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
-        self._guard = Guard(self._settings.admin, server.host)
+        self._changes = ChangeGuard(self._settings.admin, server.host)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._admin = self._make_door(self._settings.admin, app)
         self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
         self._rest.use(self._bulk)
         self._count_memory()
         self._rpc.use(self._bulk)
-        self.operations.offer(app, self._rpc, self._guard)
+        self.operations.offer(app, self._rpc, self._changes)
         self._rpc.offer(shared_memory_methods())
-        self._guard.stand_before(app)
+        self._changes.stand_before(app)
+        if self._settings.auth is not None:
+            for each in (self._rest, self._admin, self._rpc):
+                each.ask_for_keys(self._guard)
         if self._settings.logging.access:
             for each in (self._rest, self._admin, self._rpc):
                 each.log_access()
         self._metrics = MetricsServer(self._telemetry)
+        if self._settings.auth is not None and self._settings.auth.metrics:
+            self._metrics.admit = self._guard.admit_scrape
         self.edges = Edges(
             {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
         )
@@ -148,7 +161,7 @@ class Deployment:
     def _make_door(self, admin: AdminSettings, app: FastAPI) -> RestServer:
         """The admin door. Inference works there too, though not on the fast path."""
         limits = self._settings.limits
-        behind = self._guard.at_admin(app)
+        behind = self._changes.at_admin(app)
         door = create_server(self.serving, behind, admin.host, admin.port, limits, direct=False)
         door.listen_as("the admin door", admin.socket)
         return door
@@ -177,7 +190,7 @@ class Deployment:
         host = f"[{server.host}]" if ":" in server.host else server.host
         self.rest_url = f"http://{host}:{await self._rest.start()}"
         port = await self._admin.start()
-        self._guard.address = replace(admin, port=port).address
+        self._changes.address = replace(admin, port=port).address
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
         await self._bulk.start(process_count())
@@ -289,7 +302,10 @@ class Deployment:
             "steps": progress.steps,
             "reasons": [*progress.reasons],
             "waiting": [*progress.waiting],
-            "refused": [*self.operations.watch.refused],
+            "refused": [
+                *self.operations.watch.refused,
+                *(self.key_watch.refused if self.key_watch is not None else ()),
+            ],
         }
         return status
 
@@ -374,6 +390,7 @@ class Deployment:
             turned_out={"rest": self._rest.turned_out, "metrics": self._metrics.turned_out},
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
+            auth=self._auth(),
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
 
@@ -381,6 +398,12 @@ class Deployment:
         regular, reserved = self._rest.connection_counts
         metrics = self._metrics.connection_count
         return {("rest", "regular"): regular, ("rest", "reserved"): reserved, ("metrics", "regular"): metrics}
+
+    def _auth(self) -> AuthPresent | None:
+        if self.key_watch is None:
+            return None
+        guard = self._guard
+        return AuthPresent(len(guard.keys.specs), not self.key_watch.refused, guard.refused)
 
     def _scaling(self) -> ScalePresent:
         scaling, slices = self.fleet.control.scaling, self.fleet.control.slices

@@ -15,18 +15,19 @@ LINE_CHARS: Final = 200
 """Of the printed line: people read it, and paste it into a terminal. Linux takes 131,072 for one argument."""
 
 
-def example_curl(url: str, specs: Iterable[ModelSpec]) -> str:
-    """A line for a shell, for the model with the least to read, of those with fixed shapes if any.
+def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str:
+    """A line for a shell, for the model with the least to read, of those with fixed shapes if any; `options`:
+    more of curl's.
 
     Its request is written out where the line has at most LINE_CHARS, else asked of the gateway itself.
     """
     spec = min(specs, key=_effort)
     model = f"{url}/v2/models/{spec.name}"
     if _effort(spec)[1] <= LINE_CHARS:
-        line = f"curl -s {model}/infer -d '{example_body(spec).decode()}'"
+        line = f"curl -s{options} {model}/infer -d '{example_body(spec).decode()}'"
         if len(line) <= LINE_CHARS:
             return line
-    return f"m={model}; curl -s $m/example | curl -s $m/infer -d @-"
+    return f"m={model}; curl -s{options} $m/example | curl -s{options} $m/infer -d @-"
 
 
 def example_body(spec: ModelSpec) -> bytes:

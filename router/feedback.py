@@ -7,6 +7,8 @@ import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
 
+from router.auth.asgi import caller
+from router.auth.identity import own_tenant
 from router.bodies import read_body
 from router.oip import find_model
 from router.rest import fields_of, plain_error, stated_tenant
@@ -43,7 +45,8 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
         list under `feedback`: all are taken, or none."""
         name = find_model(selecting, model, MODEL_VERSION).name
         given = decode_feedback(await read_body(request, BODY_BYTES_MAX, _too_large))
-        tenant = stated_tenant(selecting, fields_of(request.scope["headers"]))
+        own = own_tenant(caller(request.scope))
+        tenant = stated_tenant(selecting, fields_of(request.scope["headers"]), own)
         return _json({"taken": selecting.feedback(name, given, tenant)})
 
     @app.get("/v2/models/{model}/selection", tags=["selection"])

@@ -5,6 +5,8 @@ import asyncio
 from fastapi import Request
 from fastapi.responses import Response
 
+from router.auth.asgi import caller, check_tier
+from router.auth.identity import own_tenant
 from router.bodies import read_body
 from router.bulk.pool import Bulk
 from router.bulk.requests import Opened, make_rest, open_rest
@@ -45,7 +47,7 @@ class InferRoute:
         serving = self._serving
         began_us = serving.now_us()
         fields = fields_of(request.scope["headers"])
-        tenant = stated_tenant(serving, fields)
+        tenant = stated_tenant(serving, fields, own_tenant(caller(request.scope)))
         try:
             model = find_model(serving, name, version)
             body = await self._read(request)
@@ -53,7 +55,9 @@ class InferRoute:
             opened: Opened = body, fields
             if is_bulk(body, fields):
                 opened = await open_rest(self._bulk, body, fields, model)
-            decoded = decode_request(*opened, model, self._limits, serving.tenants[tenant].tier)
+            tier = serving.tenants[tenant].tier
+            decoded = decode_request(*opened, model, self._limits, tier)
+            check_tier(request.scope, decoded.call.objective.tier, tier)
             decoded.call.arrived_us = arrived_us
             decoded.call.tenant = tenant
         except RequestError as error:

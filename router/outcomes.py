@@ -17,6 +17,7 @@ from serving.vocabulary import (
     DEADLINE_UNMET,
     DEADLINE_UNREACHABLE,
     DRAINING,
+    FORBIDDEN,
     MEMORY_FULL,
     MODEL_ERROR,
     NO_REPLICA,
@@ -25,6 +26,7 @@ from serving.vocabulary import (
     QUEUE_FULL,
     QUOTA,
     TOO_LARGE,
+    UNAUTHENTICATED,
     UNKNOWN_MODEL,
     WORKER_LOST,
     Outcome,
@@ -64,6 +66,8 @@ ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
         BAD_INPUT: Answer(400, _Code.INVALID_ARGUMENT, "the request is not valid for this model"),
         TOO_LARGE: Answer(413, _Code.RESOURCE_EXHAUSTED, "the request exceeds a limit of this gateway"),
         UNKNOWN_MODEL: Answer(404, _Code.NOT_FOUND, "Request for unknown model"),
+        UNAUTHENTICATED: Answer(401, _Code.UNAUTHENTICATED, "an API key is needed"),
+        FORBIDDEN: Answer(403, _Code.PERMISSION_DENIED, "the API key may not do this"),
         # RESOURCE_EXHAUSTED, not UNAVAILABLE: clients retry the latter by themselves, into a full queue.
         QUEUE_FULL: Answer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size", retry=True),
         MEMORY_FULL: Answer(

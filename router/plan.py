@@ -7,6 +7,7 @@ from router.feasibility import promised_text, tier_text
 from router.isolation import isolate_lines, shared_out
 from router.settings import Settings
 from router.settings.floors import ENSEMBLE, accuracy_text, objectives
+from router.settings.keys import KeySpec
 from router.settings.problems import one_of
 from router.settings.scaling import span
 from router.settings.slices import default_slices
@@ -191,6 +192,15 @@ def cache_lines(settings: Settings) -> list[str]:
     if redis is not None:
         shared += f"; with other gateways through {redis.place} as {redis.namespace}"
     return [f"cache: answers of {', '.join(names)}, at most {size_mb:g} MB, for {ttl_s:g} s{shared}"]
+
+
+def key_lines(settings: Settings, keys: Sequence[KeySpec]) -> list[str]:
+    """One line that says how many keys there are, and what needs none; none where no caller needs one."""
+    if settings.auth is None:
+        return []
+    count = f"{len(keys)} {'key' if len(keys) == 1 else 'keys'}"
+    open_doors = "health probes need none" if settings.auth.metrics else "health probes and metrics need none"
+    return [f"keys: {count}, in {settings.auth.keys}; {open_doors}"]
 
 
 def recording_lines(recording: RecordingSpec | None) -> list[str]:

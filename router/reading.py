@@ -2,12 +2,15 @@
 
 import http.client
 import json
+import os
 import re
 import socket
 import urllib.error
 import urllib.request
 from functools import partial
 from typing import Any, Final
+
+from router.auth.options import KEY_ENV
 
 FETCH_S_MAX: Final = 5.0
 UNIX: Final = "unix:"
@@ -77,9 +80,26 @@ def address_of(url: str) -> str:
     return url.rstrip("/")
 
 
-def read_json(url: str, path: str) -> object:
+def with_key(request: urllib.request.Request, key_env: str) -> urllib.request.Request:
+    """The request with the API key that the environment holds under that name, if any; no redirect takes it
+    along."""
+    if key := os.environ.get(key_env, "").strip():
+        request.add_unredirected_header("Authorization", f"Bearer {key}")
+    return request
+
+
+def key_advice(code: int, said: str, key_env: str) -> str:
+    """What to do about an answer by which the gateway wants a key (401), or another one (403); "" for other
+    answers. `said`: its own sentence."""
+    if code not in (401, 403):
+        return ""
+    what = "a key" if code == 401 else "another key"
+    return f"{said or 'the gateway asks for an API key'}. Put {what} into the environment as {key_env}"
+
+
+def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
     """The JSON at that path of the gateway whose REST port or admin door is at `url`; UnreachableError where
-    there is no gateway, RefusedError where it answers with an error."""
+    there is no gateway, RefusedError where it answers with an error. `key_env`: see `with_key`."""
     try:
         url = address_of(url)
     except ValueError as error:
@@ -87,12 +107,16 @@ def read_json(url: str, path: str) -> object:
     opener, start = direct(url)
     address = url + path
     try:
-        with opener.open(start + path, timeout=FETCH_S_MAX) as answer:
+        request = with_key(urllib.request.Request(start + path), key_env)  # noqa: S310  # it is http
+        with opener.open(request, timeout=FETCH_S_MAX) as answer:
             found: object = json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
+            said = _said(error)
             text = f"{address} answered {error.code}: is this the REST port of a gateway?"
-            raise RefusedError(text, error.code, _said(error)) from error
+            if advice := key_advice(error.code, said, key_env):
+                text = said = f"{address} answered {error.code}: {advice}."
+            raise RefusedError(text, error.code, said) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise UnreachableError(f"No gateway at {url} ({reason}); start one with 'penstock serve'.") from error

@@ -32,7 +32,7 @@ from router.tensors.wording import quoted
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel
 from serving.tensor import Buffer
-from serving.vocabulary import COMPLETED, Outcome
+from serving.vocabulary import COMPLETED, UNAUTHENTICATED, Outcome
 
 Fields = Mapping[bytes, bytes]
 """A request's header fields: lower-case names, undecoded values; see `fields_of`."""
@@ -98,8 +98,10 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     return decoded
 
 
-def stated_tenant(serving: Serving, fields: Fields) -> str:
-    """Whose request this is."""
+def stated_tenant(serving: Serving, fields: Fields, own: str = "") -> str:
+    """Whose request this is; `own`: the tenant of the key by which it came, beside which no field counts."""
+    if own:
+        return own
     stated = fields.get(_TENANT)
     return DEFAULT_TENANT if stated is None else tenant_of(serving, stated.decode("latin-1"))
 
@@ -179,6 +181,8 @@ def _failure(reply: Reply, status: int, due_us: int = 0) -> Rendered:
     wait_ms = retry_ms(reply)
     if wait_ms:
         fields |= {"retry-after": str(-(-wait_ms // 1000)), "x-retry-after-ms": str(wait_ms)}
+    if reply.outcome is UNAUTHENTICATED:
+        fields["www-authenticate"] = "Bearer"  # RFC 6750, 3
     more = "".join(f"\r\n{name}: {value}" for name, value in fields.items())
     return status, error_body(reply.outcome, reply.detail), None, more.encode()
 

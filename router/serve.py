@@ -11,10 +11,12 @@ import gc
 import logging
 import os
 import signal
+from collections.abc import Sequence
 from typing import Final
 
 import uvloop
 
+from router.auth.options import KEY_ENV
 from router.builds import identified
 from router.deployment import Deployment
 from router.descriptors import raise_limit
@@ -22,8 +24,9 @@ from router.example import example_curl
 from router.logs import logging_to_output, say
 from router.operations.standing import settings_in_force
 from router.output import Output
-from router.plan import cache_lines, slice_lines
+from router.plan import cache_lines, key_lines, slice_lines
 from router.settings import Settings
+from router.settings.keys import KeySpec
 from serving.compiled import is_compiled
 
 logger = logging.getLogger(__name__)
@@ -35,8 +38,9 @@ INTERPRETED = (
 )
 
 
-def serve_settings(filed: Settings) -> int:
-    """Serve what the file says, and what was applied to it, until a signal; returns the exit code."""
+def serve_settings(filed: Settings, keys: Sequence[KeySpec] = ()) -> int:
+    """Serve what the file says, and what was applied to it, until a signal; returns the exit code. `keys`:
+    those that its keys file lists."""
     with logging_to_output(filed.logging) as output:
         settings, said = settings_in_force(filed)
         if said:
@@ -46,14 +50,14 @@ def serve_settings(filed: Settings) -> int:
             logger.warning("%s", lacking)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                return runner.run(_serve(settings, filed, output))
+                return runner.run(_serve(settings, filed, output, keys))
             except Exception:  # the interpreter would print it to a reader that may have stalled
                 logger.exception("penstock has ended by an error of its own")
                 return 1
 
 
-async def _serve(settings: Settings, filed: Settings, output: Output) -> int:
-    deployment = Deployment(settings, filed, _say)
+async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec]) -> int:
+    deployment = Deployment(settings, filed, _say, keys)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -64,12 +68,13 @@ async def _serve(settings: Settings, filed: Settings, output: Output) -> int:
         logger.error("penstock cannot listen: %s", error)
         await deployment.close()
         return 1
-    _announce(deployment, settings)
+    _announce(deployment, settings, keys)
     async with asyncio.TaskGroup() as tasks:
         fleet = tasks.create_task(deployment.fleet.run())
         watches = [
             tasks.create_task(_announce_changes(deployment)),
             tasks.create_task(deployment.operations.run()),
+            *([] if deployment.key_watch is None else [tasks.create_task(deployment.key_watch.run())]),
             tasks.create_task(_watch_edges(deployment, stop)),
         ]
         await stop.wait()
@@ -143,9 +148,12 @@ async def _announce_changes(deployment: Deployment) -> None:
         changed.clear()
 
 
-def _announce(deployment: Deployment, settings: Settings) -> None:
+def _announce(deployment: Deployment, settings: Settings, keys: Sequence[KeySpec]) -> None:
     recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
-    defaults = [f"  {line}" for line in (*slice_lines(settings), *cache_lines(settings))]
+    told = (*slice_lines(settings), *cache_lines(settings), *key_lines(settings, keys))
+    defaults = [f"  {line}" for line in told]
+    with_key = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
+    specs = (model.spec for model in deployment.gateway.models.values())
     for line in (
         f"penstock serves {', '.join(deployment.gateway.models)}",
         f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
@@ -155,7 +163,7 @@ def _announce(deployment: Deployment, settings: Settings) -> None:
         *recording,
         *defaults,
         "try it:",
-        "  " + example_curl(deployment.rest_url, (m.spec for m in deployment.gateway.models.values())),
+        "  " + example_curl(deployment.rest_url, specs, with_key),
         *([] if is_compiled() else [INTERPRETED]),
         *(f"warning: profile {problem}" for problem in deployment.profile_problems),
         "starting workers, loading models, measuring what is not measured yet:",

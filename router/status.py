@@ -6,7 +6,8 @@ The gateway only counts; rates and percentiles are differences of two readings, 
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
 
 from rich.box import SIMPLE_HEAD
@@ -16,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from router.auth.options import KEY_ENV
 from router.cache_status import CacheStatus, cache_lines
 from router.isolation import IsolationStatus, isolation_lines
 from router.reading import UnreachableError, read_json
@@ -434,9 +436,9 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {m:02} min" if hours else f"{m} min {s:02} s" if m else f"{s} s"
 
 
-def fetch(url: str) -> Status:
+def fetch(url: str, key_env: str = KEY_ENV) -> Status:
     """The status of the gateway whose REST port is at `url`; UnreachableError where there is none."""
-    status = read_json(url, PATH)
+    status = read_json(url, PATH, key_env)
     if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
         raise UnreachableError(
             f"No gateway at {url} (its answer is no status of a gateway); start one with 'penstock serve'."
@@ -444,14 +446,14 @@ def fetch(url: str) -> Status:
     return cast(Status, status)
 
 
-def watch(url: str, interval_s: float, once: bool, as_json: bool = False) -> int:
+def watch(url: str, interval_s: float, once: bool, as_json: bool = False, key_env: str = KEY_ENV) -> int:
     """Show the status, again every `interval_s` until Ctrl-C; returns the exit code.
 
     `once`, or a standard output that is no terminal: one table, rates since the start. `as_json`: the
     status itself, once. A gateway that cannot be reached: one line on standard error, exit code 1.
     """
     try:
-        current = fetch(url)
+        current = fetch(url, key_env)
         if as_json:
             sys.stdout.write(json.dumps(current, indent=2) + "\n")
             return 0
@@ -461,7 +463,7 @@ def watch(url: str, interval_s: float, once: bool, as_json: bool = False) -> int
         if once or not console.is_terminal:
             console.print(render(None, current, 0.0, console.width))
             return 0
-        _follow(url, interval_s, console, current)
+        _follow(partial(fetch, url, key_env), interval_s, console, current)
     except UnreachableError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -470,11 +472,11 @@ def watch(url: str, interval_s: float, once: bool, as_json: bool = False) -> int
     return 0
 
 
-def _follow(url: str, interval_s: float, console: Console, current: Status) -> None:
+def _follow(read: Callable[[], Status], interval_s: float, console: Console, current: Status) -> None:
     read_s = time.monotonic()
     with Live(render(None, current, 0.0, console.width), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval_s)
             previous, previous_s = current, read_s
-            current, read_s = fetch(url), time.monotonic()
+            current, read_s = read(), time.monotonic()
             live.update(render(previous, current, read_s - previous_s, console.width), refresh=True)

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from router.access import Application, Receive, Scope, Send, rpc_status
 from router.admin.audit import Act, caller
 from router.admin.origins import stranger
+from router.auth.identity import CALLER, IDENTITY
 from router.outcomes import CLIENT_LEFT
 from router.rest import plain_error
 from router.rpc import RpcMethod
@@ -22,8 +23,6 @@ from router.settings.admin import AdminSettings
 from router.sharedmemory import KINDS
 from router.tensors.wording import quoted
 
-IDENTITY: Final = "penstock.identity"
-"""Where the scope of a request has the identity of its client, where one was established."""
 FEEDBACK: Final = "/v2/models/{model}/feedback"
 ASKS: Final = frozenset(
     {
@@ -47,7 +46,7 @@ _SAFE: Final = {"GET", "HEAD", "OPTIONS"}
 _DOOR: Final = "penstock.door"
 
 
-class Guard:
+class ChangeGuard:
     """`address`: that of the admin door, from when it listens. `host`: where the REST port listens."""
 
     def __init__(self, settings: AdminSettings, host: str) -> None:
@@ -66,7 +65,7 @@ class Guard:
         return answer
 
     def stand_before(self, app: FastAPI) -> None:
-        """Guard all routes that the application has. TypeError at one of an unknown kind."""
+        """ChangeGuard all routes that the application has. TypeError at one of an unknown kind."""
         for route in app.routes:
             if not isinstance(route, Route):
                 raise TypeError(f"no guard is known for a {type(route).__name__}")
@@ -119,7 +118,7 @@ class Guard:
         async def answer(request: Any, context: Any) -> Any:
             act = Act(
                 f"{name} {quoted(getattr(request, 'model_name', ''))}",
-                caller(None, context.peer()),
+                caller(CALLER.get(), context.peer()),
                 GRPC_PORT,
             )
             why = self._closed(GRPC_PORT)

@@ -7,6 +7,7 @@ import time
 from typing import Final, cast
 from urllib.parse import quote
 
+from router.auth.options import KEY_ENV
 from router.cache_status import cache_sentences
 from router.explain.body import Explanation, Promise
 from router.explain.replicas import replica_sentences
@@ -23,17 +24,24 @@ class UnexplainedError(Exception):
     """It cannot be explained; the text is one sentence for the operator."""
 
 
-def explain(model: str, url: str, tier: str = "", as_json: bool = False, watched_s: float = WATCHED_S) -> int:
+def explain(
+    model: str,
+    url: str,
+    tier: str = "",
+    as_json: bool = False,
+    watched_s: float = WATCHED_S,
+    key_env: str = KEY_ENV,
+) -> int:
     """Print it; returns the exit code. `tier`: its promise, "" for that to whom asks for none; `as_json`: all
     that the gateway says, of one moment. What goes wrong: one line on standard error, exit code 1."""
     try:
-        first = read(model, url)
+        first = read(model, url, key_env)
         promise_of(first, tier)
         if as_json:
             sys.stdout.write(json.dumps(first, indent=2) + "\n")
             return 0
         time.sleep(watched_s)
-        now = read(model, url)
+        now = read(model, url, key_env)
         lines = [*sentences(now, promise_of(now, tier), first), "", *replica_sentences(now, first)]
         lines += _process(now) + _kept(now)
     except (UnreachableError, UnexplainedError) as error:
@@ -59,13 +67,13 @@ def _kept(now: Explanation) -> list[str]:
     return ["", "kept answers", *(f"  {each}" for each in said)] if said else []
 
 
-def read(model: str, url: str) -> Explanation:
+def read(model: str, url: str, key_env: str = KEY_ENV) -> Explanation:
     """What the gateway at `url` says; UnreachableError where there is none, UnexplainedError where it does
     not serve the model."""
     try:
-        found = read_json(url, f"/v2/models/{quote(model, safe='')}/explain")
+        found = read_json(url, f"/v2/models/{quote(model, safe='')}/explain", key_env)
     except RefusedError as error:
-        if error.said:
+        if error.said and error.code not in (401, 403):  # of those the text says all
             raise UnexplainedError(f"{url}: {error.said}") from error
         raise
     if not isinstance(found, dict) or not Explanation.__required_keys__ <= found.keys():

@@ -8,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
 from router.account import Account
+from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
@@ -21,7 +22,7 @@ class Edge:
     """One per server. `closed` is set while it has no connection; `direct` False leaves every request
     to the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
     for each answer, as `router.access.say_access`; None where there is none. `bulk` reads and writes what is
-    large."""
+    large. `guard`: None where no caller needs a key."""
 
     def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
         self.serving = serving
@@ -33,6 +34,7 @@ class Edge:
         self.draining = False  # connections still in the kernel's queue are closed as they come
         self.access: Callable[[object, str, int, int, int], None] | None = None
         self.bulk = Bulk(limits)
+        self.guard: KeyGuard | None = None
         self.account = Account(limits)
         self.places = Places(limits, lambda: asyncio.get_running_loop().time())
         self.closed = asyncio.Event()

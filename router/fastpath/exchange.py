@@ -10,6 +10,7 @@ from asyncio import CancelledError
 from functools import partial
 from typing import ClassVar, Protocol
 
+from router.auth.identity import Identity, own_tenant
 from router.bulk.requests import Opened, make_rest, open_rest
 from router.fastpath.edge import Edge
 from router.outcomes import CLIENT_LEFT, INTERNAL_ERROR
@@ -111,6 +112,7 @@ class Inference(Exchange):
         "fields",
         "given_up",
         "held_back",
+        "identity",
         "model",
         "request_id",
     )
@@ -128,6 +130,7 @@ class Inference(Exchange):
         self.response_complete = False
         self.model = model
         self.fields = fields
+        self.identity: Identity | None = None  # whose key it came by, where one is needed
         self.body = b""
         self.counted = False  # by the edge's account
         self.given_up: Rendered | None = None  # what it is answered instead, for want of memory
@@ -232,11 +235,13 @@ class Inference(Exchange):
         edge = self.connection.edge
         serving = edge.serving
         try:
-            tenant = stated_tenant(serving, fields)
+            tenant = stated_tenant(serving, fields, own_tenant(self.identity))
             tier = serving.tenants[tenant].tier
             decoded = self.decoded = decode_request(body, fields, self.model, edge.limits, tier)
             decoded.call.arrived_us = self.arrived_us
             decoded.call.tenant = tenant
+            if self.identity is not None and edge.guard is not None:
+                edge.guard.check_tier(self.identity, decoded.call.objective.tier, tier)
             self.body = b""
             self.request_id = serving.submit(decoded.call, self.deliver)
         except RequestError as error:
@@ -249,7 +254,8 @@ class Inference(Exchange):
     def _refused(self, outcome: Outcome) -> None:
         """It ended before it became a call."""
         serving = self.connection.edge.serving
-        serving.refused(self.model.name, outcome, stated_tenant(serving, self.fields))
+        tenant = stated_tenant(serving, self.fields, own_tenant(self.identity))
+        serving.refused(self.model.name, outcome, tenant)
 
     def deliver(self, reply: Reply) -> None:
         """The core's answer; called once, perhaps before `submit` returns."""

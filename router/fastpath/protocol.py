@@ -11,15 +11,18 @@ from typing import Final
 import httptools
 from uvicorn.config import Config
 
+from router.auth.guard import KeyGuard
+from router.auth.identity import Identity, own_tenant
+from router.auth.rights import CALLERS
 from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
 from router.fastpath.edge import Edge
 from router.fastpath.exchange import Inference
 from router.fastpath.places import RESERVED_PATHS
 from router.outcomes import INTERNAL_ERROR
-from router.rest import fields_of, render_error, stated_tenant
-from router.tensors.errors import too_large
+from router.rest import Fields, fields_of, render_error, stated_tenant
+from router.tensors.errors import RequestError, too_large
 from serving.policy.memory import SMALL_BYTES
-from serving.specs import ServedModel
+from serving.specs import DEFAULT_TENANT, ServedModel
 from serving.vocabulary import MEMORY_FULL, TOO_LARGE
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ class FastProtocol(Connection):
         self.fed_bytes = 0  # of the read that is being parsed
         self.body_bytes = 0  # of the request that is being received
         self.counted_body_bytes = 0
+        self.identity: Identity | None = None  # whose request is being received, where a key is needed
         self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
 
     def data_received(self, data: bytes) -> None:
@@ -99,6 +103,9 @@ class FastProtocol(Connection):
         host = fields.get(b"host")
         if host is None or len(fields) < len(headers) or not HOST.match(host):
             self._check_host(host)
+        model = self.edge.paths.find(self.url) if parser.get_method() == b"POST" else None
+        if self.edge.guard is not None:
+            self.identity = None if model is None else self._identify(self.edge.guard, model, fields)
         length = fields.get(b"content-length")
         if length is not None and int(length) > self.body_max_bytes:
             self._refuse_body()
@@ -108,7 +115,6 @@ class FastProtocol(Connection):
         self.silent_bytes = 0
         self.body_bytes = 0
         self.counted_body_bytes = 0
-        model = self.edge.paths.find(self.url) if parser.get_method() == b"POST" else None
         if model is None:
             self._to_application()
         else:
@@ -119,8 +125,22 @@ class FastProtocol(Connection):
                 keep_alive = parser.get_http_version() != "1.0"
             inference = Inference(self, model, fields, keep_alive)
             inference.began_us = self.began_us
+            inference.identity = self.identity
             self._enqueue(inference)
         self.parsing = BODY
+
+    def _identify(self, guard: KeyGuard, model: ServedModel, fields: Fields) -> Identity:
+        """The caller of an inference, before any of its body is read; one that may not is refused."""
+        identity: Identity | None = None
+        try:
+            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
+            guard.require(identity, CALLERS, model.name)
+        except RequestError as error:
+            tenant = DEFAULT_TENANT if identity is None else identity.tenant
+            self.edge.serving.refused(model.name, error.outcome, tenant)
+            self.refuse_with(render_error(error))
+            raise _Stop from None
+        return identity
 
     def on_body(self, body: bytes) -> None:
         self.body_bytes += len(body)
@@ -170,7 +190,8 @@ class FastProtocol(Connection):
         model = self.edge.paths.find(self.url)
         if model is not None:
             serving = self.edge.serving
-            serving.refused(model.name, TOO_LARGE, stated_tenant(serving, dict(self.headers)))
+            tenant = stated_tenant(serving, dict(self.headers), own_tenant(self.identity))
+            serving.refused(model.name, TOO_LARGE, tenant)
         limit = self.body_max_bytes
         over = too_large(f"the request body is over the limit of {limit} bytes (limits.body_mb)")
         self.refuse_with(render_error(over))

@@ -14,6 +14,8 @@ from uvicorn.server import ServerState
 
 from router.access import logged, say_access
 from router.account import Account
+from router.auth.asgi import guarded
+from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.fastpath.edge import Edge
 from router.fastpath.protocol import FastProtocol
@@ -79,6 +81,12 @@ class RestServer:
         """`name`: what errors call it. With `socket` it listens on that Unix socket. Before `start`."""
         self._name = name
         self._file = SocketFile(socket) if socket is not None else None
+
+    def ask_for_keys(self, guard: KeyGuard) -> None:
+        """Let in who the guard lets in; before `log_access` and `start`."""
+        self._edge.guard = guard
+        app = guarded(self._config.app, guard, self._edge.serving)  # type: ignore[arg-type]  # as given
+        self._config.app = app
 
     def log_access(self) -> None:
         """Log each answer from now on; before `start`."""

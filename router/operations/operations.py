@@ -6,7 +6,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from router.admin import Guard, say_edit
+from router.admin import ChangeGuard, say_edit
 from router.operations.current import Current
 from router.operations.drift import Drift, planned, sight
 from router.operations.notices import Notices, add_notices, slices_of
@@ -43,7 +43,7 @@ class Operations:
         self.placement = Placement(self.current, lambda: self.drift.found)
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
-    def offer(self, app: FastAPI, rpc: RpcServer, guard: Guard) -> None:
+    def offer(self, app: FastAPI, rpc: RpcServer, guard: ChangeGuard) -> None:
         """Put it on both servers, behind the guard over gRPC; before they start."""
         add_repository(app, self.repository)
         add_placement(app, self.placement)

@@ -6,6 +6,8 @@ import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
 
+from router.auth.asgi import caller
+from router.auth.identity import may_use
 from router.bodies import read_body
 from router.operations.modelconfig import read_batch_max
 from router.operations.refusals import (
@@ -56,9 +58,11 @@ def _add_index(app: FastAPI, repository: Repository) -> None:
         ready = body.get("ready", False)
         if not isinstance(ready, bool):
             raise RepositoryError(BAD_INPUT, f"'ready' must be true or false, got {quoted(ready)}")
+        identity = caller(request.scope)
         found = [
             {key: value for key, value in each._asdict().items() if value}
             for each in await repository.index(ready)
+            if may_use(identity, each.name)
         ]
         return Response(orjson.dumps(found), media_type="application/json")
 

@@ -8,6 +8,7 @@ from typing import Any  # neither grpc nor the generated messages carry types
 import grpc
 from tritonclient.grpc import service_pb2
 
+from router.auth.identity import CALLER, may_use
 from router.operations.modelconfig import read_batch_max
 from router.operations.refusals import NO_REPOSITORY_NAME, UNSUPPORTED, RepositoryError
 from router.operations.repository import Repository
@@ -42,8 +43,10 @@ async def _call(answer: _Answer, repository: Repository, request: Any, context: 
 
 async def _index(repository: Repository, request: Any) -> Any:
     answer = service_pb2.RepositoryIndexResponse()
+    identity = CALLER.get()
     for each in await repository.index(request.ready):
-        answer.models.add(**each._asdict())
+        if may_use(identity, each.name):
+            answer.models.add(**each._asdict())
     return answer
 
 

@@ -2,43 +2,25 @@
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, time
 from typing import Final
 
-from watchfiles import awatch
-
+from router.editions import Edition, changes, read_edition
 from router.operations.current import Refused
 from router.operations.differences import differences
 from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
-from router.settings.document import FILE_BYTES_MAX, Document
+from router.settings.document import Document
 from router.settings.gateway import read_door, read_logs, read_server
 from router.settings.problems import Loc
-from serving.profile.shared_files import open_regular
 
 logger = logging.getLogger(__name__)
-
-QUIET_MS: Final = 100
-"""Who writes a file in several steps pauses for less. As often watchfiles looks whether it is to end."""
-
-GATHER_MS: Final = 2_000
-"""A file that is written to all the time is read after this."""
 
 AGAIN_S: Final = 0.1
 """What has not begun to change anything cannot be given up yet."""
 
-STEPS_MAX: Final = 1_000
-"""Folders and links on the way to the file, so that links in a circle are an end too."""
-
-logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would log each event
-
 Say = Callable[[str], None]
-
-_Edition = tuple[int, int, bytes]
 
 
 class Watch:
@@ -53,17 +35,14 @@ class Watch:
         self._say = say
         self._say_in_force = say_in_force
         self._path = repository.filed.path
-        self._seen: _Edition | None = None
+        self._seen: Edition | None = None
         self._looked = False
 
     async def run(self) -> None:
-        """Until it is cancelled, or the file cannot be watched.
-
-        Folders are watched, not the file: editors replace it by renaming, a mounted ConfigMap swaps a link.
-        """
+        """Until it is cancelled, or the file cannot be watched."""
         looking = asyncio.create_task(self._look())  # it may have been edited since it was read at the start
         try:
-            async for _ in self._changes():
+            async for _ in changes(self._path):
                 while not looking.done() and await self._is_new():
                     self._repository.give_up()  # what is edited again is not wanted any more
                     await asyncio.wait([looking], timeout=AGAIN_S)
@@ -74,17 +53,6 @@ class Watch:
             self._say(f"{self._path} is not watched any more, an edit needs a restart: {error}")
         finally:
             looking.cancel()
-
-    async def _changes(self) -> AsyncIterator[object]:
-        """Something at each change on the way to the file. Where a link leads elsewhere from then on, the
-        folders there are watched instead."""
-        while True:
-            way = _way(self._path)
-            async with aclosing(_watch(way)) as changes:
-                async for change in changes:
-                    yield change
-                    if _way(self._path) != way:
-                        break
 
     async def _look(self) -> None:
         try:
@@ -98,7 +66,7 @@ class Watch:
         if not await self._is_new():
             return
         began = monotonic()
-        self._seen = await asyncio.to_thread(_read, self._path)
+        self._seen = await asyncio.to_thread(read_edition, self._path)
         self._looked = True
         if self._seen is None:
             self._say(f"{self._path} is gone: what it said stays in force until it is back")
@@ -132,62 +100,13 @@ class Watch:
         self._say_in_force(f"{self._path} is in force ({monotonic() - began:.1f} s)")
 
     async def _is_new(self) -> bool:
-        return not self._looked or await asyncio.to_thread(_read, self._path) != self._seen
+        return not self._looked or await asyncio.to_thread(read_edition, self._path) != self._seen
 
     def _refuse(self, reasons: Sequence[str]) -> None:
         self.refused = tuple(reasons)
         self._say(f"the edit of {self._path} is refused, nothing of it is done:")
         for reason in reasons:
             self._say(f"  {reason}")
-
-
-def _watch(way: set[tuple[Path, str]]) -> AsyncGenerator[object, None]:
-    names = {name for _, name in way}  # logs may lie there too
-    return awatch(
-        *{folder for folder, _ in way if folder.is_dir()},
-        watch_filter=lambda _, path: Path(path).name in names,
-        recursive=False,
-        debounce=GATHER_MS,
-        step=QUIET_MS,
-        rust_timeout=0,
-    )
-
-
-def _way(path: Path) -> set[tuple[Path, str]]:
-    """The links and the file that lead from `path` to what is read: each with the folder that holds it, free
-    of links itself. A mounted ConfigMap has three: penstock.yaml, ..data, and the file in the folder that
-    ..data names."""
-    found: set[tuple[Path, str]] = set()
-    folder, ahead = Path("/"), [*reversed(Path(os.path.abspath(path)).parts[1:])]
-    for _ in range(STEPS_MAX):
-        if not ahead:
-            break
-        name = ahead.pop()
-        if name == "..":
-            folder = folder.parent
-            continue
-        place = folder / name
-        if not ahead or place.is_symlink():
-            found.add((folder, name))
-        if not place.is_symlink():
-            folder = place
-            continue
-        target = place.readlink()
-        if target.is_absolute():
-            folder = Path("/")
-        ahead += reversed(target.parts[target.is_absolute() :])
-    return found
-
-
-def _read(path: Path) -> _Edition | None:
-    """What tells one edition of the file from another: inode, time of change and start; None where it cannot
-    be read. A mere touch is an edition too: what was refused is tried again."""
-    try:
-        with open_regular(path) as file:
-            about = os.fstat(file.fileno())
-            return about.st_ino, about.st_mtime_ns, file.read(FILE_BYTES_MAX + 1)
-    except OSError:
-        return None
 
 
 def _value(settings: Settings) -> object:
@@ -218,6 +137,7 @@ def _fixed(
     yield "recording", old.recording, new.recording
     yield "cache", old.cache, new.cache
     yield "workers", old.workers, new.workers
+    yield "auth", old.auth, new.auth
     yield "logging", read_logs(old_document), read_logs(new_document)
 
 

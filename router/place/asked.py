@@ -9,7 +9,7 @@ from pathlib import Path
 from router.place.current import current
 from router.place.demands import demands
 from router.place.fleet import pools, this_machine, visible_gpus
-from router.place.rates import Rate, Rates, given, recorded, watched
+from router.place.rates import Gateway, Rate, Rates, given, recorded, watched
 from router.settings import Settings, SettingsError, load_settings
 from router.simulate.traffic import UsageError
 from serving.policy.placement.plan import Placement
@@ -31,10 +31,15 @@ class Asked:
 
 
 def ask(
-    config: Path, rates: Sequence[str], reserve: float, url: str | None, trace: Path | None, rows: str = ""
+    config: Path,
+    rates: Sequence[str],
+    reserve: float,
+    gateway: Gateway,
+    trace: Path | None,
+    rows: str = "",
 ) -> Asked:
     """All of it. Rates are those of `rates` (MODEL=REQUESTS_A_SECOND,...; with `rows`, MODEL=MIX,...), else
-    of the recording `trace`, else of the gateway at `url`, which is the settings' own if None.
+    of the recording `trace`, else of the gateway that runs.
 
     UsageError, in a sentence, where nothing can be placed as asked.
     """
@@ -44,7 +49,7 @@ def ask(
         settings = load_settings(config)
     except SettingsError as error:
         raise UsageError(str(error)) from None
-    asked = _rates(settings, rates, url, trace, rows)
+    asked = _rates(settings, rates, gateway, trace, rows)
     devices, notes = _devices(settings)
     usable = pools(devices)
     found, premises = demands(settings, asked.by_model, usable, reserve)
@@ -53,18 +58,20 @@ def ask(
     return Asked(settings, problem, present, asked.by_model, (*asked.notes, *notes, *premises, *absent))
 
 
-def _rates(settings: Settings, rates: Sequence[str], url: str | None, trace: Path | None, rows: str) -> Rates:
+def _rates(
+    settings: Settings, rates: Sequence[str], gateway: Gateway, trace: Path | None, rows: str
+) -> Rates:
     if rates:
-        if other := [name for name, value in (("--trace", trace), ("--url", url)) if value]:
+        if other := [name for name, value in (("--trace", trace), ("--url", gateway.url)) if value]:
             raise UsageError(f"--rates says what is asked; leave out {' and '.join(other)}")
         return given(settings, rates, rows)
     if rows:
         raise UsageError("--rows says how many rows a request of --rates has; give --rates as well")
     if trace is not None:
-        if url:
+        if gateway.url:
             raise UsageError("--trace brings its own rates; leave out --url")
         return recorded(settings, trace)
-    return watched(settings, url, time.sleep)
+    return watched(settings, gateway, time.sleep)
 
 
 def _devices(settings: Settings) -> tuple[Sequence[DeviceSpec], list[str]]:

@@ -13,7 +13,8 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from router.reading import address_of, direct
+from router.auth.options import KEY_ENV
+from router.reading import address_of, direct, key_advice, with_key
 from router.settings import Settings
 from router.settings.admin import AdminSettings
 from router.simulate.traffic import UsageError
@@ -53,8 +54,9 @@ def address(admin: AdminSettings, url: str | None) -> str:
 class Door:
     """The placement of the gateway whose admin door is at `url`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, key_env: str = KEY_ENV) -> None:
         self.url = url
+        self._key_env = key_env
         self._opener, self._start = direct(url)
 
     def read(self) -> Json:
@@ -80,11 +82,12 @@ class Door:
         address = f"{self._start}{PATH}{more}"
         request = urllib.request.Request(address, body, headers, method=method)  # noqa: S310  # it is http
         try:
-            with self._opener.open(request, timeout=ANSWER_S) as answer:
+            with self._opener.open(with_key(request, self._key_env), timeout=ANSWER_S) as answer:
                 told = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
-                raise RefusedError(_reasons(place, error)) from None
+                reasons = _reasons(place, error)
+                raise RefusedError(key_advice(error.code, reasons, self._key_env) or reasons) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise GoneError(f"no gateway answers at {self.url} ({reason})") from None
@@ -217,9 +220,9 @@ class Follower:
             say(line)
 
 
-def reach(settings: Settings, url: str | None) -> tuple[Door, Json]:
+def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[Door, Json]:
     """The gateway, and what it has. UsageError where there is none."""
-    door = Door(address(settings.admin, url))
+    door = Door(address(settings.admin, url), key_env)
     try:
         return door, door.read()
     except (GoneError, RefusedError) as error:

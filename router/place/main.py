@@ -17,6 +17,7 @@ from router.place.following import Door, carry_out, reach
 from router.place.gathering import gather
 from router.place.options import Options
 from router.place.page import page
+from router.place.rates import Gateway
 from router.place.shown import Shown
 from router.place.standing import as_settings
 from router.report.output import console, save, unwritable
@@ -49,7 +50,8 @@ def _place(options: Options) -> int:
     found = _reached(options)
     elsewhere = options.rates or options.trace  # then --url is only where it is applied
     url = None if options.apply and elsewhere else options.url
-    asked = ask(options.config, options.rates, options.reserve, url, options.trace, options.rows)
+    gateway = Gateway(url, options.key_env)
+    asked = ask(options.config, options.rates, options.reserve, gateway, options.trace, options.rows)
     if found is not None:
         asked = as_running(asked, found[1])
     terms = Terms(
@@ -82,7 +84,7 @@ def _reached(options: Options) -> tuple[Door, Running] | None:
     if not options.apply:
         return None
     try:
-        door, told = reach(load_settings(options.config), options.url)
+        door, told = reach(load_settings(options.config), options.url, options.key_env)
     except SettingsError as error:
         raise UsageError(str(error)) from None
     return door, Running(told)

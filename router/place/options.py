@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from router.auth.options import KEY_ENV
 from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
 
 _ASKED, _DECIDED, _FORETOLD = "What is asked", "How it is decided", "How it is foretold"
@@ -52,6 +53,14 @@ class Options:
             rich_help_panel=_ASKED,
         ),
     ] = None
+    key_env: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The environment variable with the API key, where the gateway needs one.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = KEY_ENV
     reserve: Annotated[
         float,
         typer.Option(

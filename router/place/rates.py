@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from router.auth.options import KEY_ENV
 from router.reading import UnreachableError
 from router.settings import Settings
 from router.settings.problems import unknown_name
@@ -26,6 +27,15 @@ RATE_MAX = 1e9
 ONE_ROW = constant(1)
 _SHORTEST_S = 1.0  # of a recording that is not even so long: two requests within a millisecond are no rate
 _WHAT = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=20, or --trace FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """One that runs. `url`: its REST port, None where the settings' would be. `key_env`: the environment
+    variable with the API key for it."""
+
+    url: str | None = None
+    key_env: str = KEY_ENV
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +127,20 @@ def _most(at_us: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], window_s: f
     return float((sums[ends] - sums[:-1]).max())
 
 
-def watched(settings: Settings, url: str | None, pause: Callable[[float], None]) -> Rates:
-    """Of each model the higher of two rates of the gateway at `url` (None: where the settings' would be): the
-    mean since its start, and that of the next WATCHED_S, while which `pause` waits.
+def watched(settings: Settings, gateway: Gateway, pause: Callable[[float], None]) -> Rates:
+    """Of each model the higher of two rates of the gateway: the mean since its start, and that of the next
+    WATCHED_S, while which `pause` waits.
 
     What was computed counts, and what was promised but not answered; answers from the cache cost nothing.
     UsageError where no gateway answers, or none of these models was asked for.
     """
-    address = url or settings.server.address
+    address = gateway.url or settings.server.address
     if not address:
         raise UsageError(f"what is asked? The settings' REST port is any free one: give --url, or {_WHAT}")
     try:
-        before = fetch(address)
+        before = fetch(address, gateway.key_env)
         pause(WATCHED_S)
-        after = fetch(address)
+        after = fetch(address, gateway.key_env)
     except UnreachableError as error:
         raise UsageError(f"what is asked? {error} Or {_WHAT}") from None
     elapsed_s = after["uptime_s"] - before["uptime_s"]

@@ -16,6 +16,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc._cython import cygrpc
 
 from router.account import Account
+from router.auth.guard import KeyGuard
+from router.auth.identity import CALLER, own_tenant
+from router.auth.rights import CALLERS, Roles
 from router.explanation import failure_fields, retry_ms
 from router.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD, tenant_of
 from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
@@ -23,7 +26,7 @@ from router.tensors.compression import coding_of_message, inflate
 from router.tensors.errors import RETRY_US, RequestError
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
-from serving.specs import Limits
+from serving.specs import DEFAULT_TENANT, Limits
 from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL, Outcome
 
 logger = logging.getLogger(__name__)
@@ -53,6 +56,7 @@ class Calls:
     def __init__(self, serving: Serving, limits: Limits) -> None:
         self._serving = serving
         self._limits = limits
+        self.guard: KeyGuard | None = None  # None where no caller needs a key
         self._open = 0
         self._reading: set[asyncio.Timeout] = set()
         self._messages = _Tally()  # large ones that are being read
@@ -83,12 +87,29 @@ class Calls:
 
     def infer(self, answer: RawMethod) -> Any:
         """The handler of inference: what is refused here is counted as a request."""
-        return self._handler(answer, self._limits.grpc_call_count, counted=True)
+        return self._handler(answer, self._limits.grpc_call_count, CALLERS, counted=True)
 
-    def unary(self, answer: RpcMethod, request: Any, *, probe: bool = False) -> Any:
-        """The handler of another method; `request` is its message's class."""
+    def unary(self, answer: RpcMethod, request: Any, roles: Roles, *, probe: bool = False) -> Any:
+        """The handler of another method, for callers of one of the `roles`; `request` is its message's
+        class."""
         count = self._limits.grpc_call_count
-        return self._handler(_parsed(answer, request), count + probe * (count // PROBE_SHARE + 1))
+        return self._handler(_parsed(answer, request), count + probe * (count // PROBE_SHARE + 1), roles)
+
+    def check_model(self, model: str) -> None:
+        """RequestError (FORBIDDEN) where the caller may not use the model."""
+        identity = CALLER.get()
+        if self.guard is not None and identity is not None:
+            self.guard.check_model(identity, model)
+
+    def check_tier(self, tier: str, own: str) -> None:
+        """RequestError (FORBIDDEN) where the caller may not ask for the tier; `own`: its tenant's."""
+        identity = CALLER.get()
+        if self.guard is not None and identity is not None:
+            self.guard.check_tier(identity, tier, own)
+
+    def tenant(self, fields: Mapping[str, str]) -> str:
+        """Whose call it is."""
+        return own_tenant(CALLER.get()) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
 
     async def read(self, context: Any, counted: bool = False) -> bytes:
         """The call's message; without a whole one in time the call ends here."""
@@ -112,9 +133,11 @@ class Calls:
             await abort(context, Reply(BAD_INPUT, "the call ended without a whole message"))
         return bytes(raw)
 
-    def _handler(self, answer: RawMethod, count: int, counted: bool = False) -> Any:
+    def _handler(self, answer: RawMethod, count: int, roles: Roles, counted: bool = False) -> Any:
         async def taken(_requests: Any, context: Any) -> bytes:
             try:
+                if self.guard is not None and roles:
+                    await self._identify(self.guard, roles, context, counted)
                 if self._open >= count:
                     await self._turn_away(context, count, counted)
                 self._enter(context)
@@ -133,6 +156,21 @@ class Calls:
                 return await _end_with_bug(context)
 
         return grpc.stream_unary_rpc_method_handler(taken)
+
+    async def _identify(self, guard: KeyGuard, roles: Roles, context: Any, counted: bool) -> None:
+        """Set CALLER, before any of the message is read; a caller that may not is refused."""
+        fields = dict(context.invocation_metadata())
+        values = (fields.get("x-api-key"), fields.get("authorization"))
+        api_key, authorization = (None if each is None else str(each).encode() for each in values)
+        try:
+            identity = guard.identify(api_key, authorization)
+            CALLER.set(identity)
+            guard.require(identity, roles)
+        except RequestError as error:
+            if counted:
+                tenant = own_tenant(CALLER.get()) or DEFAULT_TENANT
+                self._serving.refused("", error.outcome, tenant)
+            await abort(context, Reply(error.outcome, error.message))
 
     def _enter(self, context: Any) -> None:
         self._open += 1
@@ -172,7 +210,7 @@ class Calls:
     def _refused(self, context: Any, outcome: Any) -> None:
         """The model is in the message, which is not read."""
         fields = fields_of(context.invocation_metadata())
-        self._serving.refused("", outcome, tenant_of(self._serving, fields.get(TENANT_FIELD, "")))
+        self._serving.refused("", outcome, self.tenant(fields))
 
 
 class _Tally:

@@ -8,6 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 
+from router.auth.rights import ANYBODY
 from router.rpc.calls import GONE, Calls, plain, turn_away
 from router.tensors.errors import RequestError
 from router.tensors.wording import quoted
@@ -71,7 +72,7 @@ class Health:
     def handlers(self) -> Any:
         """For grpc."""
         watch = grpc.stream_stream_rpc_method_handler(self._watch)
-        check = self._calls.unary(self._check, health_pb2.HealthCheckRequest, probe=True)
+        check = self._calls.unary(self._check, health_pb2.HealthCheckRequest, ANYBODY, probe=True)
         return grpc.method_handlers_generic_handler(HEALTH_SERVICE, {"Check": check, "Watch": watch})
 
     async def _check(self, request: Any, context: Any) -> Any:

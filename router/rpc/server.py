@@ -16,6 +16,9 @@ from tritonclient.grpc import service_pb2
 
 from router.access import RpcAccess
 from router.account import Account
+from router.auth.guard import KeyGuard
+from router.auth.identity import CALLER, may_use
+from router.auth.rights import rpc_roles
 from router.bulk.pool import Bulk
 from router.bulk.requests import open_rpc
 from router.explanation import completed_lines, separate
@@ -24,14 +27,12 @@ from router.oip import (
     CACHE_FIELD,
     EXTENSIONS,
     PLATFORM,
-    TENANT_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
     ReadStatistics,
     control_cache,
     find_model,
     stated_timeout_us,
-    tenant_of,
     tighten,
 )
 from router.outcomes import ANSWERS
@@ -93,6 +94,10 @@ class RpcServer:
         """What calls hold counts there; before `start`."""
         self.calls.use(account)
 
+    def ask_for_keys(self, guard: KeyGuard) -> None:
+        """Take calls of those that the guard lets in; before `start`."""
+        self.calls.guard = guard
+
     def log_access(self) -> None:
         """Log each answer; before `start`."""
         self._interceptors = (RpcAccess(),)
@@ -128,7 +133,7 @@ class RpcServer:
         arrived_us, remaining_s = self._serving.now_us(), context.time_remaining()
         metadata: Sequence[tuple[str, str]] = context.invocation_metadata()
         fields = fields_of(metadata)
-        tenant = tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
+        tenant = self.calls.tenant(fields)
         name = ""
         try:
             raw = await open_rpc(self._bulk, raw)
@@ -144,6 +149,7 @@ class RpcServer:
             _take_deadlines(call, remaining_s, fields)
             tier = self._serving.tenants[tenant].tier
             promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
+            self.calls.check_tier(call.objective.tier, tier)
             if CACHE_FIELD in fields:
                 control_cache(call, fields[CACHE_FIELD])
         except RequestError as error:
@@ -193,6 +199,7 @@ class RpcServer:
         return left_us <= EXPIRY_GRACE_US + call.timeout_us // 100
 
     def _model(self, name: str, version: str) -> ServedModel:
+        self.calls.check_model(name)
         return find_model(self._serving, name, version or MODEL_VERSION)
 
     # metadata
@@ -203,7 +210,11 @@ class RpcServer:
     async def _server_ready(self, _request: Any, _context: Any) -> Any:
         return service_pb2.ServerReadyResponse(ready=self._serving.ready)
 
-    async def _model_ready(self, request: Any, _context: Any) -> Any:
+    async def _model_ready(self, request: Any, context: Any) -> Any:
+        try:
+            self.calls.check_model(request.name)
+        except RequestError as error:
+            await abort(context, Reply(error.outcome, error.message))
         known = request.name in self._serving.models and request.version in ("", MODEL_VERSION)
         return service_pb2.ModelReadyResponse(ready=known and self._serving.model_ready(request.name))
 
@@ -232,7 +243,8 @@ class RpcServer:
         except RequestError as error:
             await abort(context, Reply(error.outcome, error.message))
         answer = service_pb2.ModelStatisticsResponse()
-        for name in one or tuple(self._serving.models):
+        caller = CALLER.get()
+        for name in one or [each for each in self._serving.models if may_use(caller, each)]:
             answer.model_stats.add(**self._statistics(name))
             await asyncio.sleep(0)  # requests first
         return answer
@@ -257,7 +269,8 @@ class RpcServer:
             name = method.name
             if name in answered:
                 request = getattr(service_pb2, method.input_type.name)
-                handlers[name] = self.calls.unary(answered[name], request, probe=name in probes)
+                roles = rpc_roles(name)
+                handlers[name] = self.calls.unary(answered[name], request, roles, probe=name in probes)
             elif name not in handlers:
                 refuse = partial(_unimplemented, name, ", ".join((*answered, "ModelInfer")))
                 handlers[name] = grpc.stream_stream_rpc_method_handler(refuse)

@@ -61,11 +61,14 @@ class Document:
         return Problem(str(self.file), *place, dotted(loc), message)
 
 
-def read_document(file: Path) -> Document:
-    """The file's values and places. SettingsError where it is no readable, sane YAML document."""
+def read_document(file: Path, *, may_be_empty: bool = False) -> Document:
+    """The file's values and places. SettingsError where it is no readable, sane YAML document; an empty one
+    that `may_be_empty` has the value None."""
     text = _read_text(file)
     lines = _LINE_BREAK.split(text)
     node = _compose(file, text, lines)
+    if node is None and may_be_empty:
+        return Document(file, None, {}, {}, ())
     if node is None:
         raise SettingsError([Problem(str(file), 1, 1, "", "the file is empty; expected keys and values")])
     values = _Values(file, lines)

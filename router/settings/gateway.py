@@ -6,6 +6,7 @@ from pathlib import Path
 
 from router.settings.addresses import url_of
 from router.settings.admin import AdminSettings, read_admin
+from router.settings.auth import AuthSettings, read_auth
 from router.settings.cache import read_cache
 from router.settings.delays import bounded
 from router.settings.devices import check_domains, read_devices
@@ -74,6 +75,7 @@ class Settings:
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     `admin`: where changes are taken.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
+    `auth`: None where no caller needs a key.
     `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
     and held to. `document`: what the file said, with its places.
     """
@@ -95,6 +97,7 @@ class Settings:
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
     workers: WorkersSpec = field(default_factory=WorkersSpec)
+    auth: AuthSettings | None = None
     warnings: tuple[Problem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
@@ -121,6 +124,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     recording, logging = read_recording(findings), read_logging(findings)
     workers = read_workers(findings, slices)
     repository, cache = read_repository(findings), _read_cache(findings, limits)
+    auth = read_auth(findings, server.host)
     profiles = _read_profiles(findings)
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
@@ -152,6 +156,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         scaling=scaling,
         logging=logging,
         workers=workers,
+        auth=auth,
         warnings=tuple(sorted(findings.warnings)),
         document=findings.document,
     )

@@ -149,6 +149,7 @@ class GatewayFile(Section):
     cache: Annotated[object, AfterValidator(_check_cache)] = None
     logging: dict[str, object] = {}
     workers: dict[str, object] = {}
+    auth: dict[str, object] | None = None
 
 
 class WorkersSection(Section):
@@ -230,6 +231,13 @@ class LoggingSection(Section):
     level: Annotated[str, AfterValidator(known("log level", LOG_LEVELS))] = "info"
     format: Annotated[str, AfterValidator(known("log format", LOG_FORMATS))] = "text"
     access: bool = False
+
+
+class AuthSection(Section):
+    """`auth:`; without it no caller needs a key."""
+
+    keys: Text
+    metrics: bool = False
 
 
 class RepositorySection(Section):

@@ -12,6 +12,15 @@ from serving.compiled import is_compiled
 
 
 @dataclass(frozen=True, slots=True)
+class AuthPresent:
+    """API keys that count, whether the latest edit of their file does, and refused requests by why."""
+
+    keys: int
+    reloaded: bool
+    refused: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionPresent:
     """Read at a scrape. `ready`: whether each served model is; `variants`: likewise, by (model, variant), of
     those with a replica. `reloaded`: whether the latest edit of the settings is in force, and the Unix time
@@ -21,7 +30,7 @@ class ConditionPresent:
     place; `turned_out`: by edge, idle ones closed to make room, and those that found none. `edges`: by name,
     whether each listens, and how often it was started again. `isolation`: by model, worker processes that
     died busy with it, and whether it has some of its own. `lines_dropped`: of what the gateway prints, as
-    nobody read it in time."""
+    nobody read it in time. `auth`: None where no caller needs a key."""
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     variants: Mapping[tuple[str, str], bool] = field(default_factory=dict)
@@ -35,6 +44,7 @@ class ConditionPresent:
     edges: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
     isolation: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     lines_dropped: int = 0
+    auth: AuthPresent | None = None
 
 
 def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[str]:
@@ -77,6 +87,20 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())
+    if present.auth is not None:
+        yield from _auth(present.auth)
+
+
+def _auth(present: AuthPresent) -> Iterator[str]:
+    name = "penstock_auth_refused_total"
+    yield head(name, "counter", "Requests refused for their API key, or for want of one, by why.")
+    yield "".join(f'{name}{{reason="{why}"}} {count}\n' for why, count in present.refused.items())
+    name = "penstock_auth_keys"
+    yield head(name, "gauge", "API keys that count.")
+    yield f"{name} {present.keys}\n"
+    name = "penstock_auth_last_reload_successful"
+    yield head(name, "gauge", "1 where the latest edit of the keys file counts, 0 where it was refused.")
+    yield f"{name} {present.reloaded:d}\n"
 
 
 def _held(present: ConditionPresent) -> Iterator[str]:

@@ -7,12 +7,22 @@ from router.telemetry.spending import Spending
 from router.telemetry.windows import WINDOWS_S, Windows, burn_rate
 from serving.objectives import PERCENTILE
 from serving.ports import Reply
-from serving.vocabulary import BAD_INPUT, CLIENT_GONE, COMPLETED, TOO_LARGE, UNKNOWN_MODEL, Kind, Outcome
+from serving.vocabulary import (
+    BAD_INPUT,
+    CLIENT_GONE,
+    COMPLETED,
+    FORBIDDEN,
+    TOO_LARGE,
+    UNAUTHENTICATED,
+    UNKNOWN_MODEL,
+    Kind,
+    Outcome,
+)
 
 UNKNOWN: Final = "unknown"
 """The label of every model that is not served, so that clients cannot invent label values."""
 
-OWN_DOING: Final = frozenset((BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL))
+OWN_DOING: Final = frozenset((BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN))
 """Endings that are their client's own doing; no promise was made to such a request."""
 
 OTHER: Final = "other"

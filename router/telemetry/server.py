@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from router.listening import is_listening
+from router.outcomes import ANSWERS
 from router.telemetry.observer import Telemetry
+from router.tensors.errors import RequestError
 from serving.policy.crowding import BUSY, leavers
 
 EXCHANGE_S_MAX: Final = 10.0
@@ -25,13 +28,15 @@ class MetricsServer:
     The text is made and sent step by step, with other work of the event loop between the steps: its length is
     not known at the start, and no scraper makes the gateway hold more than one step of it. Hence chunks (RFC
     9112, 7.1): unlike a body that ends with its connection, one that was cut off can be told. A client of
-    HTTP/1.0 gets the latter.
+    HTTP/1.0 gets the latter. `admit`: called with the header fields of a scrape; raises RequestError where
+    that may not be.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._server: asyncio.Server | None = None
         self._address = ("", 0)
+        self.admit: Callable[[Mapping[bytes, bytes]], None] = lambda _fields: None
         self._exchanges: dict[asyncio.Task[None] | None, _Exchange] = {}
         self._pushed_out = self._refused = 0
 
@@ -112,6 +117,16 @@ class MetricsServer:
         self._refused += 1
         return False
 
+    def _refusal(self, head: bytes) -> bytes | None:
+        """The answer to a scrape that may not be, else None."""
+        try:
+            self.admit(_fields(head))
+        except RequestError as error:
+            status = HTTPStatus(ANSWERS[error.outcome].http_status)
+            more = b"WWW-Authenticate: Bearer\r\n" if status is HTTPStatus.UNAUTHORIZED else b""
+            return _response(f"{status.value} {status.phrase}", f"{error.message}\n".encode(), more)
+        return None
+
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
         method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
         target, _, version = rest.partition(b" ")
@@ -121,6 +136,8 @@ class MetricsServer:
             await _send(
                 writer, [_response("405 Method Not Allowed", b"Use GET /metrics.\n", b"Allow: GET, HEAD\r\n")]
             )
+        elif (refusal := self._refusal(head)) is not None:
+            await _send(writer, [refusal])
         else:
             chunked = version == b"HTTP/1.1"
             framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
@@ -145,6 +162,11 @@ class _Exchange:
         """For how long it has been silent; BUSY while it is answered."""
         age_s = now_s - self._since_s
         return BUSY if self.asked and age_s < SILENT_S else age_s
+
+
+def _fields(head: bytes) -> dict[bytes, bytes]:
+    lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    return {name.lower(): value.strip() for name, _, value in lines}
 
 
 def _chunks(steps: Iterable[bytes]) -> Iterable[bytes]:

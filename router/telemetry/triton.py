@@ -13,8 +13,10 @@ from router.telemetry.heading import head
 from serving.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,
+    FORBIDDEN,
     MODEL_ERROR,
     TOO_LARGE,
+    UNAUTHENTICATED,
     UNKNOWN_MODEL,
     WORKER_LOST,
     Outcome,
@@ -29,6 +31,8 @@ _FAILURE: Final[dict[Outcome, str]] = {
     BAD_INPUT: "OTHER",
     TOO_LARGE: "OTHER",
     UNKNOWN_MODEL: "OTHER",
+    UNAUTHENTICATED: "OTHER",
+    FORBIDDEN: "OTHER",
 }
 """What is not named here was turned away or given up by the scheduler: REJECTED."""
 

@@ -11,7 +11,7 @@ RETRY_US: Final = 1_000_000
 class RequestError(Exception):
     """A request (or the form of answer that it asks for) which cannot be served as it stands.
 
-    `outcome` is BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL or MEMORY_FULL; `message` is one sentence that says what,
+    `outcome` is one of those that reject; `message` is one sentence that says what,
     where, what was expected and what was got. `retry_us`: when another try may fare better, 0 where it will
     not.
     """

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Final
@@ -45,13 +46,14 @@ def read_regular(path: Path, bytes_max: int = -1) -> bytes:
         return file.read(bytes_max)
 
 
-def replace_file(path: Path, content: str | bytes) -> None:
-    """The file has this content, in one step, and has it still after a power cut. OSError with the name of
-    the file where it cannot be: then it is as it was."""
+def replace_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
+    """The file has this content, in one step, and has it still after a power cut. `mode`: who may read and
+    write it, less what the umask takes. OSError with the name of the file where it cannot be: then it is as
+    it was."""
     # A name of its own: writers in containers have the same process id.
     scratch = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
-        with scratch.open("xb") as file:
+        with open(scratch, "xb", opener=partial(os.open, mode=mode)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

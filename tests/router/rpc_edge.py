@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.rpc import SERVICE, RpcServer
 from router.telemetry import Telemetry
@@ -118,10 +119,13 @@ async def serve(
     limits: Limits | None = None,
     access: bool = False,
     bulk: Bulk | None = None,
+    guard: KeyGuard | None = None,
 ) -> AsyncIterator[Edge]:
     edge = Edge(core or Core(), limits or Limits())
     if bulk is not None:
         edge.server.use(bulk)
+    if guard is not None:
+        edge.server.ask_for_keys(guard)
     if access:
         edge.server.log_access()
     edge.address = f"127.0.0.1:{await edge.server.start(0)}"

@@ -13,6 +13,8 @@ CODES = {
     "bad_input": (400, "INVALID_ARGUMENT", False),
     "too_large": (413, "RESOURCE_EXHAUSTED", False),
     "unknown_model": (404, "NOT_FOUND", False),
+    "unauthenticated": (401, "UNAUTHENTICATED", False),
+    "forbidden": (403, "PERMISSION_DENIED", False),
     "queue_full": (503, "RESOURCE_EXHAUSTED", True),
     "memory_full": (503, "RESOURCE_EXHAUSTED", True),
     "overload": (503, "RESOURCE_EXHAUSTED", True),

@@ -22,7 +22,12 @@ def commands() -> dict[str, set[str]]:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
     return {
-        name: {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+        name: {
+            option
+            for verb in getattr(command, "commands", {"": command}).values()
+            for param in verb.params
+            for option in (*param.opts, *param.secondary_opts)
+        }
         for name, command in group.commands.items()
     }
 

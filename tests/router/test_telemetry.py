@@ -20,11 +20,13 @@ from serving.vocabulary import (
     COMPLETED,
     DEADLINE_QUEUED,
     DRAINING,
+    FORBIDDEN,
     MODEL_ERROR,
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
     TOO_LARGE,
+    UNAUTHENTICATED,
     UNKNOWN_MODEL,
     Outcome,
 )
@@ -55,7 +57,7 @@ def promised(outcome: Outcome, latency_us: int) -> bool:
     """The definition of docs/metrics.md, once more."""
     if outcome is CLIENT_GONE:
         return latency_us > SLO_US
-    return outcome not in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL)
+    return outcome not in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN)
 
 
 @pytest.mark.slow
@@ -184,7 +186,7 @@ def test_a_request_that_an_edge_refused_as_it_stops_was_offered_all_the_same() -
 
 def test_what_an_edge_refused_was_promised_nothing() -> None:
     telemetry = new()
-    for outcome in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL):
+    for outcome in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN):
         telemetry.refused("a", "gold", outcome)
     exported = samples(telemetry)
     labels = {"model": "a", "tenant": "gold"}

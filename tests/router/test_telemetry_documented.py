@@ -8,7 +8,7 @@ import promql_parser
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.telemetry import ConditionPresent, Present, RedisPresent, ScalePresent, Telemetry
+from router.telemetry import AuthPresent, ConditionPresent, Present, RedisPresent, ScalePresent, Telemetry
 from serving.policy.freshness import BATCHES, Judgement, Watch
 from serving.ports import Call
 from serving.vocabulary import OVERLOAD
@@ -74,6 +74,7 @@ def everything() -> Telemetry:
             turned_out={"rest": (1, 1)},
             edges={"grpc": (True, 1)},
             isolation={"a": (1, True)},
+            auth=AuthPresent(1, True, {"missing": 1}),
         ),
     )
     return telemetry

@@ -13,16 +13,19 @@ from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DRAINING,
+    FORBIDDEN,
     MEMORY_FULL,
     MODEL_ERROR,
     TOO_LARGE,
+    UNAUTHENTICATED,
     UNKNOWN_MODEL,
     Outcome,
 )
 from tests.scheduler.rules import WAITING, Rules
 
 BLAMELESS = (
-    BAD_INPUT, CLIENT_GONE, DRAINING, MEMORY_FULL, MODEL_ERROR, TOO_LARGE, UNKNOWN_MODEL,
+    BAD_INPUT, CLIENT_GONE, DRAINING, FORBIDDEN, MEMORY_FULL, MODEL_ERROR, TOO_LARGE, UNAUTHENTICATED,
+    UNKNOWN_MODEL,
 )  # fmt: skip
 """Endings that no replica could have helped."""
 

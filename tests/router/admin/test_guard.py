@@ -13,9 +13,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from router.admin import Guard
+from router.admin import ChangeGuard
 from router.admin.audit import say_edit
-from router.admin.guard import ASKS, FEEDBACK, IDENTITY
+from router.admin.guard import ASKS, FEEDBACK
+from router.auth.identity import IDENTITY
 from router.deployment import Deployment
 from router.logs import AUDIT, JsonFormatter
 from router.settings import load_settings
@@ -171,9 +172,9 @@ async def test_each_change_leaves_one_line(doors: Doors, lines: pytest.LogCaptur
     assert said["status"] == 200
 
 
-def guarded(fails: bool = False) -> tuple[Guard, FastAPI]:
+def guarded(fails: bool = False) -> tuple[ChangeGuard, FastAPI]:
     """A guard, and an application of one route that changes something."""
-    guard, app = Guard(AdminSettings(), "127.0.0.1"), FastAPI()
+    guard, app = ChangeGuard(AdminSettings(), "127.0.0.1"), FastAPI()
 
     @app.post("/change")
     async def change() -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from router.app import create_app
+from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.fastpath import RestServer, create_server
 from serving.specs import Limits
@@ -40,11 +41,18 @@ class Running:
     """A server on a port of its own until `stop`; its event loop runs in a thread, so tests may block."""
 
     def __init__(
-        self, limits: Limits = LIMITS, *, direct: bool = True, access: bool = False, processes: int = 0
+        self,
+        limits: Limits = LIMITS,
+        *,
+        direct: bool = True,
+        access: bool = False,
+        processes: int = 0,
+        guard: KeyGuard | None = None,
     ) -> None:
         self.serving = FakeServing()
         self.bulk = Bulk(limits)
         self._access = access
+        self._guard = guard
         self._limits = limits
         self.direct = direct
         self.loop = Loop()
@@ -58,6 +66,8 @@ class Running:
         app = create_app(self.serving, statistics, name="penstock", version="0.1.0", bulk=self.bulk)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self.direct)
         server.use(self.bulk)
+        if self._guard is not None:
+            server.ask_for_keys(self._guard)
         if self._access:
             server.log_access()
         return server, self.run(server.start())

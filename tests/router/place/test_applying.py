@@ -15,6 +15,7 @@ from router.place.applying import UNSAYABLE, Running, as_running, body, with_sha
 from router.place.asked import Asked, ask
 from router.place.deciding import Decision
 from router.place.predicting import Prediction
+from router.place.rates import Gateway
 from router.settings import Settings, load_settings
 from router.simulate.traffic import UsageError
 from serving.policy.placement.moves import Verdict, moves
@@ -47,7 +48,7 @@ def running(filed: Settings) -> Running:
 
 
 def world(home: Path, gateway: str = HOST + GATEWAY, rates: str = "digits=100,minilm=5") -> Asked:
-    return ask(deployment(home, gateway), [rates], 0.2, None, None)
+    return ask(deployment(home, gateway), [rates], 0.2, Gateway(), None)
 
 
 def plan(asked: Asked, layout: Layout, planned: bool = True) -> Decision:
@@ -197,7 +198,7 @@ def test_what_was_applied_is_what_is_in_place_without_a_gateway_too(tmp_path: Pa
     models = {"digits": ("cpu-1",), "minilm": ("cpu-1",)}
     slices = (SliceSpec("cpu-1", (0, 1, 2, 3), 4),)
     keep(path, Standing("a", "then", digest(filed), slices, models, {"digits": Load(1.0, 1.0, 1.0)}))
-    asked = ask(path, ["digits=100,minilm=5"], 0.2, None, None)
+    asked = ask(path, ["digits=100,minilm=5"], 0.2, Gateway(), None)
     ((slot,),) = asked.current.values()
     assert slot.share.amount == 4.0
     assert any("slices are as a placement has them that was applied (then)" in note for note in asked.notes)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.place.asked import Asked, ask
+from router.place.rates import Gateway
 from router.simulate.traffic import UsageError
 from serving.policy.placement.check import faults
 from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
@@ -18,7 +19,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(path: Path, rates: str = "digits=100,minilm=5", reserve: float = 0.2) -> Asked:
-    return ask(path, [rates], reserve, None, None)
+    return ask(path, [rates], reserve, Gateway(), None)
 
 
 def test_rates_settings_profiles_and_devices_become_a_problem(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_rates_can_be_those_of_a_recording(tmp_path: Path) -> None:
     records = b"".join(RECORD.pack(at * 100_000, 0, 0, 3, 0) for at in range(200))
     flows = flows_block([Flow("digits", "default", "", 25_000)])
     trace.write_bytes(header(0) + flows + arrivals_block(0, records))
-    found = ask(path, [], 0.0, None, trace)
+    found = ask(path, [], 0.0, Gateway(), trace)
     (digits,) = found.problem.demands
     assert digits.model == "digits"
     assert digits.rate == pytest.approx(30.0)
@@ -100,7 +101,7 @@ def test_only_one_says_what_is_asked(
     tmp_path: Path, rates: list[str], url: str | None, trace: Path | None, rows: str, sentence: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        ask(deployment(tmp_path), rates, 0.2, url, trace, rows)
+        ask(deployment(tmp_path), rates, 0.2, Gateway(url), trace, rows)
     assert str(caught.value) == sentence
 
 
@@ -109,4 +110,4 @@ def test_without_rates_and_a_gateway_it_is_said_what_to_give(tmp_path: Path) -> 
     with pytest.raises(
         UsageError, match=r"what is asked\? No gateway at http://127\.0\.0\.1:1 .* Or give --rates"
     ):
-        ask(path, [], 0.2, None, None)
+        ask(path, [], 0.2, Gateway(), None)

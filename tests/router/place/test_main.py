@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from router.auth.options import KEY_ENV
 from router.cli import app as cli
 from router.place.asked import Asked
 from router.place.deciding import Decision, Terms, missed
@@ -280,7 +281,8 @@ class Gateway:
     told: list[dict[str, Any]] = field(default_factory=list)
     code: int = 0
 
-    def reach(self, settings: Settings, url: str | None) -> tuple[Door, dict[str, Any]]:
+    def reach(self, settings: Settings, url: str | None, key_env: str) -> tuple[Door, dict[str, Any]]:
+        assert key_env == KEY_ENV
         slices = [
             {"name": each.name, "cores": len(each.cores), "threads": each.threads, "on": [*each.cores]}
             for each in settings.slices

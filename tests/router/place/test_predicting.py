@@ -9,7 +9,7 @@ import pytest
 
 from router.place.asked import ask
 from router.place.predicting import PHYSICS, Foretold, Prediction, predict
-from router.place.rates import Rate
+from router.place.rates import Gateway, Rate
 from router.simulate.cases import Deployment, cases
 from router.simulate.runs import Conditions, play
 from router.simulate.traffic import Rates, Shape, read_loads
@@ -48,7 +48,7 @@ def test_what_the_slices_can_carry_is_in_time_and_what_they_cannot_is_not() -> N
 def test_it_foretells_what_penstock_simulate_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
     path = deployment(tmp_path)
-    asked = ask(path, ["digits=300,minilm=40"], 0.0, None, None)
+    asked = ask(path, ["digits=300,minilm=40"], 0.0, Gateway(), None)
     found = predict(asked, asked.current, 20.0, 1).models
     traffic = Rates(read_loads(["digits=300,minilm=40"]), Shape(20.0))
     (case,) = cases([path], [], Deployment(), traffic)
@@ -103,13 +103,13 @@ def test_neighbours_make_batches_longer_where_shares_do_not_isolate() -> None:
 def test_measured_co_runs_reach_the_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
     path = deployment(tmp_path)
-    before = ask(path, ["digits=20,minilm=5"], 0.0, None, None)
+    before = ask(path, ["digits=20,minilm=5"], 0.0, Gateway(), None)
     one, other = (
         Tenant("digits", "linear", Share("cores", 1.0), 8),
         Tenant("minilm", "fp32", Share("cores", 2.0), 16, 128),
     )
     beside(tmp_path, one, other, 2.0)
-    after = ask(path, ["digits=20,minilm=5"], 0.0, None, None)
+    after = ask(path, ["digits=20,minilm=5"], 0.0, Gateway(), None)
     quiet, loud = (predict(each, each.current, 4.0, 1).models["digits"].p50_ms for each in (before, after))
     assert loud > quiet + 1.5  # a row takes 2 ms, now 4
 
@@ -216,7 +216,7 @@ def test_batches_are_formed_as_the_settings_say(tmp_path: Path, monkeypatch: pyt
     soon, late = (
         predict(asked, asked.current, 2.0, 1).models["digits"]
         for gateway in (GATEWAY, GATEWAY.replace("default_variant: linear", patient))
-        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, None, None)]
+        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, Gateway(), None)]
     )
     assert soon.p50_ms < 4
     assert late.p50_ms > 10
@@ -231,6 +231,6 @@ def test_what_is_foretold_is_of_the_placed_variant_whatever_else_may_answer(
     fixed, free = (
         predict(asked, asked.current, 2.0, 1).models["digits"]
         for gateway in (GATEWAY, tiers + chosen)
-        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, None, None)]
+        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, Gateway(), None)]
     )
     assert free == fixed

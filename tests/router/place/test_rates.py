@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from router.auth.options import KEY_ENV
 from router.place import rates
-from router.place.rates import WATCHED_S, WINDOW_S, Rate, recorded, watched
+from router.place.rates import WATCHED_S, WINDOW_S, Gateway, Rate, recorded, watched
 from router.place.rates import given as rates_given
 from router.reading import UnreachableError
 from router.settings import Settings, load_settings
@@ -137,7 +138,8 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a gateway answers, one status after the other; and what was asked of it, and waited."""
     answers: list[Any] = []
 
-    def fetch(url: str) -> Any:
+    def fetch(url: str, key_env: str) -> Any:
+        assert key_env == KEY_ENV
         answers.append(url)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
@@ -157,7 +159,7 @@ def test_a_running_gateway_is_asked_twice_and_the_higher_of_both_rates_counts(
         status(105, digits={**busy, "batch_rows": 2000}, minilm={**idle, "batch_rows": 60}),
     ]
     waited: list[float] = []
-    found = watched(served, None, waited.append)
+    found = watched(served, Gateway(), waited.append)
     assert waited == [WATCHED_S]
     assert gateway == ["http://127.0.0.1:9000"] * 2
     digits, minilm = found.by_model["digits"], found.by_model["minilm"]
@@ -172,7 +174,7 @@ def test_what_was_refused_was_asked_and_what_was_kept_costs_nothing(
 ) -> None:
     counters = {"completed": 300, "rows": 450, "batch_rows": 150, "missed": {"overload": 100, "late": 20}}
     gateway += [status(10, digits=counters), status(10, digits=counters)]
-    found = watched(served, "http://elsewhere:8000", lambda _seconds: None)
+    found = watched(served, Gateway("http://elsewhere:8000"), lambda _seconds: None)
     assert found.by_model["digits"].rows_per_s == pytest.approx((150 + 100 * 1.5) / 10)
     assert found.by_model["digits"].rows.mean == pytest.approx(1.5)
     assert found.notes[1:] == ("not placed, as http://elsewhere:8000 was not asked for it: minilm",)
@@ -181,7 +183,7 @@ def test_what_was_refused_was_asked_and_what_was_kept_costs_nothing(
 def test_a_gateway_of_other_settings_is_noticed(served: Settings, gateway: list[Any]) -> None:
     counters = {"completed": 5, "rows": 5, "batch_rows": 5}
     gateway += [status(1, digits=counters, other=counters), status(2, digits=counters, other=counters)]
-    found = watched(served, None, lambda _seconds: None)
+    found = watched(served, Gateway(), lambda _seconds: None)
     assert list(found.by_model) == ["digits"]
     assert found.notes[1] == "left out, as penstock.yaml does not serve it: other"
 
@@ -190,11 +192,11 @@ def test_without_a_gateway_or_requests_it_is_said_what_to_give(served: Settings,
     what = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=20, or --trace FILE"
     gateway.append(UnreachableError("No gateway at there."))
     with pytest.raises(UsageError) as caught:
-        watched(served, None, lambda _seconds: None)
+        watched(served, Gateway(), lambda _seconds: None)
     assert str(caught.value) == f"what is asked? No gateway at there. Or {what}"
     gateway[:] = [status(1, digits={}), status(2, digits={})]
     with pytest.raises(UsageError, match="was asked for nothing yet; give --rates"):
-        watched(served, None, lambda _seconds: None)
+        watched(served, Gateway(), lambda _seconds: None)
 
 
 @pytest.mark.parametrize(
@@ -212,11 +214,11 @@ def test_the_settings_say_where_their_gateway_is(
     text = f"server: {{{server}}}\nmodels: [{{path: models/digits}}]\n"
     gateway.append(UnreachableError("gone"))
     with pytest.raises(UsageError):
-        watched(load_settings(write_deployment(tmp_path, text)), None, lambda _seconds: None)
+        watched(load_settings(write_deployment(tmp_path, text)), Gateway(), lambda _seconds: None)
     assert gateway == [address]
 
 
 def test_a_gateway_on_any_free_port_has_to_be_named(tmp_path: Path) -> None:
     text = "server: {rest_port: 0}\nmodels: [{path: models/digits}]\n"
     with pytest.raises(UsageError, match="any free one: give --url"):
-        watched(load_settings(write_deployment(tmp_path, text)), None, lambda _seconds: None)
+        watched(load_settings(write_deployment(tmp_path, text)), Gateway(), lambda _seconds: None)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.place.asked import Asked, ask
+from router.place.rates import Gateway
 from router.place.standing import as_settings
 from router.settings import load_settings
 from serving.policy.placement.check import faults
@@ -29,7 +30,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(path: Path, rates: str = "digits=100,minilm=5") -> Asked:
-    return ask(path, [rates], 0.2, None, None)
+    return ask(path, [rates], 0.2, Gateway(), None)
 
 
 def layout(placement: Placement) -> Layout:

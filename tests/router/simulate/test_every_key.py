@@ -33,6 +33,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "recording": schema.RecordingSection,
     "logging": schema.LoggingSection,
     "workers": schema.WorkersSection,
+    "auth": schema.AuthSection,
     "repository": schema.RepositorySection,
     "cache": schema.CacheSection,
     "cache.redis": schema.RedisSection,

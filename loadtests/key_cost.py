@@ -1,0 +1,198 @@
+"""What an API key costs a request, in us of CPU on the event loop.
+
+python -m loadtests.key_cost [--rounds 40]
+
+Requests are fed to the REST fast path itself, with a transport that drops what is written, and a core that
+answers at once: all else that a request costs is the same. Rounds without keys, with one in `x-api-key` and
+with one in `Authorization` take turns.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import thread_time_ns
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from loadtests.gateway import ROOT
+from router.auth.guard import KeyGuard
+from router.auth.issuing import make_key
+from router.auth.keys import Keys
+from router.fastpath.edge import Edge
+from router.fastpath.protocol import FastProtocol
+from router.settings import load_model
+from router.settings.keys import KeySpec
+from serving.compiled import is_compiled
+from serving.ports import Call, Reply
+from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
+from serving.tensor import Tensor
+from serving.vocabulary import COMPLETED, Outcome
+
+REQUESTS = 2_000  # a round
+KEYS = 1_000
+"""In the file, the one that is used among them."""
+
+
+class Sink(asyncio.Transport):
+    """Drops what is written, and counts it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def write(self, data: Any) -> None:
+        """Of asyncio."""
+        self.written += len(data)
+
+    def is_closing(self) -> bool:
+        """Of asyncio."""
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Of asyncio."""
+
+    def get_write_buffer_size(self) -> int:
+        """Of asyncio."""
+        return 0
+
+
+class Core:
+    """A `serving.ports.Serving` that answers every call at once."""
+
+    ready = True
+    open_requests = 0
+
+    def __init__(self) -> None:
+        spec = load_model(ROOT / "models" / "simple")
+        model = ServedModel(spec, spec.slo_us or 100_000, (spec.default_variant,), ("s",))
+        self.models: Mapping[str, ServedModel] = {spec.name: model}
+        self.tenants: Mapping[str, TenantSpec] = {DEFAULT_TENANT: TenantSpec(DEFAULT_TENANT)}
+        self.outputs = [Tensor(each.name, "INT32", (1, 16), bytes(64)) for each in spec.outputs]
+        self.completed = 0
+
+    def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
+        """Of Serving: nothing is to be refused here."""
+        raise RuntimeError(f"{model} refused a request of {tenant}: {outcome.reason.value}")
+
+    def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
+        """Of Serving."""
+
+    def model_ready(self, name: str) -> bool:
+        """Of Serving."""
+        return name in self.models
+
+    def now_us(self) -> int:
+        """Of Serving: no time passes."""
+        return 1
+
+    def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
+        """Of Serving."""
+        reply = Reply(COMPLETED)
+        reply.outputs, reply.variant, reply.batch_rows = self.outputs, call.model.answering_variant, 1
+        self.completed += 1
+        deliver(reply)
+        return 0
+
+    def cancel(self, request_id: int) -> None:
+        """Of Serving."""
+
+    def invalidate(self, model: str = "") -> int:  # noqa: ARG002  # Serving's
+        """Of Serving."""
+        return 0
+
+
+def request_of(core: Core, fields: str) -> bytes:
+    """An inference with small binary tensors, as a client library sends it."""
+    (model,) = core.models.values()
+    named = [(each.name, "binary_data_size") for each in model.spec.inputs]
+    inputs = [
+        {"name": name, "shape": [1, 16], "datatype": "INT32", "parameters": {size: 64}}
+        for name, size in named
+    ]
+    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    body = head + bytes(64 * len(inputs))
+    lines = (
+        f"POST /v2/models/{model.name}/infer HTTP/1.1\r\nhost: localhost:8000\r\n"
+        f"content-type: application/octet-stream\r\ncontent-length: {len(body)}\r\n"
+        f"inference-header-content-length: {len(head)}\r\n{fields}\r\n"
+    )
+    return lines.encode() + body
+
+
+def connect(core: Core, guard: KeyGuard | None) -> FastProtocol:
+    """A connection to a REST edge, which asks for keys where there is a guard."""
+
+    async def nothing(scope: object, receive: object, send: object) -> None:
+        """An ASGI application that is never asked."""
+
+    config = Config(nothing, interface="asgi3", ws="none", lifespan="off", log_config=None, access_log=False)
+    config.load()
+    edge = Edge(core, Limits(), ServerState())
+    edge.guard = guard
+    protocol = FastProtocol(config, edge)
+    protocol.connection_made(Sink())
+    return protocol
+
+
+def round_us(protocol: FastProtocol, data: bytes, core: Core) -> float:
+    """CPU of one of REQUESTS."""
+    before, begin_ns = core.completed, thread_time_ns()
+    for _ in range(REQUESTS):
+        protocol.data_received(data)
+    taken_us = (thread_time_ns() - begin_ns) / 1e3 / REQUESTS
+    if core.completed - before != REQUESTS:
+        raise RuntimeError(f"{core.completed - before} of {REQUESTS} requests were completed")
+    return taken_us
+
+
+async def measure(rounds: int) -> dict[str, list[float]]:
+    """us a request of each round, by what is sent."""
+    core = Core()
+    made = [make_key() for _ in range(KEYS)]
+    specs = [
+        KeySpec(f"k{at}", each.id, each.hash, DEFAULT_TENANT, ("infer",)) for at, each in enumerate(made)
+    ]
+    guard, text = KeyGuard(Keys(specs)), made[KEYS // 2].text
+    cases = {
+        "off": (connect(core, None), request_of(core, "")),
+        "x-api-key": (connect(core, guard), request_of(core, f"x-api-key: {text}\r\n")),
+        "Authorization": (connect(core, guard), request_of(core, f"authorization: Bearer {text}\r\n")),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds + 1):
+        for name, (protocol, data) in cases.items():
+            taken[name].append(round_us(protocol, data, core))
+    known = text.encode()
+    taken["the check alone"] = [_alone_us(guard, known) for _ in range(rounds + 1)]
+    return {name: each[1:] for name, each in taken.items()}  # the first one warms up
+
+
+def _alone_us(guard: KeyGuard, text: bytes) -> float:
+    begin_ns = thread_time_ns()
+    for _ in range(REQUESTS):
+        guard.identify(text, None)
+    return (thread_time_ns() - begin_ns) / 1e3 / REQUESTS
+
+
+def main() -> None:
+    """Print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=40)
+    rounds = parser.parse_args().rounds
+    taken = asyncio.run(measure(rounds))
+    off = sorted(taken["off"])
+    how = "compiled" if is_compiled() else "interpreted"
+    print(f"us of CPU a request, median of {rounds} x {REQUESTS}, {KEYS} keys, {how}")
+    for name, each in taken.items():
+        pairs = [on - without for on, without in zip(each, taken["off"], strict=True)]
+        more = "" if name in ("off", "the check alone") else f"   a key costs {median(pairs):.2f}"
+        print(f"  {name:16}{median(each):7.2f}{more}")
+    print(f"  half of the rounds without keys took {off[rounds // 4]:.2f} to {off[3 * rounds // 4]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The guard before an ASGI application: no route runs, and no body is read, before the caller is known."""
+
+from typing import Final
+
+from router.access import Application, Receive, Scope, Send
+from router.auth.guard import KeyGuard
+from router.auth.identity import IDENTITY, Identity, own_tenant
+from router.auth.rights import need_of
+from router.explanation import separate
+from router.rest import fields_of, render_error
+from router.tensors.errors import RequestError
+from serving.ports import Serving
+from serving.specs import DEFAULT_TENANT
+
+GUARD: Final = "penstock.guard"
+
+
+def guarded(app: Application, guard: KeyGuard, serving: Serving) -> Application:
+    """The application, for callers that may. What it refuses of inference is counted as a request."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        need = need_of(scope["method"], scope["path"])
+        if not need.roles:
+            await app(scope, receive, send)
+            return
+        identity: Identity | None = None
+        try:
+            fields = fields_of(scope["headers"])
+            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
+            guard.require(identity, need.roles, need.model)
+        except RequestError as error:
+            if scope["path"].endswith("/infer"):
+                serving.refused(need.model, error.outcome, own_tenant(identity) or DEFAULT_TENANT)
+            await _refuse(error, send)
+            return
+        scope[IDENTITY], scope[GUARD] = identity, guard
+        await app(scope, receive, send)
+
+    return answer
+
+
+def caller(scope: Scope) -> Identity | None:
+    """The caller of a request that was let in; None where no key is asked for."""
+    found = scope.get(IDENTITY)
+    return found if isinstance(found, Identity) else None
+
+
+def check_tier(scope: Scope, tier: str, own: str) -> None:
+    """As `KeyGuard.check_tier`, where there is a guard."""
+    identity, guard = caller(scope), scope.get(GUARD)
+    if identity is not None and isinstance(guard, KeyGuard):
+        guard.check_tier(identity, tier, own)
+
+
+async def _refuse(error: RequestError, send: Send) -> None:
+    status, body, _, more = render_error(error)
+    fields = {"content-type": "application/json", "content-length": str(len(body)), **separate(more)}
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,37 @@
+"""The options of `penstock key new`: light to import, as the command line reads them for every verb."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+KEY_ENV: Final = "PENSTOCK_KEY"
+"""The environment variable in which the verbs that ask a gateway look for an API key."""
+
+KeyEnvOption = Annotated[
+    str, typer.Option("--key-env", help="The environment variable with the API key, where one is needed.")
+]
+KeysOption = Annotated[
+    Path | None, typer.Option("--keys", help="The keys file, instead of the one that the settings name.")
+]
+
+
+@dataclass(frozen=True)
+class Options:
+    """One field an option; the texts are what --help says. Lists have commas between their names."""
+
+    name: Annotated[str, typer.Option(help="What logs and `penstock key revoke` call the key.")]
+    tenant: Annotated[str, typer.Option(help="Whose its requests are; default if not given.")] = ""
+    roles: Annotated[str, typer.Option(metavar="ROLE,...", help="Of infer, read and admin.")] = "infer"
+    models: Annotated[
+        str, typer.Option(metavar="MODEL,...", help="The only ones that it may use; all if not given.")
+    ] = ""
+    tiers: Annotated[
+        str, typer.Option(metavar="TIER,...", help="The only ones that it may ask for; all if not given.")
+    ] = ""
+    expires: Annotated[
+        str, typer.Option(metavar="DATE", help="When it ends (2027-01-31); never if not given.")
+    ] = ""
+    config: Annotated[Path, typer.Option("--config", "-c", help="The settings file.")] = Path("penstock.yaml")
+    keys: KeysOption = None

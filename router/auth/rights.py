@@ -1,0 +1,87 @@
+"""What each request needs: which roles may make it, and of which model it is. A table, and nothing else.
+
+What the table does not name needs the role admin, so that a route that is added later is closed at first.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from router.settings.keys import ADMIN, INFER, READ
+
+Roles = frozenset[str]
+
+ANYBODY: Final[Roles] = frozenset()
+"""No key is needed: a load balancer has none."""
+CALLERS: Final[Roles] = frozenset((INFER, ADMIN))
+CLIENTS: Final[Roles] = frozenset((INFER, READ, ADMIN))
+WATCHERS: Final[Roles] = frozenset((READ, ADMIN))
+ADMINS: Final[Roles] = frozenset((ADMIN,))
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """`roles`: any of these will do, ANYBODY without a key. `model`: the one that it is of, "" for none."""
+
+    roles: Roles
+    model: str = ""
+
+
+_PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
+    {
+        **{("GET", path): ANYBODY for path in ("/v2/health/live", "/v2/health/ready")},
+        **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz")},
+        **{("GET", path): CLIENTS for path in ("/v2", "/v2/", "/v2/models", "/docs", "/openapi.json")},
+        **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
+        **{("GET", f"/v2/{kind}sharedmemory/status"): WATCHERS for kind in ("system", "cuda")},
+        ("POST", "/v2/repository/index"): WATCHERS,
+    }
+)
+_OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
+    {
+        ("GET", ""): CLIENTS,
+        ("GET", "example"): CLIENTS,
+        ("GET", "ready"): CLIENTS,
+        ("POST", "infer"): CALLERS,
+        ("POST", "feedback"): CALLERS,
+        ("GET", "stats"): WATCHERS,
+        ("GET", "selection"): WATCHERS,
+        ("GET", "explain"): WATCHERS,
+    }
+)
+_MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z]+))?\Z")
+_REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
+
+_RPC: Final[Mapping[str, Roles]] = MappingProxyType(
+    {
+        "ServerLive": ANYBODY,
+        "ServerReady": ANYBODY,
+        "ModelReady": CLIENTS,
+        "ServerMetadata": CLIENTS,
+        "ModelMetadata": CLIENTS,
+        "ModelInfer": CALLERS,
+        "ModelStatistics": WATCHERS,
+        "RepositoryIndex": WATCHERS,
+        "SystemSharedMemoryStatus": WATCHERS,
+        "CudaSharedMemoryStatus": WATCHERS,
+    }
+)
+
+
+def need_of(method: str, path: str) -> Need:
+    """What a REST request needs; `path` is decoded, as the application's own routes see it."""
+    method = "GET" if method == "HEAD" else method
+    roles = _PLACES.get((method, path))
+    if roles is not None:
+        return Need(roles)
+    found = _MODEL.match(path)
+    if found is not None:
+        return Need(_OF_MODELS.get((method, found.group(2) or ""), ADMINS), found.group(1))
+    return Need(WATCHERS if method == "POST" and _REPOSITORY.match(path) else ADMINS)
+
+
+def rpc_roles(method: str) -> Roles:
+    """The roles that may call a method of the inference service."""
+    return _RPC.get(method, ADMINS)

@@ -1,0 +1,118 @@
+"""Every route and every gRPC method of a gateway has the roles that it is to have; what is new is closed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.routing import Route
+from tritonclient.grpc import service_pb2
+
+from router.auth.rights import ADMINS, ANYBODY, CALLERS, CLIENTS, WATCHERS, Need, need_of, rpc_roles
+from router.deployment import Deployment
+from router.settings import load_settings
+from tests.router.settings.samples import write_deployment
+
+KINDS = ("System", "Cuda")
+OPEN = {"/v2/health/live", "/v2/health/ready", "/livez", "/readyz", "/healthz"}
+INFERRING = {"infer", "feedback"}
+NOT_READ = {"/v2/systemsharedmemory/region/{region}/status", "/v2/cudasharedmemory/region/{region}/status"}
+"""Reads that need admin, as no region can be registered."""
+
+
+@pytest.fixture
+async def routes(tmp_path: Path) -> list[tuple[str, str]]:
+    """(method, path) of all routes of a gateway."""
+    settings = load_settings(write_deployment(tmp_path))
+    deployment = Deployment(settings, settings, lambda _line: None)
+    app = cast(FastAPI, deployment._rest._config.app)
+    found = [*_routes(app)]
+    await deployment.close()
+    assert len(found) > 30
+    return found
+
+
+def _routes(app: FastAPI) -> Iterator[tuple[str, str]]:
+    for route in app.routes:
+        if isinstance(route, APIRoute | Route):
+            for method in route.methods or ():
+                yield method, route.path
+
+
+async def test_what_reads_needs_no_admin_and_what_changes_something_does(
+    routes: list[tuple[str, str]],
+) -> None:
+    for method, path in routes:
+        roles = need_of(method, path.replace("{model}", "m")).roles
+        where = f"{method} {path}"
+        if path in OPEN:
+            assert roles is ANYBODY, where
+        elif method in ("GET", "HEAD"):
+            if path.startswith("/docs/"):
+                continue
+            assert roles in ((ADMINS,) if path in NOT_READ else (CLIENTS, WATCHERS)), where
+        elif path.rpartition("/")[2] in INFERRING:
+            assert roles is CALLERS, where
+        elif path.endswith("/index"):
+            assert roles is WATCHERS, where
+        else:
+            assert roles is ADMINS, where
+
+
+async def test_a_route_of_a_model_is_of_that_model(routes: list[tuple[str, str]]) -> None:
+    for method, path in routes:
+        if path.startswith("/v2/models/{model}"):
+            of_a_version = path.replace("{model}", "a.b-1").replace("{model_version}", "1")
+            assert need_of(method, of_a_version).model == "a.b-1", path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "need"),
+    [
+        ("POST", "/v2/models/m/infer", Need(CALLERS, "m")),
+        ("POST", "/v2/models/m/versions/7/infer", Need(CALLERS, "m")),
+        ("GET", "/v2/models/stats", Need(WATCHERS)),
+        ("GET", "/v2/models/m", Need(CLIENTS, "m")),
+        ("HEAD", "/v2/models/m/ready", Need(CLIENTS, "m")),
+        ("HEAD", "/livez", Need(ANYBODY)),
+        ("POST", "/livez", Need(ADMINS)),
+        ("GET", "/livez/", Need(ADMINS)),
+        ("DELETE", "/v2/models/m", Need(ADMINS, "m")),
+        ("GET", "/v2/models/m/infer", Need(ADMINS, "m")),
+        ("POST", "/v2/models/m/infer/", Need(ADMINS)),
+        ("POST", "/v2/models/a/b/infer", Need(ADMINS)),
+        ("POST", "/v2/repository/any/index", Need(WATCHERS)),
+        ("POST", "/v2/repository/models/m/load", Need(ADMINS)),
+        ("GET", "/v2/new", Need(ADMINS)),
+    ],
+)
+def test_a_request_needs(method: str, path: str, need: Need) -> None:
+    assert need_of(method, path) == need
+
+
+@given(st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH"]), st.text(max_size=60))
+def test_only_probes_need_no_key(method: str, path: str) -> None:
+    assert (need_of(method, path).roles is ANYBODY) == (method == "GET" and path in OPEN)
+    assert need_of(method, "/v2/health/live\n").roles is ADMINS
+
+
+def test_methods_of_grpc_have_the_roles_of_their_twins() -> None:
+    methods = [each.name for each in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods]
+    by_roles = {roles: {name for name in methods if rpc_roles(name) is roles} for roles in
+                (ANYBODY, CLIENTS, CALLERS, WATCHERS)}  # fmt: skip
+    assert by_roles == {
+        ANYBODY: {"ServerLive", "ServerReady"},
+        CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata"},
+        CALLERS: {"ModelInfer"},
+        WATCHERS: {
+            "ModelStatistics",
+            "RepositoryIndex",
+            "SystemSharedMemoryStatus",
+            "CudaSharedMemoryStatus",
+        },
+    }
+    assert rpc_roles("RepositoryModelLoad") is rpc_roles("AnythingNew") is ADMINS
