@@ -47,12 +47,14 @@ def started(
     models: Sequence[dict[str, object]],
     cores: Sequence[int] = (),
     profiles: Path = ROOT / "profiles",
+    log: int | None = None,
     **settings: object,
 ) -> Iterator[Gateway]:
     """A ready gateway with those models on one slice, named `measured`, on the cores given.
 
-    `profiles`: the folder of their profiles; `settings`: sections of penstock.yaml, in place of what is said
-    here or beside it. RuntimeError, with what it printed, where it ends or is not ready in time.
+    `profiles`: the folder of their profiles; `log`: a descriptor that takes what it prints, in place of a
+    file; `settings`: sections of penstock.yaml, in place of what is said here or beside it. RuntimeError,
+    with what it printed, where it ends or is not ready in time.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
@@ -61,21 +63,28 @@ def started(
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
         for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
             command += [f"--{name}-port", str(port)]
-        with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready") as pid:
+        with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready", log) as pid:
             yield Gateway("127.0.0.1", ports[0], pid, ports[2], ports[1])
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], ready_url: str, **environment: str) -> Iterator[int]:
-    """The process id of a server, once `ready_url` answers 200; ended by SIGTERM."""
-    with tempfile.TemporaryFile("w+") as log:
+def running(
+    command: Sequence[str], ready_url: str, log: int | None = None, **environment: str
+) -> Iterator[int]:
+    """The process id of a server, once `ready_url` answers 200; ended by SIGTERM. What it prints goes to
+    `log`, or to a file that ends with it."""
+    with tempfile.TemporaryFile("w+") as file:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            command,
+            cwd=ROOT,
+            stdout=file if log is None else log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
         )
         try:
             if not _comes_up(process, ready_url):
-                log.seek(0)
-                raise RuntimeError(f"{' '.join(command)} did not become ready:\n{log.read()}")
+                file.seek(0)
+                raise RuntimeError(f"{' '.join(command)} did not become ready:\n{file.read()}")
             yield process.pid
         finally:
             process.send_signal(signal.SIGTERM)
