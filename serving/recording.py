@@ -163,7 +163,7 @@ def _parse_arrivals(body: bytes, flow_count: int, at: int) -> npt.NDArray[np.voi
         return np.empty(0, ARRIVAL_TYPE)
     (base_us,) = _BASE.unpack_from(body)
     if abs(base_us) > LATEST_US:
-        raise ValueError(f"damaged at byte {at}: its requests are {base_us} us from the start of the recording")
+        raise ValueError(f"damaged at byte {at}: its requests are {base_us} us from the start of the file")
     count = (len(body) - _BASE.size) // RECORD.size
     records = np.frombuffer(body, _RECORD_TYPE, count, _BASE.size)
     arrivals = np.empty(count, ARRIVAL_TYPE)
