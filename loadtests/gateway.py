@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
@@ -47,32 +47,42 @@ def started(
     models: Sequence[dict[str, object]],
     cores: Sequence[int] = (),
     profiles: Path = ROOT / "profiles",
-    log: int | None = None,
     **settings: object,
 ) -> Iterator[Gateway]:
     """A ready gateway with those models on one slice, named `measured`, on the cores given.
 
-    `profiles`: the folder of their profiles; `log`: a descriptor that takes what it prints, in place of a
-    file; `settings`: sections of penstock.yaml, in place of what is said here or beside it. RuntimeError,
-    with what it printed, where it ends or is not ready in time.
+    `profiles`: the folder of their profiles; `settings`: sections of penstock.yaml, in place of what is said
+    here or beside it. RuntimeError, with what it printed, where it ends or is not ready in time.
     """
+    with served(settings_of(models, cores, profiles) | settings) as gateway:
+        yield gateway
+
+
+@contextlib.contextmanager
+def served(settings: Mapping[str, object], log: int | None = None) -> Iterator[Gateway]:
+    """A ready gateway with these settings. `log`: a descriptor for what it prints. Errors as of `started`."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
-        config.write_text(json.dumps(settings_of(models, cores, profiles) | settings))  # YAML holds JSON
+        config.write_text(json.dumps(settings))  # YAML holds JSON
         ports = free_ports(3)
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
         for name, port in zip(("rest", "grpc", "metrics"), ports, strict=True):
             command += [f"--{name}-port", str(port)]
-        with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready", log) as pid:
+        with _running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready", {}, log) as pid:
             yield Gateway("127.0.0.1", ports[0], pid, ports[2], ports[1])
 
 
 @contextlib.contextmanager
-def running(
-    command: Sequence[str], ready_url: str, log: int | None = None, **environment: str
+def running(command: Sequence[str], ready_url: str, **environment: str) -> Iterator[int]:
+    """The process id of a server, once `ready_url` answers 200; ended by SIGTERM."""
+    with _running(command, ready_url, environment, None) as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def _running(
+    command: Sequence[str], ready_url: str, environment: Mapping[str, str], log: int | None
 ) -> Iterator[int]:
-    """The process id of a server, once `ready_url` answers 200; ended by SIGTERM. What it prints goes to
-    `log`, or to a file that ends with it."""
     with tempfile.TemporaryFile("w+") as file:
         process = subprocess.Popen(
             command,

@@ -39,7 +39,7 @@ def attacks() -> Iterator[Attack]:
 
 @contextlib.contextmanager
 def _simple() -> Iterator[Gateway]:
-    with started([model_entry("simple")]) as gateway:
+    with started([model_entry("simple", slo_ms=5000)]) as gateway:
         yield gateway
 
 
@@ -57,7 +57,7 @@ def _storm(gateway: Gateway) -> str:
 def _learning() -> Iterator[Gateway]:
     selection = {"policy": "exp3", "members": ["linear", "mlp"], "output": "SCORES"}
     digits = model_entry("digits", slo_ms=200, variants=["linear", "mlp"], selection=selection)
-    with started([model_entry("simple"), digits]) as gateway:
+    with started([model_entry("simple", slo_ms=5000), digits]) as gateway:
         yield gateway
 
 
@@ -89,7 +89,7 @@ class _Shared:
         os.environ[KEY_ENV] = secrets.token_hex(16)
         with redis_server() as self._server:
             cache = {"ttl_s": TTL_S, "redis": {"url": self._server.url, "key_env": KEY_ENV}}
-            with started([model_entry("simple")], cache=cache) as gateway:
+            with started([model_entry("simple", slo_ms=5000)], cache=cache) as gateway:
                 yield gateway
 
     def poison(self, gateway: Gateway) -> str:
@@ -131,7 +131,8 @@ def _values(redis: Redis) -> list[bytes]:
     """Names of answers: written behind, so they may come a moment later."""
     until_s = time.monotonic() + 5
     while time.monotonic() < until_s:
-        found = [name for name in redis.keys("*:simple:*") if not name.endswith(b":lease")]  # type: ignore[union-attr]
+        names = map(bytes, redis.scan_iter("*:simple:*"))
+        found = [name for name in names if not name.endswith(b":lease")]
         if found:
             return found
         time.sleep(0.05)

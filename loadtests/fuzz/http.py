@@ -89,7 +89,7 @@ class _Connections:
         self._state = ServerState()
         self._edge = Edge(self._core, LIMITS, self._state)
         self._config = Config(
-            self._application, interface="asgi3", ws="none", lifespan="off", log_config=None,  # type: ignore[arg-type]
+            self._application, interface="asgi3", ws="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, server_header=False,
         )  # fmt: skip
         self._config.load()
@@ -142,6 +142,8 @@ async def _settle(protocol: FastProtocol, line: Line) -> None:
 
 def _waits(protocol: FastProtocol, line: Line) -> bool:
     active = protocol.active
+    if protocol.behind and not line.closed:
+        return True
     if line.closed or active is None:
         return False
     return bool(protocol.pipeline) or not (active.response_complete or active.more_body)

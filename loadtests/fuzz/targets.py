@@ -9,19 +9,19 @@ from loadtests.fuzz.playing import Target
 from loadtests.gateway import Gateway
 
 IN_PROCESS: Final[Mapping[str, tuple[float, Callable[[], AbstractContextManager[Target]]]]] = {
-    "http": (24, http.target),
-    "json": (24, tensors.json_target),
-    "protobuf": (16, tensors.protobuf_target),
+    "http": (26, http.target),
+    "json": (26, tensors.json_target),
+    "protobuf": (18, tensors.protobuf_target),
     "compression": (6, tensors.compression_target),
     "redis": (8, frames.redis_target),
     "worker": (8, frames.worker_target),
     "orders": (4, frames.orders_target),
-    "settings": (0.3, files.settings_target),
-    "model": (0.7, files.model_target),
-    "placement": (2, files.placement_target),
-    "profile": (2, files.profile_target),
-    "capacities": (2, files.capacities_target),
-    "recording": (3, files.recording_target),
+    "settings": (0.2, files.settings_target),
+    "model": (0.4, files.model_target),
+    "placement": (1, files.placement_target),
+    "profile": (3, files.profile_target),
+    "capacities": (0.1, files.capacities_target),
+    "recording": (1.5, files.recording_target),
 }
 """By name: the share of the inputs, and the target."""
 

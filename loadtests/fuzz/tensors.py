@@ -72,17 +72,17 @@ def play_protobuf(data: bytes) -> bool:
             data = proto.unfold(data, model, LIMITS)
             found = outline(data, LIMITS)
         proto.check_besides(found)
-        decoded = proto.decode(*_parsed(data, model))
+        decoded = _decoded(data, model)
     except RequestError:
         return False
     proto.encode(decoded, _reply(decoded)).SerializeToString()
-    _same(decoded, proto.decode(*_parsed(proto.unfold(data, model, LIMITS), model)))
+    _same(decoded, _decoded(proto.unfold(data, model, LIMITS), model))
     return True
 
 
-def _parsed(data: bytes, model: ServedModel) -> tuple[object, ServedModel, object, object]:
+def _decoded(data: bytes, model: ServedModel) -> Decoded:
     request, apart = proto.parse(data, outline(data, LIMITS))
-    return request, model, LIMITS, apart
+    return proto.decode(request, model, LIMITS, apart)
 
 
 def play_compression(data: bytes) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from loadtests.fuzz.playing import CORPUS, fault_of, inputs_of, seeds_of
 from loadtests.fuzz.targets import IN_PROCESS, SERVER
 
-INPUTS = {"settings": 20, "model": 60, "http": 600, "worker": 600}
+INPUTS = {"settings": 20, "model": 60, "capacities": 60, "http": 600, "worker": 600}
 OTHERS = 1000
 GENEROUS = 20.0  # times the bound of a run: here others compute beside it
 
