@@ -56,8 +56,11 @@ def _storm(gateway: Gateway) -> str:
 @contextlib.contextmanager
 def _learning() -> Iterator[Gateway]:
     selection = {"policy": "exp3", "members": ["linear", "mlp"], "output": "SCORES"}
-    digits = model_entry("digits", slo_ms=200, variants=["linear", "mlp"], selection=selection)
-    with started([model_entry("simple", slo_ms=5000), digits]) as gateway:
+    digits = model_entry(
+        "digits", slo_ms=200, variants=["linear", "mlp"], default_variant="linear", selection=selection
+    )
+    tenants = [{"name": "another"}]
+    with started([model_entry("simple", slo_ms=5000), digits], tenants=tenants) as gateway:
         yield gateway
 
 

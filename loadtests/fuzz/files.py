@@ -73,7 +73,7 @@ def settings_target() -> Iterator[Target]:
             file.write_bytes(data)
             return _explained(load_settings, file)
 
-        # "*b," names a model once more, which is read once more, 2 KB in 3 ms: a thread does it, of an operator's file
+        # "*b," names a model once more, which is read once more, in 3 ms: a thread does so
         yield Target("settings", play, YAML_WORDS, stall_ms=1000.0, stall_ms_per_kb=1000.0)
 
 

@@ -62,11 +62,23 @@ def rpc_target(gateway: Gateway) -> Iterator[Target]:
     """Frames of HTTP/2, behind the preface that every client sends, on the gRPC port."""
 
     def play(data: bytes) -> bool:
-        with socket.create_connection((gateway.host, gateway.rpc_port), PATIENCE_S) as connection:
+        with _connected(gateway.host, gateway.rpc_port) as connection:
             received = _said(connection, h2wire.start() + data, quiet_s=QUIET_S)
         return h2wire.status(received, 1) == 0
 
     yield _target("h2", _with_good(gateway, play, _good_rpc), FRAME_WORDS, gateway)
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    """A connection; while gRPC's server is started again, some milliseconds, its port refuses any."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return socket.create_connection((host, port), PATIENCE_S)
+        except ConnectionRefusedError:
+            if time.monotonic() > until_s:
+                raise Fault("the port refuses connections") from None
+            time.sleep(0.01)
 
 
 def _target(name: str, play: Callable[[bytes], bool], words: tuple[bytes, ...], gateway: Gateway) -> Target:
