@@ -20,7 +20,7 @@ COMMA := ,
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup serve test fast lint bench clean
+.PHONY: help setup serve test fast lint bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ bench: setup ## what a request costs, and what hostile traffic and faults do (ne
 	@$(BIN)/python -m loadtests.rest_throughput
 	@$(BIN)/python -m loadtests.faults
 	@$(BIN)/python -m loadtests.abuse
+
+soak: $(STAMPS)/dev setup ## five minutes of good and bad traffic, kills, attacks, fuzzing: is an answer lost, does it grow
+	@$(BIN)/python -m loadtests.soak
 
 clean: ## remove what make and the gateway made: .venv, built models, local profiles, caches
 	rm -rf .venv models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
@@ -56,27 +56,46 @@ def started(
     `profiles`: the folder of their profiles; `settings`: sections of penstock.yaml, in place of what is said
     here or beside it. RuntimeError, with what it printed, where it ends or is not ready in time.
     """
+    with served(settings_of(models, cores, profiles) | settings) as gateway:
+        yield gateway
+
+
+@contextlib.contextmanager
+def served(settings: Mapping[str, object], log: int | None = None) -> Iterator[Gateway]:
+    """A ready gateway with these settings. `log`: a descriptor for what it prints. Errors as of `started`."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
-        config.write_text(json.dumps(settings_of(models, cores, profiles) | settings))  # YAML holds JSON
+        config.write_text(json.dumps(settings))  # YAML holds JSON
         ports = free_ports(len(DOORS))
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(config)]
         command += port_options(ports)
-        with running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready") as pid:
+        with _running(command, f"http://127.0.0.1:{ports[0]}/v2/health/ready", {}, log) as pid:
             yield Gateway("127.0.0.1", ports[0], pid, ports[2], ports[1], ports[3])
 
 
 @contextlib.contextmanager
 def running(command: Sequence[str], ready_url: str, **environment: str) -> Iterator[int]:
     """The process id of a server, once `ready_url` answers 200; ended by SIGTERM."""
-    with tempfile.TemporaryFile("w+") as log:
+    with _running(command, ready_url, environment, None) as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def _running(
+    command: Sequence[str], ready_url: str, environment: Mapping[str, str], log: int | None
+) -> Iterator[int]:
+    with tempfile.TemporaryFile("w+") as file:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment}
+            command,
+            cwd=ROOT,
+            stdout=file if log is None else log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
         )
         try:
             if not _comes_up(process, ready_url):
-                log.seek(0)
-                raise RuntimeError(f"{' '.join(command)} did not become ready:\n{log.read()}")
+                file.seek(0)
+                raise RuntimeError(f"{' '.join(command)} did not become ready:\n{file.read()}")
             yield process.pid
         finally:
             process.send_signal(signal.SIGTERM)

@@ -36,7 +36,7 @@ class Answer:
 
 def post(path: str, body: bytes, headers: Mapping[str, object] | None = None) -> bytes:
     """A POST with a true Content-Length, unless `headers` state one."""
-    fields = {"Host": "penstock", "Content-Length": len(body), **(headers or {})}
+    fields = {"Host": "localhost", "Content-Length": len(body), **(headers or {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
 

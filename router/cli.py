@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from router.auth.options import KEY_ENV, KeyEnvOption, KeysOption
+from router.auth.options import KeysOption
 from router.auth.options import Options as KeyOptions
 from router.commands import Verb, Verbs, command
+from router.key_env import KEY_ENV, KeyEnvOption
 from router.place.options import Options as PlaceOptions
 from router.profiling.options import Options as ProfileOptions
 from router.simulate.options import Options

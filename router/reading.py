@@ -10,7 +10,7 @@ import urllib.request
 from functools import partial
 from typing import Any, Final
 
-from router.auth.options import KEY_ENV
+from router.key_env import KEY_ENV
 
 FETCH_S_MAX: Final = 5.0
 UNIX: Final = "unix:"

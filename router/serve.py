@@ -16,11 +16,11 @@ from typing import Final
 
 import uvloop
 
-from router.auth.options import KEY_ENV
 from router.builds import identified
 from router.deployment import Deployment
 from router.descriptors import raise_limit
 from router.example import example_curl
+from router.key_env import KEY_ENV
 from router.logs import logging_to_output, say
 from router.operations.standing import settings_in_force
 from router.output import Output

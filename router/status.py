@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from router.auth.options import KEY_ENV
 from router.cache_status import CacheStatus, cache_lines
 from router.isolation import IsolationStatus, isolation_lines
+from router.key_env import KEY_ENV
 from router.reading import UnreachableError, read_json
 from router.scaled_status import ScaledStatus, scaled_lines
 from serving.ports import Serving

@@ -25,6 +25,9 @@ FLOWS_MAX = 1 << 16
 RECORD = Struct("<iIHII")
 """An arrival: us from its block's base, the client's timeout in us (0: none given), flow, rows, size hint."""
 
+LATEST_US = 1 << 60
+"""36,000 years: sums of instants up to here are whole numbers of 64 bits."""
+
 _HEADER = Struct("<8sHQ")  # magic, version, start in unix us; then the checksum of all that
 _CHECKSUM = Struct("<I")
 _HEADER_BYTES = _HEADER.size + _CHECKSUM.size
@@ -127,6 +130,8 @@ def _parse_header(content: bytes) -> int:
         raise ValueError(f"it has version {version}, expected {expected}")
     if checksum != crc32(content[: _HEADER.size]):
         raise ValueError(f"its header is damaged (checksum), expected {expected}")
+    if start_unix_us > LATEST_US:
+        raise ValueError(f"it starts {start_unix_us} us after 1970, expected at most {LATEST_US}")
     return int(start_unix_us)
 
 
@@ -157,6 +162,8 @@ def _parse_arrivals(body: bytes, flow_count: int, at: int) -> npt.NDArray[np.voi
     if len(body) < _BASE.size:
         return np.empty(0, ARRIVAL_TYPE)
     (base_us,) = _BASE.unpack_from(body)
+    if abs(base_us) > LATEST_US:
+        raise ValueError(f"damaged at byte {at}: its requests are {base_us} us from the start of the file")
     count = (len(body) - _BASE.size) // RECORD.size
     records = np.frombuffer(body, _RECORD_TYPE, count, _BASE.size)
     arrivals = np.empty(count, ARRIVAL_TYPE)

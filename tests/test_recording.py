@@ -102,6 +102,9 @@ def test_any_changed_byte_is_noticed(data: st.DataObject) -> None:
         (header(0) + flows_block([("m", "t", "", 25, 3)]), "damaged at byte 22: expected model, "  # type: ignore[list-item]
          "tenant, variant, SLO and tier, got ['m', 't', '', 25, 3]"),
         (header(0) + flows_block([("m",)]), "damaged at byte 22: expected a list of flows"),  # type: ignore[list-item]
+        (header(1 << 63), f"it starts {1 << 63} us after 1970, expected at most {1 << 60}"),
+        (header(0) + arrivals_block(-(1 << 61), b""), f"damaged at byte 22: its requests are {-(1 << 61)} us"
+         " from the start of the file"),
     ],
 )  # fmt: skip
 def test_a_foreign_or_damaged_file_is_named_with_what_was_expected(

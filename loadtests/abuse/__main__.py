@@ -12,12 +12,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from math import inf
 
-from loadtests.abuse import bombs, conversations, crowds, hostile, loads
+from loadtests.abuse import bombs, conversations, crowds, edges, hostile, loads, logs, trust
+from loadtests.abuse.bombs import Attack
 from loadtests.abuse.contained import Container, container
 from loadtests.abuse.hostile import CLOSED, Case
 from loadtests.abuse.others import Watched, watch
@@ -25,6 +26,15 @@ from loadtests.gateway import ROOT, Gateway, model_entry, started
 from loadtests.processes import resident_bytes
 from router.settings.gateway import HELD_SHARE
 
+ATTACKS: tuple[Callable[[], Iterator[Attack]], ...] = (
+    bombs.attacks,
+    crowds.attacks,
+    edges.attacks,
+    loads.attacks,
+    logs.attacks,
+    trust.attacks,
+)
+SLO_MS = 5000.0  # slow answers show as such: a refusal would count as none
 GROWTH_MB_MAX = 16.0  # of resident memory, from the end of the first round to the end of the last
 
 
@@ -47,10 +57,10 @@ def main() -> int:
     """0 where every case got a good answer, the next request too, and memory stayed flat."""
     asked = _arguments()
     if asked.memory_mb:
-        return _contained(asked.memory_mb, asked.only)
+        return _contained(asked.memory_mb, asked.only or [""])
     with _gateway(asked) as gateway:
         if asked.all:
-            return 0 if _costly(gateway, asked.only) else 1
+            return 0 if _costly(gateway, asked.only or [""]) else 1
         findings, memory = [], []
         for number in range(asked.rounds):
             found = [_play(case, gateway) for case in (*hostile.cases(), *conversations.cases())]
@@ -69,13 +79,13 @@ def _gateway(asked: argparse.Namespace) -> Iterator[Gateway]:
     if asked.port:
         yield Gateway(asked.host, asked.port, asked.pid, rpc_port=asked.grpc_port)
     else:
-        with started([model_entry("simple"), model_entry("identity")]) as gateway:
+        with started([model_entry("simple", slo_ms=SLO_MS), model_entry("identity")]) as gateway:
             yield gateway
 
 
-def _contained(memory_mb: int, only: str) -> int:
+def _contained(memory_mb: int, only: Sequence[str]) -> int:
     """The costly attacks within so much memory; 0 where the gateway lives and answers the others."""
-    models = [model_entry("simple"), model_entry("identity")]
+    models = [model_entry("simple", slo_ms=SLO_MS), model_entry("identity", slo_ms=SLO_MS)]
     with contextlib.ExitStack() as stack:
         group: Container | None = None
         settings: dict[str, object] = {}
@@ -94,19 +104,26 @@ def _contained(memory_mb: int, only: str) -> int:
     return 0 if sound else 1
 
 
-def _costly(gateway: Gateway, only: str, memory_mb: float = inf) -> bool:
-    """Each attack beside good traffic: whether the others had good answers, and all processes were within
-    that much memory."""
+def _costly(gateway: Gateway, only: Sequence[str], memory_mb: float | None = None) -> bool:
+    """Each attack beside good traffic: whether the others had no bad answer, and no promise was broken.
+    `memory_mb`: what all processes of the gateway may have; then attacks with a gateway of their own are left
+    out."""
     print(f"{'':52} {'sends':>9} {'took':>6} {'/livez p50, p99, p99.9, max':>28} ", end="")
-    print(f"{'good p50, p99':>15} {'bad':>4} RSS, bulk, all MB")
-    found = [_shown("(nothing)", 0, watch(gateway, _nothing))]
-    found += [
-        _shown(attack.name, attack.wire_bytes, watch(gateway, attack.play))
-        for attack in chain(bombs.attacks(), crowds.attacks())
-        if only in attack.name
-    ]
-    found += [_shown(name, 0, each) for name, each in loads.watched(only)]
-    return not any(each.bad_answers or each.tree_mb * 1e6 > memory_mb * (1 << 20) for each in found)
+    print(f"{'good p50, p99, p99.9':>21} {'503':>4} {'bad':>3} RSS, bulk, all MB, fds")
+    most_mb = inf if memory_mb is None else memory_mb
+    failed = int(_failed(_shown(NOTHING, watch(gateway, _nothing)), NOTHING, most_mb))
+    for attack in chain.from_iterable(attacks() for attacks in ATTACKS):
+        if not any(text in attack.name for text in only) or (attack.own and memory_mb is not None):
+            continue
+        with contextlib.nullcontext(gateway) if attack.own is None else attack.own() as attacked:
+            failed += _failed(_shown(attack, watch(attacked, attack.play)), attack, most_mb)
+    return not failed
+
+
+def _failed(found: Watched, attack: Attack, memory_mb: float) -> bool:
+    if found.broken or found.bad_answers or found.tree_mb * 1e6 > memory_mb * (1 << 20):
+        return True
+    return found.refused > 0 and not attack.refuses
 
 
 def _nothing(_: Gateway) -> str:
@@ -114,12 +131,16 @@ def _nothing(_: Gateway) -> str:
     return "(what the machine itself costs)"
 
 
-def _shown(name: str, wire_bytes: int, found: Watched) -> Watched:
+NOTHING = Attack("(nothing)", 0, _nothing)
+
+
+def _shown(attack: Attack, found: Watched) -> Watched:
     live = " ".join(f"{found.live(share):6.1f}" for share in (0.5, 0.99, 0.999, 1))
-    good = " ".join(f"{found.good(share):6.1f}" for share in (0.5, 0.99))
+    good = " ".join(f"{found.good(share):6.1f}" for share in (0.5, 0.99, 0.999))
     print(
-        f"{name:52.52} {wire_bytes:9} {found.took_s:5.1f}s {live:>28} {good:>15} {found.bad_answers:4} "
-        f"{found.resident_mb:6.0f} {found.bulk_mb:6.0f} {found.tree_mb:6.0f}  {found.said[:70]!r}",
+        f"{attack.name:52.52} {attack.wire_bytes:9} {found.took_s:5.1f}s {live:>28} {good:>21} "
+        f"{found.refused:4} {found.bad_answers:3} {found.resident_mb:5.0f} {found.bulk_mb:4.0f} "
+        f"{found.tree_mb:5.0f} {found.descriptors:5} {'BROKEN: ' * found.broken}{found.said[:90]!r}",
         flush=True,
     )
     return found
@@ -167,7 +188,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="the first one warms up")
     parser.add_argument("--all", action="store_true", help="the costly attacks, beside good traffic")
     parser.add_argument("--memory-mb", type=int, default=0, help="the same in a container of that size")
-    parser.add_argument("--only", default="", help="with these: attacks whose name has this text")
+    parser.add_argument(
+        "--only", action="append", help="with --all: those whose name has this text; may be repeated"
+    )
     parser.add_argument("--failures-only", action="store_true")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()

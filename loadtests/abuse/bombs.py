@@ -7,6 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,11 +27,15 @@ BODY_BYTES = 62_000_000
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`play` sends it once and returns what came back: a status of HTTP or gRPC, and its first words."""
+    """`play` sends it once and returns what came back: a status of HTTP or gRPC, and its first words. It
+    raises Broken where a promise to the attacker was broken. `own`: starts a gateway for this attack alone,
+    which serves `simple`. `refuses`: others may be refused meanwhile."""
 
     name: str
     wire_bytes: int
     play: Callable[[Gateway], str]
+    own: Callable[[], AbstractContextManager[Gateway]] | None = None
+    refuses: bool = False
 
 
 def attacks() -> Iterator[Attack]:

@@ -3,13 +3,15 @@
 A gateway of its own, with two slices that share what is served; the models that it is asked to load are bad.
 """
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from loadtests.abuse.others import Watched, watch
+from loadtests.abuse.bombs import Attack
 from loadtests.gateway import Gateway, model_entry, started
 from loadtests.wire import ask, post
 
@@ -40,16 +42,16 @@ BAD: Final = {
 """What their code does as it is imported."""
 
 
-def watched(only: str) -> Iterator[tuple[str, Watched]]:
-    """Each attack whose name has that text, and what the others had of the gateway meanwhile."""
-    attacks: list[tuple[str, Callable[[Gateway], str]]] = [
-        ("load, two slices: its import calls os._exit", lambda gateway: _load(gateway, "exiting")),
-        (f"load, two slices: it holds the interpreter {HELD_S} s", lambda gateway: _load(gateway, "holding")),
-        (f"infer, two slices: execute_delay_ms of {DELAY_MS}", _delay),
-    ]
-    attacks = [each for each in attacks if only in each[0]]
-    if not attacks:
-        return
+def attacks() -> Iterator[Attack]:
+    name = "load, two slices: its import calls os._exit"
+    yield Attack(name, 0, lambda gateway: _load(gateway, "exiting"), own=_two_slices)
+    name = f"load, two slices: it holds the interpreter {HELD_S} s"
+    yield Attack(name, 0, lambda gateway: _load(gateway, "holding"), own=_two_slices)
+    yield Attack(f"infer, two slices: execute_delay_ms of {DELAY_MS}", 0, _delay, own=_two_slices)
+
+
+@contextlib.contextmanager
+def _two_slices() -> Iterator[Gateway]:
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         for name, code in BAD.items():
             place = Path(folder, name)
@@ -59,12 +61,12 @@ def watched(only: str) -> Iterator[tuple[str, Watched]]:
         entries = [model_entry(name, slices=list(SLICES), slo_ms=SLO_MS) for name in ("simple", "identity")]
         slices = [{"name": name} for name in SLICES]
         with started(entries, slices=slices, repository={"folders": [folder]}) as gateway:
-            for name, play in attacks:
-                yield name, watch(gateway, play)
+            yield gateway
 
 
 def _load(gateway: Gateway, name: str) -> str:
-    answer = ask(gateway, post(f"/v2/repository/models/{name}/load", b"{}"))
+    door = replace(gateway, rest_port=gateway.admin_port)
+    answer = ask(door, post(f"/v2/repository/models/{name}/load", b"{}"))
     return f"{answer.status} {answer.body[:60].decode(errors='replace')}"
 
 

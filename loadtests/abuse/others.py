@@ -22,15 +22,23 @@ AROUND_S = 0.5  # watched before the attack, and after it
 _LIVE = b"GET /livez HTTP/1.1\r\nHost: penstock\r\n\r\n"
 
 
+class Broken(Exception):  # noqa: N818  # a finding
+    """A promise was not kept; the text says which."""
+
+
 @dataclass(slots=True)
 class Watched:
     """Latencies in milliseconds; memory in MB at its highest, of the gateway, of its bulk processes, and of
-    all its processes (what they share counts once for each). `bad_answers`: lost connections are some."""
+    all its processes (what they share counts once for each). `refused`: good requests that got a clear 503;
+    `bad_answers`: wrong or missing ones, and lost connections. `broken`: `said` tells a promise that was not
+    kept."""
 
     said: str = ""
+    broken: bool = False
     took_s: float = 0.0
     live_ms: list[float] = field(default_factory=list)
     good_ms: list[float] = field(default_factory=list)
+    refused: int = 0
     bad_answers: int = 0
     resident_mb: float = 0.0
     bulk_mb: float = 0.0
@@ -61,7 +69,7 @@ def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
     try:
         time.sleep(AROUND_S)
         began_s = time.monotonic()
-        found.said = _played(gateway, attack)
+        found.said, found.broken = _played(gateway, attack)
         found.took_s = time.monotonic() - began_s
         time.sleep(AROUND_S)
     finally:
@@ -71,7 +79,7 @@ def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
     return found
 
 
-def _played(gateway: Gateway, attack: Callable[[Gateway], str]) -> str:
+def _played(gateway: Gateway, attack: Callable[[Gateway], str]) -> tuple[str, bool]:
     """In a process of its own, so that its work holds no lock of the probes'; fork, as it may hold much."""
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -79,19 +87,21 @@ def _played(gateway: Gateway, attack: Callable[[Gateway], str]) -> str:
     process.start()
     theirs.close()
     try:
-        said = str(ours.recv())
+        said, broken = ours.recv()
     except EOFError:
-        said = "the attacker died"
+        said, broken = "the attacker died", True
     process.join()
-    return said
+    return str(said), bool(broken)
 
 
 def _play(gateway: Gateway, attack: Callable[[Gateway], str], answer: Connection) -> None:
     os.nice(5)
     try:
-        answer.send(attack(gateway))
+        answer.send((attack(gateway), False))
+    except Broken as broken:
+        answer.send((str(broken), True))
     except OSError as error:
-        answer.send(f"closed: {error!r}")
+        answer.send((f"closed: {error!r}", False))
 
 
 def _probe(
@@ -125,7 +135,10 @@ def _ask(
         due_s = time.monotonic()
         while not ended.is_set():
             connection.sendall(request)
-            found.bad_answers += not check(read_answer(stream))
+            answer = read_answer(stream)
+            refused = answer is not None and answer.status == 503 and answer.reason != ""
+            found.refused += refused
+            found.bad_answers += not (refused or check(answer))
             now_s = time.monotonic()
             kept.append((now_s - due_s) * 1e3)
             due_s += EVERY_S

@@ -2,16 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-KEY_ENV: Final = "PENSTOCK_KEY"
-"""The environment variable in which the verbs that ask a gateway look for an API key."""
-
-KeyEnvOption = Annotated[
-    str, typer.Option("--key-env", help="The environment variable with the API key, where one is needed.")
-]
 KeysOption = Annotated[
     Path | None, typer.Option("--keys", help="The keys file, instead of the one that the settings name.")
 ]

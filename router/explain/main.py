@@ -7,12 +7,12 @@ import time
 from typing import Final, cast
 from urllib.parse import quote
 
-from router.auth.options import KEY_ENV
 from router.cache_status import cache_sentences
 from router.explain.body import Explanation, Promise
 from router.explain.replicas import replica_sentences
 from router.explain.words import sentences
 from router.isolation import isolation_sentence
+from router.key_env import KEY_ENV
 from router.reading import RefusedError, UnreachableError, read_json
 from router.tensors.wording import listed, quoted, suggestion
 

@@ -43,15 +43,29 @@ class _Flow(FlowControl):
         super().__init__(transport)
         self._backlog = backlog
         self.held_back = False  # by the account of memory
+        self.behind = False  # what was read is not parsed yet
+
+    def hold(self) -> None:
+        """Read no more until what was read is parsed."""
+        self.behind = True
+        self.pause_reading()
+
+    def let_go(self) -> None:
+        """What was read is parsed."""
+        if self.behind:
+            self.behind = False
+            self.resume_reading()
 
     def resume_reading(self) -> None:
-        waits = self._backlog or self.write_paused or self.held_back
+        waits = self._backlog or self.write_paused or self.held_back or self.behind
         if self.read_paused and not (waits or self._transport.is_closing()):
             super().resume_reading()
 
 
 class Connection(HttpToolsProtocol):
     """`cycle` is its newest request (uvicorn's name), `active` the one whose turn it is to be answered."""
+
+    flow: _Flow
 
     def __init__(self, config: Config, edge: Edge) -> None:
         super().__init__(config, edge.state, {})
@@ -65,6 +79,8 @@ class Connection(HttpToolsProtocol):
         self.lingering = False
         self.advancing = False
         self.ended = False  # the client sends no more
+        self.behind = bytearray()  # read, and not parsed yet
+        self.ended_behind = False  # and then it ended
         self.watched_fd = -1
         self.made_s = 0.0
         self.reserved = False  # it has a place of the reserve
@@ -97,6 +113,8 @@ class Connection(HttpToolsProtocol):
         self.refuse(503, f"{self._full()}; the others are for probes, status and operators: try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.behind.clear()
+        self.ended_behind = False
         active = self.active
         if active is not None and not active.response_complete:
             active.disconnected = True
@@ -115,6 +133,9 @@ class Connection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's always closes
         """The client has finished sending: True keeps the connection until its requests are answered."""
+        if self.behind:
+            self.ended_behind = True
+            return True
         self.ended = True
         if self.parsing and not self.refused:
             self.refuse(400, "the connection ended in the middle of a request")

@@ -27,6 +27,9 @@ from serving.vocabulary import MEMORY_FULL, TOO_LARGE
 
 logger = logging.getLogger(__name__)
 
+FED_BYTES: Final = 32 << 10
+"""Parsed at once. A read of 256 KB may hold 10,000 requests, which take 140 ms; others have turns between."""
+
 HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:\d*)?\Z")
 """A value of Host, which may be empty: a name or an address, perhaps with a port (RFC 3986, 3.2.2)."""
 
@@ -51,6 +54,32 @@ class FastProtocol(Connection):
         self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= FED_BYTES and not self.behind:
+            self._take(data)
+            return
+        self.behind += data
+        if not self.flow.behind:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Parse the next part of what is there, and the parts of one body after it; the rest in the loop's
+        next turn."""
+        behind = self.behind
+        while behind and not (self.refused or self.stopped or self.transport.is_closing()):
+            self._take(bytes(memoryview(behind)[:FED_BYTES]))
+            del behind[:FED_BYTES]
+            if behind and self.parsing != BODY:
+                self.flow.hold()
+                self.loop.call_soon(self._go_on)
+                return
+        behind.clear()
+        self.flow.let_go()
+        if self.ended_behind:
+            self.ended_behind = False
+            if not self.eof_received():
+                self.transport.close()
+
+    def _take(self, data: bytes) -> None:
         if self.refused or self.stopped:
             return
         self.fed_bytes = len(data)

@@ -131,7 +131,7 @@ def read(settings: Path) -> Standing | None:
         raise ValueError("it is too large")
     try:
         return _standing(json.loads(content))
-    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
@@ -178,7 +178,7 @@ def put_back(settings: Path, was: Standing | None) -> None:
 
 
 def _standing(told: Any) -> Standing:
-    """ValueError, TypeError, KeyError or AttributeError where the JSON is something else."""
+    """ValueError, TypeError, KeyError, AttributeError or OverflowError where the JSON is something else."""
     if told["format"] != FORMAT:
         raise ValueError(f"its format is {told['format']!r}, expected {FORMAT}")
     slices = tuple(_slice(each) for each in told["slices"])
@@ -188,7 +188,7 @@ def _standing(told: Any) -> Standing:
         raise ValueError("its slices have no names of their own")
     if any(not on or not names.issuperset(on) for on in models.values()):
         raise ValueError("a model of it has no slice, or one that is not there")
-    loads = {_text(name): Load(**{key: float(value) for key, value in each.items()})
+    loads = {_text(name): Load(**{key: _number(value) for key, value in each.items()})
              for name, each in told["loads"].items()}  # fmt: skip
     return Standing(_text(told["id"]), _text(told["at"]), _text(told["digest"]), slices, models, loads)
 
@@ -198,9 +198,7 @@ def _slice(told: Any) -> SliceSpec:
     threads = _count(told["threads"])
     if threads < 1:
         raise ValueError("a slice of it has no threads")
-    memory_bytes, price = _count(told["memory_bytes"]), float(told.get("price", 0.0))
-    if not 0 <= price < inf:
-        raise ValueError(f"{price} is no price")
+    memory_bytes, price = _count(told["memory_bytes"]), _number(told.get("price", 0.0))
     spot = told.get("spot", False)
     if type(spot) is not bool:
         raise ValueError(f"spot is {spot!r}, neither true nor false")
@@ -211,6 +209,13 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{value!r} is no name")
     return value
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < inf:
+        raise ValueError(f"{number} is no number of 0 or more")
+    return number
 
 
 def _count(value: Any) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from router.auth.options import KEY_ENV
+from router.key_env import KEY_ENV
 from router.reading import address_of, direct, key_advice, with_key
 from router.settings import Settings
 from router.settings.admin import AdminSettings

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from router.auth.options import KEY_ENV
+from router.key_env import KEY_ENV
 from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
 
 _ASKED, _DECIDED, _FORETOLD = "What is asked", "How it is decided", "How it is foretold"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from router.auth.options import KEY_ENV
+from router.key_env import KEY_ENV
 from router.reading import UnreachableError
 from router.settings import Settings
 from router.settings.problems import unknown_name

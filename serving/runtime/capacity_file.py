@@ -8,6 +8,8 @@ read counts for nothing.
 import json
 from contextlib import suppress
 from hashlib import sha256
+from itertools import chain, pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,12 +37,13 @@ class CapacityFile:
         kept = self._tables().get(_key(asked))
         one = guess(asked.profile, asked.model).rate(1)
         try:
-            if kept is None or abs(kept["one"] - one) > ALIKE * one:
+            if kept is None or not abs(kept["one"] - one) <= ALIKE * one:
                 return None
             rates = tuple(tuple(map(float, each)) for each in kept["rates"])
-            return Capacity(tuple(map(int, kept["counts"])), tuple(map(float, kept["cvs"])), rates)
-        except (KeyError, TypeError, ValueError):
+            found = Capacity(tuple(map(int, kept["counts"])), tuple(map(float, kept["cvs"])), rates)
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
+        return found if _is_table(found) else None
 
     def write(self, asked: FindCapacity, capacity: Capacity) -> None:
         """Keep a table. OSError where it cannot be."""
@@ -60,11 +63,21 @@ class CapacityFile:
             replace_file(self._path, json.dumps(latest, indent=1))
 
     def _tables(self) -> dict[str, dict[str, Any]]:  # Any: JSON that anybody may have written
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):  # endless brackets exhaust the parser
             found = json.loads(read_regular(self._path))
             if isinstance(found, dict):
                 return {key: each for key, each in found.items() if isinstance(each, dict)}
         return {}
+
+
+def _is_table(found: Capacity) -> bool:
+    """Whether rates can be read from it: a row for each CV, a rate above 0 for each count, both ascending."""
+    counts, cvs, rates = found.counts, found.cvs, found.rates
+    if not counts or not cvs or len(rates) != len(cvs) or any(len(each) != len(counts) for each in rates):
+        return False
+    ascending = all(low < high for each in (counts, cvs) for low, high in pairwise(each))
+    numbers = (*counts, *cvs, *chain.from_iterable(rates))
+    return ascending and all(0 < each < inf for each in numbers)
 
 
 def _key(asked: FindCapacity) -> str:

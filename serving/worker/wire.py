@@ -35,8 +35,8 @@ its input; CPU of gateway and worker together, socket against shared: at 128 KiB
 """
 
 BUFFER_BYTES: Final = 2 * INLINE_BYTES_MAX
-"""Receive buffer kept by each side: a whole inline batch with its metadata. A larger frame gets a
-buffer of its own size, which is dropped after it."""
+"""Receive buffer kept by each side: a whole inline batch with its metadata. For a larger frame it doubles as
+the bytes come, however long the frame claims to be, and is dropped after it."""
 
 _ALIGNMENT = 16  # metadata is padded to it, so that the payload of a frame read alone is aligned
 
@@ -97,8 +97,9 @@ class FrameBuffer:
     def space(self) -> memoryview:
         """Where to receive to, never empty; frames given out before are void from here on."""
         view, waiting = self._view, self._end - self._start
-        if self._needed > len(view) or (len(view) > BUFFER_BYTES and waiting == 0):
-            view = memoryview(bytearray(max(self._needed, BUFFER_BYTES)))
+        full = self._needed > len(view) and waiting == len(view)
+        if full or (len(view) > BUFFER_BYTES and waiting == 0):
+            view = memoryview(bytearray(max(min(self._needed, 2 * waiting), BUFFER_BYTES)))
             view[:waiting] = self._view[self._start : self._end]
             self._view = view
         elif waiting and self._start:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
+from loadtests import h2wire
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
-from tests.router import h2wire
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from loadtests import h2wire
 from router.edges import Edges
-from tests.router import h2wire
 from tests.router.rpc_edge import Core, Edge, completed, raw_infer, serve, simple_request
 
 

@@ -14,10 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from loadtests import h2wire
 from router.account import Account
 from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, MEMORY_FULL, QUEUE_FULL
-from tests.router import h2wire
 from tests.router.rpc_edge import INFER, Core, Edge, completed, error_of, raw_infer, serve, simple_request
 
 ROOT = Path(__file__).resolve().parents[2]

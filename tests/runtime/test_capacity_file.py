@@ -8,6 +8,7 @@ import pytest
 
 from serving.control.commands import FindCapacity
 from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.guess import guess
 from serving.runtime.capacity_file import KEPT, CapacityFile
 from tests.builders import model_spec, profile, served
 
@@ -43,7 +44,32 @@ def test_it_stands_for_no_other_question(tmp_path: Path, other: FindCapacity) ->
     assert kept.read(other) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"KEY": {}}', '{"KEY": {"one": "x"}}', '{"KEY": 3}'])
+def told(**changes: str) -> str:
+    """A file with a table in which some fields say something else, as JSON."""
+    one = str(guess(ASKED.profile, ASKED.model).rate(1))
+    fields = {"one": one, "counts": "[1, 2]", "cvs": "[1.0]", "rates": "[[100.0, 210.0]]"} | changes
+    return '{"KEY": {' + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}}"
+
+
+def test_a_file_that_was_written_by_hand_is_read(tmp_path: Path) -> None:
+    kept = CapacityFile(tmp_path / "c.json")
+    kept.write(ASKED, TABLE)
+    (key,) = kept._tables()
+    (tmp_path / "c.json").write_text(told().replace("KEY", key))
+    assert kept.read(ASKED) == Capacity((1, 2), (1.0,), ((100.0, 210.0),))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "{", "[]", '{"KEY": {}}', '{"KEY": {"one": "x"}}', '{"KEY": 3}', "[" * 100_000,
+        told(one="9" * 400), told(one="NaN"), told(counts="[1, Infinity]"), told(counts="[]", rates="[[]]"),
+        told(counts="[0, 2]"), told(counts="[2, 1]"), told(counts="[1]"), told(cvs="[]", rates="[]"),
+        told(cvs="[1.0, 1.0]", rates="[[100.0, 210.0], [100.0, 210.0]]"), told(rates="[[100.0, NaN]]"),
+        told(rates="[[0.0, 210.0]]"), told(rates="[[-1.0, 1e999]]"),
+    ],
+    ids=lambda content: content[:80],
+)  # fmt: skip
 def test_a_damaged_file_counts_for_nothing_and_is_replaced(tmp_path: Path, content: str) -> None:
     kept = CapacityFile(tmp_path / "c.json")
     kept.write(ASKED, TABLE)

@@ -139,6 +139,10 @@ def test_contradictions_of_a_result_are_named() -> None:
     assert "carries 3 bytes, its tensors take 4" in complaint(1, four, bytes(3))
     assert "shared memory, there is none" in complaint(1, four, bytes(4), SHARED)
     assert "expected 9" in complaint(2, EncodedOutput("BYTES", (1,), bytes(8), [4, 5]), bytes(8))
+    huge = EncodedOutput(
+        "FP32", ((1 << 64) - 1,) * 255, bytes(4)
+    )  # a product of more digits than Python writes
+    assert "expected far more" in complaint(2, huge, bytes(4))
     assert "before the lengths" in complaint(50, EncodedOutput("BYTES", (1,), bytes(8), [8]), bytes(8))
 
 

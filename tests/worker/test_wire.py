@@ -101,6 +101,16 @@ def test_frames_around_and_above_the_buffer_size_pass_and_the_buffer_shrinks_bac
     assert len(buffer.space()) == BUFFER_BYTES
 
 
+def test_a_claim_takes_no_more_memory_than_twice_what_came() -> None:
+    buffer = FrameBuffer()
+    chunks = [HEADER.pack(MAGIC, VERSION, FrameKind.RUN, 0, PAYLOAD_BYTES_MAX), *[bytes(BUFFER_BYTES)] * 5]
+    came = 0
+    for chunk in chunks:
+        assert received(buffer, [chunk]) == []
+        came += len(chunk)
+        assert came + len(buffer.space()) <= max(BUFFER_BYTES, 2 * came)
+
+
 def test_a_lone_frame_leaves_its_payload_aligned_for_arrays() -> None:
     for length in range(33):
         assert len(pack_frame(FrameKind.RUN, bytes(length))) % 16 == 0

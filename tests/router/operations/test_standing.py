@@ -257,7 +257,7 @@ def test_what_is_neither_spot_nor_not_is_passed_over(settings: Settings) -> None
     assert "spot is 'yes', neither true nor false" in str(settings_in_force(settings)[1])
 
 
-@pytest.mark.parametrize("price", [-1, "much", float("nan"), float("inf")])
+@pytest.mark.parametrize("price", [-1, "much", float("nan"), float("inf"), 10**400], ids=str)
 def test_what_is_no_price_is_passed_over(settings: Settings, price: object) -> None:
     keep(settings.path, sample(settings))
     told = json.loads(path_of(settings.path).read_text())
@@ -266,6 +266,18 @@ def test_what_is_no_price_is_passed_over(settings: Settings, price: object) -> N
     found, said = settings_in_force(settings)
     assert found == settings
     assert "holds no applied placement" in str(said)
+
+
+@pytest.mark.parametrize("load", [-1, "much", float("nan"), 10**400], ids=str)
+def test_what_is_no_load_is_passed_over(settings: Settings, load: object) -> None:
+    keep(settings.path, sample(settings))
+    told = json.loads(path_of(settings.path).read_text())
+    told["loads"] = {"digits": {"requests": load, "rows": 1.0, "capacity": 2.0}}
+    path_of(settings.path).write_text(json.dumps(told))
+    assert settings_in_force(settings)[0] == settings
+    told["loads"]["digits"]["requests"] = 1
+    path_of(settings.path).write_text(json.dumps(told))
+    assert settings_in_force(settings)[0] != settings
 
 
 def test_what_was_kept_before_slices_had_prices_is_read(settings: Settings) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from router.auth.options import KEY_ENV
 from router.cli import app as cli
+from router.key_env import KEY_ENV
 from router.place.asked import Asked
 from router.place.deciding import Decision, Terms, missed
 from router.place.following import Door

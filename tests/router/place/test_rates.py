@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.auth.options import KEY_ENV
+from router.key_env import KEY_ENV
 from router.place import rates
 from router.place.rates import WATCHED_S, WINDOW_S, Gateway, Rate, recorded, watched
 from router.place.rates import given as rates_given
