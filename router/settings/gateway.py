@@ -1,6 +1,7 @@
 """`penstock.yaml` as frozen settings: the one place where the operator's file becomes values."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,14 +127,8 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     repository, cache = read_repository(findings), _read_cache(findings, limits)
     auth = read_auth(findings, server.host)
     profiles = _read_profiles(findings)
-    entries = findings.document.at(("models",))
-    count = len(entries) if isinstance(entries, list) else 0
-    models = [read_model(findings, index, tiers) for index in range(count)]
     scaling = read_scaling(findings)
-    check_models(findings, models, slices)
-    check_scaling(findings, models, slices, scaling)
-    if findings.sound(("slices",)):
-        check_prices(findings, models, slices)
+    models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
@@ -161,6 +156,20 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         document=findings.document,
     )
     return settings, findings
+
+
+def _read_models(
+    findings: Findings, tiers: Sequence[Needs], slices: Sequence[SliceSpec], scaling: ScalingSpec
+) -> list[ServedModel | None]:
+    """`models:`, each for itself and beside the others; None for one that is faulty."""
+    entries = findings.document.at(("models",))
+    count = len(entries) if isinstance(entries, list) else 0
+    models = [read_model(findings, index, tiers) for index in range(count)]
+    check_models(findings, models, slices)
+    check_scaling(findings, models, slices, scaling)
+    if findings.sound(("slices",)):
+        check_prices(findings, models, slices)
+    return models
 
 
 def read_served(document: Document, index: int) -> ServedModel:
