@@ -65,8 +65,6 @@ class _Flow(FlowControl):
 class Connection(HttpToolsProtocol):
     """`cycle` is its newest request (uvicorn's name), `active` the one whose turn it is to be answered."""
 
-    flow: _Flow
-
     def __init__(self, config: Config, edge: Edge) -> None:
         super().__init__(config, edge.state, {})
         self.edge = edge

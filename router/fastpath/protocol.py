@@ -58,7 +58,7 @@ class FastProtocol(Connection):
             self._take(data)
             return
         self.behind += data
-        if not self.flow.behind:
+        if not self.reading.behind:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -69,11 +69,11 @@ class FastProtocol(Connection):
             self._take(bytes(memoryview(behind)[:FED_BYTES]))
             del behind[:FED_BYTES]
             if behind and self.parsing != BODY:
-                self.flow.hold()
+                self.reading.hold()
                 self.loop.call_soon(self._go_on)
                 return
         behind.clear()
-        self.flow.let_go()
+        self.reading.let_go()
         if self.ended_behind:
             self.ended_behind = False
             if not self.eof_received():

@@ -67,7 +67,7 @@ def serving(folder: Path, *more: str) -> Iterator[GatewayProcess]:
 
 
 def load(gateway: GatewayProcess, name: str) -> tuple[int, str]:
-    status, body = gateway.post(f"/v2/repository/models/{name}/load", b"{}")
+    status, body = gateway.change("POST", f"/v2/repository/models/{name}/load", b"{}")
     return status, body.decode()
 
 

@@ -110,7 +110,9 @@ def test_each_role_has_its_doors(house: House) -> None:
         ("/v2/status", "GET", [401, 403, 200, 200]),
         ("/v2/models/simple/explain", "GET", [401, 403, 200, 200]),
         ("/v2/placement", "GET", [401, 403, 200, 200]),
-        ("/v2/cache", "DELETE", [401, 403, 403, 200]),
+        ("/v2/cache", "DELETE", [401, 403, 403, 403]),
+        (f"http://{house.gateway.admin}/v2/cache", "DELETE", [401, 403, 403, 200]),
+        (f"http://{house.gateway.admin}/v2/status", "GET", [401, 403, 200, 200]),
         (house.gateway.metrics, "GET", [401, 403, 200, 200]),
     ):
         assert [house.ask(path, name, method) for name in callers] == expected, path
