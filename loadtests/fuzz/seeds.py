@@ -10,7 +10,8 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Final
 
 from tritonclient.grpc import service_pb2
@@ -47,6 +48,7 @@ from serving.worker.orders import (
 
 Seeds = Iterator[tuple[str, bytes]]
 INFER: Final = "/v2/models/{}/infer"
+FOLDER: Final = Path("/models/of/any")  # the same on each machine
 ROW: Final = struct.pack("<4i", 1, 2, 3, 4)
 RPC_INFER: Final = b"/inference.GRPCInferenceService/ModelInfer"
 
@@ -104,9 +106,9 @@ def _http() -> Seeds:
     }
     yield "good-fields", post(path, _simple(id="a"), fields)
     yield "good-upgrade", post(path, _simple(), {"Connection": "Upgrade", "Upgrade": "h2c"}) * 3
-    old = good.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: penstock\r\n", b"")
+    old = good.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Host: localhost\r\n", b"")
     yield "good-1.0", old
-    yield "bad-host", good.replace(b"Host: penstock", b"Host: a, b")
+    yield "bad-host", good.replace(b"Host: localhost", b"Host: a, b")
     yield "bad-lengths", good.replace(b"Host:", b"Content-Length: 3\r\nHost:")
     yield (
         "bad-smuggled",
@@ -233,7 +235,8 @@ def _worker() -> Seeds:
 
 
 def _orders() -> Seeds:
-    load = b"".join(pack_load(LoadOrder.of(1, each.spec, "exact", "r")) for each in (SIMPLE, IDENTITY, TEXT))
+    orders = [LoadOrder.of(1, each.spec, "exact", "r") for each in (SIMPLE, IDENTITY, TEXT)]
+    load = b"".join(pack_load(replace(each, folder=FOLDER)) for each in orders)
     inputs = [BatchInput("INT32", (4,), [ROW, ROW])] * 2
     run = pack_run((7, 1, 2, 1 << 20, 0), inputs, [32, 32], (("execute_delay_ms", 1),)) + ROW * 4
     yield "good-run", load + run * 2
