@@ -394,9 +394,10 @@ class Rules:
         """Whether what waits beside a suspect site could still be in time, or is one request kept to try."""
         request = lane[0].request
         least_us = [
-            other.quickest(lane).typical_us(lane[0].rows, request.size)
+            each.typical_us(lane[0].rows, request.size)
             for other in self.sites.values()
-            if other.rungs(request) and (other is site or not other.suspect)
+            if other is site or not other.suspect
+            for each in other.rungs(request)
         ]
         own = self.policy(request.model) == "clockwork"  # its estimate may be lower
         if lane[0].deadline_us >= now_us + (0 if own else min(least_us)):
