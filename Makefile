@@ -37,7 +37,7 @@ serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9
 test: $(STAMPS)/dev setup lint ## lint, types, import contracts, and every test
 	@echo '==> tests that only compute, on all cores'
 	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not live'
-	@echo '==> tests of processes that run, one after the other (five to ten minutes)'
+	@echo '==> tests of processes that run, one after the other (a quarter of an hour)'
 	@$(BIN)/pytest -q -m live
 
 fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow
