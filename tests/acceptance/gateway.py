@@ -8,7 +8,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -129,3 +130,14 @@ def await_true(holds: Callable[[], object], *gateways: GatewayProcess) -> None:
     while not holds():
         assert time.monotonic() < end, "\n".join(each.output for each in gateways)
         time.sleep(0.02)
+
+
+@contextmanager
+def serving(config: Path) -> Iterator[GatewayProcess]:
+    """A gateway with these settings; killed at the end."""
+    gateway = GatewayProcess.start(config, config.parent / "log")
+    try:
+        yield gateway
+    finally:
+        gateway.process.kill()
+        gateway.process.wait()

@@ -4,16 +4,15 @@ import json
 import os
 import select
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
 from serving.worker.tree import descendants
-from tests.acceptance.gateway import PATIENT_MS, GatewayProcess, await_true
+from tests.acceptance.gateway import PATIENT_MS, GatewayProcess, await_true, serving
 
 pytestmark = pytest.mark.slow
 
@@ -79,16 +78,6 @@ def settings(folder: Path, **sections: object) -> Path:
     path = folder / "penstock.yaml"
     path.write_text(yaml.safe_dump({"slices": slices, "models": entries, **sections}))
     return path
-
-
-@contextmanager
-def serving(config: Path) -> Iterator[GatewayProcess]:
-    gateway = GatewayProcess.start(config, config.parent / "log")
-    try:
-        yield gateway
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
 
 
 def ask(gateway: GatewayProcess, model: str, *orders: str) -> tuple[int, dict[str, object]]:

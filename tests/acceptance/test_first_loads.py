@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
+from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true, serving
 from tests.acceptance.test_isolation import MODEL_YAML, asked_all_the_time, workers
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def write(folder: Path, name: str, code: str = "") -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *more: str) -> Iterator[GatewayProcess]:
+def on_two_slices(folder: Path, *more: str) -> Iterator[GatewayProcess]:
     """`sound` and models of this repository on two slices; others can be loaded by name."""
     entries: list[dict[str, object]] = [{"path": str(write(folder / "sound", "sound"))}]
     entries += [{"path": str(ROOT / "models" / name), "slo_ms": PATIENT_MS} for name in more]
@@ -58,12 +58,8 @@ def serving(folder: Path, *more: str) -> Iterator[GatewayProcess]:
     }
     (folder / "repo").mkdir()
     config.write_text(yaml.safe_dump(settings))
-    gateway = GatewayProcess.start(config, folder / "log")
-    try:
+    with serving(config) as gateway:
         yield gateway
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
 
 
 def load(gateway: GatewayProcess, name: str) -> tuple[int, str]:
@@ -112,7 +108,7 @@ def isolation(gateway: GatewayProcess, name: str) -> dict[str, object]:
 
 
 def test_a_load_that_ends_its_process_is_given_up_and_no_request_of_others_is_lost(tmp_path: Path) -> None:
-    with serving(tmp_path) as gateway:
+    with on_two_slices(tmp_path) as gateway:
         write(tmp_path / "repo" / "exiting", "exiting", EXITING)
         with asked_all_the_time(gateway, "sound") as statuses:
             status, told = load(gateway, "exiting")
@@ -128,7 +124,7 @@ def test_a_load_that_ends_its_process_is_given_up_and_no_request_of_others_is_lo
 
 
 def test_other_files_that_end_their_process_leave_the_model_as_it_was(tmp_path: Path) -> None:
-    with serving(tmp_path) as gateway:
+    with on_two_slices(tmp_path) as gateway:
         write(tmp_path / "sound", "sound", EXITING)
         with asked_all_the_time(gateway, "sound") as statuses:
             assert load(gateway, "sound")[0] == 400
@@ -139,7 +135,7 @@ def test_other_files_that_end_their_process_leave_the_model_as_it_was(tmp_path: 
 def test_a_load_that_holds_the_interpreter_makes_nobody_late_and_keeps_its_own_process(
     tmp_path: Path,
 ) -> None:
-    with serving(tmp_path) as gateway:
+    with on_two_slices(tmp_path) as gateway:
         write(tmp_path / "repo" / "holding", "holding", HOLDING)
         took_s: list[float] = []
         with asked_all_the_time(gateway, "sound") as statuses, timed(gateway, took_s):
@@ -155,7 +151,7 @@ def test_a_load_that_holds_the_interpreter_makes_nobody_late_and_keeps_its_own_p
 
 
 def test_a_batch_that_never_ends_costs_one_slice_and_is_not_tried_on_the_next(tmp_path: Path) -> None:
-    with serving(tmp_path) as gateway:
+    with on_two_slices(tmp_path) as gateway:
         write(tmp_path / "repo" / "stuck", "stuck")
         assert load(gateway, "stuck")[0] == 200
         status, told = infer(gateway, "stuck", STUCK)
@@ -167,7 +163,7 @@ def test_a_batch_that_never_ends_costs_one_slice_and_is_not_tried_on_the_next(tm
 
 
 def test_a_delay_that_a_client_asks_for_is_refused_where_it_would_end_a_worker(tmp_path: Path) -> None:
-    with serving(tmp_path, "identity") as gateway:
+    with on_two_slices(tmp_path, "identity") as gateway:
         tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "INT32", "data": [4]}
         for delay_ms, expected in ((60_000, 400), (501, 400), (500, 200)):
             question = {"inputs": [tensor], "parameters": {"execute_delay_ms": delay_ms}}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.acceptance.gateway import PATIENT_MS, GatewayProcess, await_true
+from tests.acceptance.gateway import PATIENT_MS, GatewayProcess, await_true, serving
 
 pytestmark = pytest.mark.slow
 
@@ -51,16 +51,6 @@ def settings(folder: Path, **of_deadly: str) -> Path:
     scratch = folder / "scratch"
     scratch.write_text(yaml.safe_dump({"slices": [{"name": "a", "cores": 1}], "models": entries}))
     return scratch.replace(path)
-
-
-@contextmanager
-def serving(config: Path) -> Iterator[GatewayProcess]:
-    gateway = GatewayProcess.start(config, config.parent / "log")
-    try:
-        yield gateway
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
 
 
 def ask(gateway: GatewayProcess, model: str, value: int = 4) -> int:
