@@ -113,36 +113,23 @@ def _probe(
     ended: threading.Event,
 ) -> None:
     """One request each EVERY_S on one connection, each timed from when it was due."""
+    address = (gateway.host, gateway.rest_port)
     try:
-        _ask(gateway, request, check, found, kept, ended)
+        with socket.create_connection(address, 60) as connection, connection.makefile("rb") as stream:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            due_s = time.monotonic()
+            while not ended.is_set():
+                connection.sendall(request)
+                answer = read_answer(stream)
+                refused = answer is not None and answer.status == 503 and answer.reason != ""
+                found.refused += refused
+                found.bad_answers += not (refused or check(answer))
+                now_s = time.monotonic()
+                kept.append((now_s - due_s) * 1e3)
+                due_s += EVERY_S
+                time.sleep(max(0.0, due_s - now_s))
     except OSError:
         found.bad_answers += 1
-
-
-def _ask(
-    gateway: Gateway,
-    request: bytes,
-    check: Callable[..., bool],
-    found: Watched,
-    kept: list[float],
-    ended: threading.Event,
-) -> None:
-    with (
-        socket.create_connection((gateway.host, gateway.rest_port), 60) as connection,
-        connection.makefile("rb") as stream,
-    ):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        due_s = time.monotonic()
-        while not ended.is_set():
-            connection.sendall(request)
-            answer = read_answer(stream)
-            refused = answer is not None and answer.status == 503 and answer.reason != ""
-            found.refused += refused
-            found.bad_answers += not (refused or check(answer))
-            now_s = time.monotonic()
-            kept.append((now_s - due_s) * 1e3)
-            due_s += EVERY_S
-            time.sleep(max(0.0, due_s - now_s))
 
 
 def _measure(gateway: Gateway, found: Watched, ended: threading.Event) -> None:
