@@ -23,8 +23,9 @@ PART = 0.75
 against in time: a start, a jump, a death."""
 HEADROOM = 0.9
 """Of what a table says that replicas carry: at all of it chance alone misses all that may be."""
-PATIENCE = 0.5
-"""Of the SLO, for what a second leaves over: the rest is for its batch, and for chance within the second."""
+PATIENCE = 0.65
+"""Of the SLO, for what a second leaves over: the rest is for its batch, and for chance within the second.
+What is played so stays above what a count that is held all the time really misses."""
 RUN_IN_S = 120.0
 """Since the first row: how unevenly they come is not known before; what is missed tells of starting."""
 RARE_S = 300.0

@@ -104,6 +104,10 @@ class SloReplicas:
         self._hold = Hold()
         self._foreseen = Hold()
         self._load = Load()
+        # what was wished and planned before it was known how many are enough took all bursts for chance, so
+        # from then on no more than are enough are held for it
+        self._learnt = False
+        self._stale: Band | None = None
         self._count = -1
         self._ready = 0
         self._since_us = 0  # the last that `ready` changed
@@ -194,6 +198,10 @@ class SloReplicas:
         enough = self._budget.enough(1 - view.percentile / 100)
         if enough is None or within.needed(estimate.low, view.most) > enough:
             return None
+        if not self._learnt:
+            self._learnt, self._stale = True, view.band
+            self._hold, self._foreseen = Hold(), Hold()
+            self._hold.most(min(self._count, enough), view.now_us, hold_us(view.start_us))
         return enough
 
     def _levels(self, capacity: Capacity) -> Sequence[float]:
@@ -207,7 +215,7 @@ class SloReplicas:
 
     def _settle(self, view: View, need: Need) -> int:
         band = _valid(view)
-        low = band.low if band else 0
+        low = band.low if band and band != self._stale else 0
         wanted = max(need.now, need.backlog, low)
         # what was foreseen is held until it must have come; if it has, it is held as what came
         foreseen = self._foreseen.most(wanted, view.now_us, 2 * view.start_us)

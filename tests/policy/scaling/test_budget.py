@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.scaling.budget import LEVELS, LIVES_S, PART, RUN_IN_S, Budget
+from serving.policy.scaling.seam import Band
 from serving.policy.scaling.slo import SloReplicas
 from tests.policy.scaling.closed_loop import EACH, Loop, table
 
@@ -126,6 +127,20 @@ def test_bursts_of_seconds_cost_what_the_promise_takes_and_not_what_chance_allow
     held = loop.counts[300:]
     assert sum(held) / len(held) <= 1.35 * table().needed(60.0)
     assert sum(before != after for before, after in pairwise(held)) <= 25
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_was_wished_and_planned_before_enough_was_known_is_held_no_longer(seed: int) -> None:
+    """Both reckoned that all bursts were chance. The plan is in force long past the run-in."""
+    early = Band(20, 20, "v", 300_000_000)
+    loop, chance = Loop(SloReplicas(), band=lambda now_us: early), np.random.default_rng(seed)
+    for at, rate in enumerate(bursts(3, 9, 60, 200)):
+        rows = int(chance.poisson(rate))
+        loop.second(rows, (2 / rows if rows else 0.0) + (81.0 if at % 12 == 0 else 0.0))
+    run_in_s = int(RUN_IN_S)
+    assert min(loop.counts[30 : run_in_s - 2]) == 20
+    assert max(loop.counts[run_in_s:]) <= table().needed(60.0) + 1
+    assert loop.missed <= 0.01 * loop.offered + 60 * loop.start_s
 
 
 def test_a_jump_beyond_all_bursts_is_followed_as_before_there_were_any() -> None:
