@@ -1,8 +1,9 @@
 """The editions of a file that operators edit while the gateway runs: what it holds, and when it changes."""
 
+import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -21,9 +22,14 @@ GATHER_MS: Final = 2_000
 STEPS_MAX: Final = 1_000
 """Folders and links on the way to the file, so that links in a circle are an end too."""
 
+AGAIN_S: Final = 0.1
+"""What has not begun to change anything cannot be given up yet."""
+
+logger = logging.getLogger(__name__)
 logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would log each event
 
 Edition = tuple[int, int, bytes]
+Say = Callable[[str], None]
 
 
 def read_edition(path: Path) -> Edition | None:
@@ -89,3 +95,70 @@ def _way(path: Path) -> set[tuple[Path, str]]:
             folder = Path("/")
         ahead += reversed(target.parts[target.is_absolute() :])
     return found
+
+
+class Follower:
+    """Follows a file: each edition counts whole, or is refused with reasons and what was said before stays.
+    `refused`: why the latest does not count; () where it does."""
+
+    def __init__(self, path: Path, say: Say, gone: str, unchanged: str) -> None:
+        """The ends of two sentences: `gone`, that the file is; `unchanged`, that an edit is refused."""
+        self.refused: tuple[str, ...] = ()
+        self._path = path
+        self._say = say
+        self._gone = gone
+        self._unchanged = unchanged
+        self._seen: Edition | None = None
+        self._looked = False
+
+    async def run(self) -> None:
+        """Until it is cancelled, or the file cannot be watched."""
+        # It may have been edited since it was read at the start; what comes after this look is a change.
+        looking = asyncio.create_task(self._look())
+        try:
+            async for _ in changes(self._path):
+                while not looking.done() and await self._is_new():
+                    await self._overtaken()
+                    await asyncio.wait([looking], timeout=AGAIN_S)
+                if looking.done():
+                    looking = asyncio.create_task(self._look())
+        except Exception as error:  # of inotify: watches are a bounded resource of the machine
+            logger.exception("watching %s failed", self._path)
+            self._say(f"{self._path} is not watched any more, an edit needs a restart: {error}")
+        finally:
+            looking.cancel()
+
+    async def look(self) -> None:
+        """Follow the file where it is another than at the last look; one that is gone is waited for."""
+        edition = await asyncio.to_thread(read_edition, self._path)
+        if self._looked and edition == self._seen:
+            return
+        self._looked, self._seen = True, edition
+        if edition is None:
+            self._say(f"{self._path} is gone: {self._gone}")
+        else:
+            await self._take()
+
+    async def _look(self) -> None:
+        try:
+            await self.look()
+        except Exception:  # a bug: the next edit may fare better
+            logger.exception("following %s failed", self._path)
+            self._refuse([f"{self._path}: following it failed inside the gateway, whose log says how"])
+
+    async def _take(self) -> None:
+        """Read the file, and do what it says or `_refuse` it."""
+        raise NotImplementedError
+
+    async def _overtaken(self) -> None:
+        """The file was edited again while `_take` is under way; asked again until that is done."""
+
+    async def _is_new(self) -> bool:
+        """Whether the file is another than the one that was looked at last."""
+        return not self._looked or await asyncio.to_thread(read_edition, self._path) != self._seen
+
+    def _refuse(self, reasons: Sequence[str]) -> None:
+        self.refused = tuple(reasons)
+        self._say(f"the edit of {self._path} is refused, {self._unchanged}:")
+        for reason in reasons:
+            self._say(f"  {reason}")

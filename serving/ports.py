@@ -120,7 +120,7 @@ class Serving(Protocol):
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
         """Count what an edge itself took of a completed call: it read the call for `read_us` before its
-        arrival, and made its answer for `made_us` after the core had given it."""
+        arrival, and made and wrote its answer for `made_us` after the core had given it."""
         ...
 
     def model_ready(self, name: str) -> bool:

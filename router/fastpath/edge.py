@@ -14,7 +14,7 @@ from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
 from router.fastpath.places import Places
 from router.fastpath.sweep import Sweep
-from serving.ports import Serving
+from serving.ports import Reply, Serving
 from serving.specs import Limits, ServedModel
 
 
@@ -37,6 +37,7 @@ class Edge:
         self.guard: KeyGuard | None = None
         self.account = Account(limits)
         self.places = Places(limits, lambda: asyncio.get_running_loop().time())
+        self._written: list[tuple[str, Reply, int]] = []  # in this turn of the event loop
         self.closed = asyncio.Event()
         self.closed.set()
         self.hangups = HangupWatch()
@@ -46,6 +47,19 @@ class Edge:
     def serve(self, models: Mapping[str, ServedModel]) -> None:
         """These models are called by the fast path from now on, and no others."""
         self.paths.serve(models if self._direct else {})
+
+    def answered(self, model: str, reply: Reply, read_us: int) -> None:
+        """A completed call's answer was written; it had been read for so long. It is counted in the loop's
+        next turn: uvloop hands what was written to the kernel at the end of this one."""
+        if not self._written:
+            asyncio.get_running_loop().call_soon(self._count_written)
+        self._written.append((model, reply, read_us))
+
+    def _count_written(self) -> None:
+        now_us = self.serving.now_us()
+        for model, reply, read_us in self._written:
+            self.serving.answered(model, reply, read_us, now_us - reply.answered_us)
+        self._written.clear()
 
     def _on_sweep(self) -> None:
         self.refresh_heads()

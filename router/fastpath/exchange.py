@@ -288,10 +288,10 @@ class Inference(Exchange):
             self._respond(_INTERNAL_ERROR)
 
     def _answer(self, reply: Reply, made: Made | None) -> None:
-        serving, decoded = self.connection.edge.serving, self.decoded
+        edge, decoded = self.connection.edge, self.decoded
         assert decoded is not None  # noqa: S101  # it is let go of once there is an answer
         try:
-            rendered = encode_reply(decoded, reply, self.fields, self.began_us, serving.now_us, made)
+            rendered = encode_reply(decoded, reply, self.fields, self.began_us, edge.serving.now_us, made)
         except RequestError as error:  # what was asked for cannot be written as it was asked
             rendered = render_error(error)
         except Exception:
@@ -299,8 +299,7 @@ class Inference(Exchange):
             rendered = _INTERNAL_ERROR
         self._respond(rendered)
         if reply.answered_us and rendered[0] == 200:
-            made_us = serving.now_us() - reply.answered_us
-            serving.answered(self.model.name, reply, self.arrived_us - self.began_us, made_us)
+            edge.answered(self.model.name, reply, self.arrived_us - self.began_us)
 
     def leave(self) -> None:
         self.disconnected = True

@@ -46,6 +46,7 @@ class FastProtocol(Connection):
         self.body_max_bytes = edge.limits.body_bytes
         self.header_max_bytes = edge.limits.header_bytes
         self.header_max_count = edge.limits.header_count
+        self.read_us = 0  # when something was read last
         self.began_us = 0  # when the first byte of the request that is being received was read
         self.fed_bytes = 0  # of the read that is being parsed
         self.body_bytes = 0  # of the request that is being received
@@ -54,6 +55,7 @@ class FastProtocol(Connection):
         self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
 
     def data_received(self, data: bytes) -> None:
+        self.read_us = self.edge.serving.now_us()
         if len(data) <= FED_BYTES and not self.behind:
             self._take(data)
             return
@@ -108,7 +110,7 @@ class FastProtocol(Connection):
         newest: Cycle | None = self.cycle
         if newest is not None and not newest.keep_alive:
             raise _Stop  # nothing after a request that closes (RFC 9112, 9.6)
-        self.began_us = self.edge.serving.now_us()
+        self.began_us = self.read_us
         self.url = b""
         self.headers = []
         self.parsing = HEAD

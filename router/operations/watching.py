@@ -1,12 +1,10 @@
 """penstock.yaml while the gateway runs: an edit is carried out whole, or refused with reasons."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from time import monotonic, time
-from typing import Final
 
-from router.editions import Edition, changes, read_edition
+from router.editions import Edition, Follower, Say, read_edition
 from router.operations.current import Refused
 from router.operations.differences import differences
 from router.operations.repository import Repository
@@ -15,62 +13,23 @@ from router.settings.document import Document
 from router.settings.gateway import read_door, read_logs, read_server
 from router.settings.problems import Loc
 
-logger = logging.getLogger(__name__)
 
-AGAIN_S: Final = 0.1
-"""What has not begun to change anything cannot be given up yet."""
-
-Say = Callable[[str], None]
-
-
-class Watch:
-    """Follows one penstock.yaml. `refused`: why its latest edit is not in force; () where it is.
-    `in_force_s`: when what it says was last read and in force, in seconds of Unix time."""
+class Watch(Follower):
+    """Follows one penstock.yaml. `in_force_s`: when what it says was last read and in force, in seconds of
+    Unix time."""
 
     def __init__(self, repository: Repository, say: Say, say_in_force: Say) -> None:
         """`say_in_force` takes the sentence that an edit is in force, `say` all others."""
-        self.refused: tuple[str, ...] = ()
+        gone, unchanged = "what it said stays in force until it is back", "nothing of it is done"
+        super().__init__(repository.filed.path, say, gone, unchanged)
         self.in_force_s = time()
         self._repository = repository
-        self._say = say
         self._say_in_force = say_in_force
-        self._path = repository.filed.path
-        self._seen: Edition | None = None
-        self._looked = False
+        self._wanted: Settings | None = None  # the change that is under way
+        self._ahead: tuple[Edition | None, Settings | None] | None = None  # what waits for its end
 
-    async def run(self) -> None:
-        """Until it is cancelled, or the file cannot be watched."""
-        looking = asyncio.create_task(self._look())  # it may have been edited since it was read at the start
-        try:
-            async for _ in changes(self._path):
-                while not looking.done() and await self._is_new():
-                    self._repository.give_up()  # what is edited again is not wanted any more
-                    await asyncio.wait([looking], timeout=AGAIN_S)
-                if looking.done():
-                    looking = asyncio.create_task(self._look())
-        except Exception as error:  # of inotify: watches are a bounded resource of the machine
-            logger.exception("watching %s failed", self._path)
-            self._say(f"{self._path} is not watched any more, an edit needs a restart: {error}")
-        finally:
-            looking.cancel()
-
-    async def _look(self) -> None:
-        try:
-            await self.look()
-        except Exception:  # a bug: the next edit may fare better
-            logger.exception("following %s failed", self._path)
-            self._refuse(("it failed inside the gateway, whose log says how",))
-
-    async def look(self) -> None:
-        """Follow the file where it is another than at the last look; one that is gone is waited for."""
-        if not await self._is_new():
-            return
+    async def _take(self) -> None:
         began = monotonic()
-        self._seen = await asyncio.to_thread(read_edition, self._path)
-        self._looked = True
-        if self._seen is None:
-            self._say(f"{self._path} is gone: what it said stays in force until it is back")
-            return
         try:
             filed = await asyncio.to_thread(load_settings, self._path)
         except SettingsError as error:
@@ -90,23 +49,35 @@ class Watch:
         self._say(
             f"{self._path} was edited: {'; '.join(differences(before, filed)) or 'nothing that is served'}"
         )
+        self._wanted = filed
         try:
             await self._repository.follow(filed)
         except Refused as error:
             self._refuse(error.reasons)
             return
+        finally:
+            self._wanted = None
         self.refused = ()
         self.in_force_s = time()
         self._say_in_force(f"{self._path} is in force ({monotonic() - began:.1f} s)")
 
-    async def _is_new(self) -> bool:
-        return not self._looked or await asyncio.to_thread(read_edition, self._path) != self._seen
+    async def _overtaken(self) -> None:
+        """A change that is under way is not wanted any more where the file now says something else that can
+        be in force. A fault, a mere touch or a file that is gone for a moment leave it alone."""
+        edition = await asyncio.to_thread(read_edition, self._path)
+        if self._ahead is None or self._ahead[0] != edition:
+            self._ahead = edition, await asyncio.to_thread(self._readable)
+        wanted, ahead = self._wanted, self._ahead[1]
+        if wanted is not None and ahead is not None and _value(ahead) != _value(wanted):
+            self._repository.give_up()
 
-    def _refuse(self, reasons: Sequence[str]) -> None:
-        self.refused = tuple(reasons)
-        self._say(f"the edit of {self._path} is refused, nothing of it is done:")
-        for reason in reasons:
-            self._say(f"  {reason}")
+    def _readable(self) -> Settings | None:
+        """What the file says, where that can be in force."""
+        try:
+            filed = load_settings(self._path)
+        except SettingsError:
+            return None
+        return None if any(needs_restart(self._repository.filed, filed)) else filed
 
 
 def _value(settings: Settings) -> object:

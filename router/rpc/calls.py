@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 RpcMethod = Callable[[Any, Any], Awaitable[Any]]
 """Answers a message, in a call's context, with a message."""
-RawMethod = Callable[[bytes, Any], Awaitable[bytes]]
-"""The same of messages that are not read yet, and are already written."""
+RawMethod = Callable[[bytes, Any, int], Awaitable[bytes]]
+"""The same of messages that are not parsed yet, and are already written; last, when the call came (us)."""
 
 GONE: Final = (cygrpc.ExecuteBatchError, cygrpc._ServerStoppedError)  # noqa: SLF001
 """What grpc raises where there is no client any more to tell: it left, its deadline passed, or we stopped."""
@@ -135,13 +135,14 @@ class Calls:
 
     def _handler(self, answer: RawMethod, count: int, roles: Roles, counted: bool = False) -> Any:
         async def taken(_requests: Any, context: Any) -> bytes:
+            began_us = self._serving.now_us()
             try:
                 if self.guard is not None and roles:
                     await self._identify(self.guard, roles, context, counted)
                 if self._open >= count:
                     await self._turn_away(context, count, counted)
                 self._enter(context)
-                wire = await answer(await self._admitted(context, counted), context)
+                wire = await answer(await self._admitted(context, counted), context, began_us)
                 if len(wire) > SMALL_BYTES:
                     self._answers.put(context, 2 * len(wire))  # grpc copies it, and keeps both
                 return wire
@@ -235,7 +236,7 @@ def plain(raw: bytes) -> bytes:
 
 
 def _parsed(answer: RpcMethod, request: Any) -> RawMethod:
-    async def answer_raw(raw: bytes, context: Any) -> bytes:
+    async def answer_raw(raw: bytes, context: Any, _began_us: int) -> bytes:
         try:
             message = request.FromString(plain(raw))
         except RequestError as error:

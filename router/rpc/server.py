@@ -129,7 +129,7 @@ class RpcServer:
 
     # inference
 
-    async def _answer(self, raw: bytes, context: Any) -> bytes:
+    async def _answer(self, raw: bytes, context: Any, began_us: int) -> bytes:
         arrived_us, remaining_s = self._serving.now_us(), context.time_remaining()
         metadata: Sequence[tuple[str, str]] = context.invocation_metadata()
         fields = fields_of(metadata)
@@ -162,11 +162,11 @@ class RpcServer:
         if reply.outcome is not COMPLETED:
             await abort(context, reply, call.due_us)
         answer = encode(decoded, reply)
-        more = completed_lines(reply, call.due_us, arrived_us, self._serving.now_us())
+        more = completed_lines(reply, call.due_us, began_us, self._serving.now_us())
         context.set_trailing_metadata(tuple(separate(more).items()))
         if reply.answered_us:
             made_us = self._serving.now_us() - reply.answered_us
-            self._serving.answered(call.model.name, reply, 0, made_us)
+            self._serving.answered(call.model.name, reply, arrived_us - began_us, made_us)
         return answer
 
     async def _read(self, raw: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]:

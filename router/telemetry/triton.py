@@ -55,7 +55,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
     ("nv_inference_exec_count", "Batches computed.", _batches),
     (
         "nv_inference_request_duration_us",
-        "Time from first byte read to answer made, summed over completed requests.",
+        "Time from first byte read to answer written, summed over completed requests.",
         lambda model: sum(duration.total for _, duration in model.durations) + model.edge_us,
     ),
     (
@@ -75,7 +75,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
     ),
     (
         "nv_inference_compute_output_duration_us",
-        "Time from the end of the run to the answer made, summed over completed requests.",
+        "Time from the end of the run to the answer written, summed over completed requests.",
         lambda model: model.output_us,
     ),
 )

@@ -1,6 +1,8 @@
 """What a call is told beside its outputs or its error, and whose call it is: metadata of gRPC."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
@@ -23,6 +25,7 @@ from serving.vocabulary import (
     Outcome,
 )
 from tests.router.rpc_edge import (
+    INFER,
     Core,
     completed,
     error_of,
@@ -52,6 +55,27 @@ async def test_an_answer_says_where_its_time_went_and_who_gave_it() -> None:
         "x-penstock-variant": "exact",
         "x-penstock-batch-rows": "1",
     }
+
+
+async def test_the_time_of_a_call_begins_before_its_message_is_there() -> None:
+    core, asked = Core(), asyncio.Event()
+
+    def now_us() -> int:
+        asked.set()
+        return core.clock_us
+
+    async def late() -> AsyncIterator[bytes]:
+        async with asyncio.timeout(60):
+            await asked.wait()
+        core.clock_us += 300
+        yield simple_request().SerializeToString()
+
+    core.now_us = now_us  # type: ignore[method-assign]
+    async with serve(core) as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        call = channel.stream_unary(INFER, None, None)(late())
+        await call
+        fields = dict(await call.trailing_metadata())
+    assert fields["server-timing"].startswith("request;dur=0.300, queue;")
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from serving.specs import ModelSpec, SliceSpec, WorkersSpec
 from serving.worker.batches import BatchInput
 from serving.worker.confined import OOM_SCORE
 from serving.worker.tree import children, descendants, held_bytes
+from tests.runtime.dying import dying_gateway
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 GONE_S = 10.0
 """It takes some milliseconds; a machine that others use may stand still for longer."""
 SLEEPER = "subprocess.Popen(['sleep', '600'], start_new_session=True)"
@@ -113,43 +113,15 @@ async def test_what_a_model_has_started_in_other_sessions_ends_with_its_worker(
         assert gone(below)
 
 
-GATEWAY = """
-import asyncio, sys
-from pathlib import Path
-from serving.worker.batches import BatchInput
-from serving.runtime.supervisor import Supervisor
-from serving.specs import SliceSpec
-from tests.runtime.recorder import Recorder, model_spec
-
-async def main():
-    heard = Recorder()
-    await Supervisor(heard).start(SliceSpec("s", ()))
-    await heard.hear("ready")
-    link = heard.links[0]
-    link.load(1, model_spec(Path(sys.argv[1]), {"X": "FP32"}, {"Y": "FP64"}), "only")
-    await heard.hear("loaded")
-    link.run(1, 1, 1, [BatchInput("FP32", (1,), [bytes(4)])], (("go", True),))
-    await heard.hear_result()
-    print(link.pid, flush=True)
-    await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int, list[int]]]:
     """One whose model has started a process in a session of its own, and orphaned another: it, its worker,
     and all below it."""
     both = f"[{SLEEPER} and 0, {ORPHAN} and 0]"
     answering(tmp_path / "m", both)
-    command = [sys.executable, "-c", GATEWAY, str(tmp_path / "m")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
-        assert process.stdout is not None
-        worker = int(process.stdout.readline())
+    with dying_gateway(tmp_path / "m") as (process, worker):
         below = with_sleepers(process.pid, 2)
         yield process, worker, below
-        process.kill()
 
 
 @pytest.mark.parametrize("first", ["gateway alone", "worker first", "gateway first"])

@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from serving.tensor import ANY, DATATYPES, ITEM_BYTES
 from serving.worker.batches import BatchInput
 from serving.worker.orders import MeasureOrder
 from serving.worker.wire import INLINE_BYTES_MAX
+from tests.runtime.dying import dying_gateway
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 
 pytestmark = pytest.mark.slow
@@ -250,42 +250,16 @@ async def test_a_worker_that_cannot_be_started_is_lost(monkeypatch: pytest.Monke
     assert "could not be started: [Errno 2] No such file" in await heard.hear_lost()
 
 
-GATEWAY = """
-import asyncio, sys
-from pathlib import Path
-from serving.worker.batches import BatchInput
-from serving.runtime.supervisor import Supervisor
-from serving.specs import SliceSpec
-from tests.runtime.recorder import Recorder, model_spec
-
-async def main():
-    heard = Recorder()
-    await Supervisor(heard).start(SliceSpec("s", ()))
-    await heard.hear("ready")
-    link = heard.links[0]
-    link.load(1, model_spec(Path(sys.argv[1]), {"X": "FP32"}, {"Y": "FP32"}), "only")
-    await heard.hear("loaded")
-    link.run(1, 1, 1, [BatchInput("FP32", (1,), [bytes(4)])], (("sleep", True),))
-    while not Path(sys.argv[2]).exists():
-        await asyncio.sleep(0.01)
-    print(link.pid, flush=True)
-    await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
 def test_a_worker_whose_gateway_dies_ends_even_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     stay = f"open({str(begun)!r}, 'w').close(); time.sleep(600)"
     folder = write_model(tmp_path / "m", f"if parameters: {stay}\n        {ECHO}")
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-c", GATEWAY, str(folder), str(begun)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as gateway:
-        assert gateway.stdout is not None
-        pid = int(gateway.stdout.readline())
-        pidfd = os.pidfd_open(pid)
-        gateway.kill()
+    with dying_gateway(folder) as (_, worker):
+        pidfd = os.pidfd_open(worker)
+        end = time.monotonic() + PATIENCE_S
+        while not begun.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert begun.exists()
     ended, _, _ = select.select([pidfd], [], [], PATIENCE_S)
     os.close(pidfd)
     assert ended

@@ -1,7 +1,7 @@
 """The keys file is followed: an edit counts whole and soon, a faulty one is refused and nothing changes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from router.auth.guard import KeyGuard
 from router.auth.issuing import NewKey, add_key, make_key, revoke_key
 from router.auth.keys import Keys
 from router.settings import load_settings
-from router.settings.keys import read_keys
+from router.settings.keys import KeySpec, read_keys
 from tests.router.settings.samples import write_deployment
 
 SETTINGS = "auth: {keys: keys.yaml}\ntenants: [{name: gold}]\nmodels: [{path: models/digits}]\n"
@@ -128,6 +128,25 @@ async def test_what_the_command_writes_counts_by_itself(followed: Followed) -> N
     revoke_key(followed.path, "first")
     await followed.until(lambda: followed.counts == [False, False])
     assert followed.guard.keys.find(second) is not None
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+@pytest.mark.slow
+async def test_an_edit_counts_that_is_made_while_another_is_read(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edits = iter([entry("second", followed.second)])
+
+    def edited_meanwhile(path: Path, tenants: Collection[str] | None) -> tuple[KeySpec, ...]:
+        specs = read_keys(path, tenants)
+        for text in edits:
+            followed.write(text)
+        return specs
+
+    monkeypatch.setattr("router.auth.following.read_keys", edited_meanwhile)
+    watching = asyncio.create_task(followed.watch.run())
+    await followed.until(lambda: followed.counts == [False, True])
     watching.cancel()
     await asyncio.wait([watching])
 

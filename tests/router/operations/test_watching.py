@@ -402,6 +402,47 @@ async def test_an_edit_during_a_change_turns_that_back_and_counts(world: World) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("again", ["a touch", "a comment", "a fault", "what needs a restart", "gone"])
+async def test_what_asks_for_no_other_change_leaves_the_one_under_way_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    overtaken, judged = world.watch._overtaken, asyncio.Event()
+
+    async def judge() -> None:
+        await overtaken()
+        judged.set()
+
+    monkeypatch.setattr(world.watch, "_overtaken", judge)
+    watching = asyncio.create_task(world.watch.run())
+    await looked(world)
+    world.current.hold.clear()
+    wanted = GATEWAY.replace("slo_ms: 40", "slo_ms: 50")
+    replace_file(world, wanted)
+    await world.current.begun.wait()
+    match again:
+        case "a touch":
+            os.utime(world.path, ns=(1, 1))
+        case "a comment":
+            replace_file(world, f"# the shop's\n{wanted}")
+        case "a fault":
+            replace_file(world, wanted.replace("slo_ms: 50", "slo_ms: soon"))
+        case "what needs a restart":
+            replace_file(world, wanted.replace("slo_ms: 50", "slo_ms: 60").replace("9000", "9100"))
+        case "gone":
+            world.path.unlink()
+    async with asyncio.timeout(60):
+        await judged.wait()
+    assert world.current.turned_back == 0
+    world.current.hold.set()
+    await wait_for(world, "is in force")
+    said = {"a fault": "expected a number", "what needs a restart": "needs a restart", "gone": "is gone"}
+    await wait_for(world, said.get(again, "is in force"))
+    assert world.served["digits"].slo_us == 50_000
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+@pytest.mark.slow
 async def test_an_edit_before_a_change_has_begun_turns_that_back_once_it_has(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
