@@ -159,8 +159,8 @@ def test_a_neighbour_with_a_tighter_slo_and_traffic_keeps_a_slice() -> None:
 
 
 @pytest.mark.parametrize(("slices", "traffic"), [(1, True), (2, False)])
-def test_it_waits_for_nobody_where_that_would_help_nobody(slices: int, traffic: bool) -> None:
-    """The neighbour has no other slice, or nobody asks it."""
+def test_it_does_not_wait_where_that_helps_no_neighbour(slices: int, traffic: bool) -> None:
+    """The neighbour has no other slice, or no traffic."""
     scheduler = beside(slices)
     now_us = asked_steadily(scheduler, 0) if traffic else 0
     asked = [
