@@ -1,11 +1,12 @@
 """Which requests of a model may share a batch."""
 
 from collections.abc import Hashable
+from math import ceil
 
 from serving.objectives import ranked
 from serving.ports import Call
 from serving.scheduler.requests import Request
-from serving.specs import ServedModel, SizeHint
+from serving.specs import TIME_UNITS, Parameters, ServedModel, SizeHint
 from serving.tensor import ANY
 
 PLACES = 4096  # sizes of rows that are remembered with their buckets
@@ -14,7 +15,7 @@ PLACES = 4096  # sizes of rows that are remembered with their buckets
 class Lanes:
     """Which requests of a model may share a batch: same wants, size bucket, parameters, shapes."""
 
-    __slots__ = ("_hint", "_places", "_plain", "coming", "edition", "model")
+    __slots__ = ("_hint", "_places", "_plain", "_times", "coming", "edition", "model")
 
     def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
         """`before`: those of the model as it was served until now. `coming`: it is new beside others that
@@ -26,6 +27,11 @@ class Lanes:
             self.edition = before.edition + (_interface(model) != _interface(before.model))
         self._hint = model.spec.size_hint
         self._places: dict[int, tuple[int, int]] = {}  # a memo of SizeHint.place
+        self._times = {
+            each.name: (TIME_UNITS[each.time_unit], float(each.default))
+            for each in model.spec.parameters
+            if each.time_unit
+        }
         self._plain = all(
             tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
         )
@@ -73,6 +79,8 @@ class Lanes:
                 wants = objective.wants
                 request.optimize, request.cost_max = objective.optimize, objective.cost_max
         request.tier = objective.tier
+        if self._times:
+            request.declared_us = self._declared_us(call.parameters)
         if self._hint is not None:
             request.size, request.bucket = self._places.get(call.size) or self._place(self._hint, call.size)
         shapes: Hashable = self.edition
@@ -80,6 +88,15 @@ class Lanes:
             shapes = (shapes, *((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs))
         request.kin = (request.bucket, call.parameters, shapes)
         request.lane_key = (wants, request.kin)
+
+    def _declared_us(self, parameters: Parameters) -> int:
+        """By how much the times among these are longer than by default, with which profiles are measured."""
+        further_us = 0.0
+        for name, value in parameters:
+            if name in self._times:
+                unit_us, default = self._times[name]
+                further_us += unit_us * (float(value) - default)
+        return max(ceil(further_us), 0)
 
     def _place(self, hint: SizeHint, size: int) -> tuple[int, int]:
         if len(self._places) >= PLACES:  # clients choose the sizes

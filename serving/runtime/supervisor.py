@@ -6,6 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -17,7 +20,9 @@ from serving.runtime.model_log import ModelLog, Printed
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.specs import SliceSpec, WorkersSpec
+from serving.worker.keeper import DONE
 from serving.worker.shared import SharedArea
+from serving.worker.tree import marked
 
 STOP_GRACE_S: Final = 5.0
 """What `stop` gives workers to finish their batch and exit before it kills them."""
@@ -37,6 +42,10 @@ KILLED_WAIT_S: Final = 4.0
 """For how long it then waits for them: nothing withstands SIGKILL but a driver that holds a process up."""
 SAID_BYTES_MAX: Final = 4096
 """Of a keeper's sentence: what a pipe takes at once (PIPE_BUF)."""
+MARK: Final = "PENSTOCK_KEEPER"
+"""A variable that says under which keeper a process was started: it outlives the keeper."""
+_LOOKS: Final = 200
+_LOOK_S: Final = 0.02
 
 _UNBOUND: Final = WorkersSpec()
 
@@ -45,13 +54,14 @@ class _Child:
     """The keeper of a worker (`serving/worker/keeper.py`), known by its pidfd: no signal handler, no thread,
     no mistaken pid. `overran`: why it has ended its worker by itself, "" where it has not."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", said: int) -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", said: int, mark: str) -> None:
         self.pid = popen.pid
         self.pidfd = os.pidfd_open(popen.pid)
         self.crashed = False  # it has ended by what it did itself, as far as a signal can tell
         self.overran = ""
         self._popen = popen
         self._said = said
+        self._mark = mark
 
     def kill(self) -> None:
         """The keeper kills its worker, and what that has started, before it ends."""
@@ -67,8 +77,12 @@ class _Child:
             # Where the keeper itself was killed; not reaped yet, so the number is still its own.
             os.killpg(self.pid, signal.SIGKILL)
         code = self._popen.wait()
+        said = ""
         with suppress(BlockingIOError):
-            self.overran = os.read(self._said, SAID_BYTES_MAX).decode()
+            said = os.read(self._said, SAID_BYTES_MAX).decode()
+        if not said:  # the keeper has not ended what is left; to read all processes may take a while
+            threading.Thread(target=_end_strays, args=(self._mark,)).start()
+        self.overran = said if said != DONE else ""
         for descriptor in (self.pidfd, self._said):
             os.close(descriptor)
         self.crashed = code > 0 or -code in _FAULTS or bool(self.overran)
@@ -76,6 +90,18 @@ class _Child:
         if self.overran:
             return self.overran
         return f"exited with {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+
+
+def _end_strays(mark: str) -> None:
+    """Kill what was started under a keeper that is gone, until there is none: one may start another."""
+    for _ in range(_LOOKS):
+        strays = marked(mark)
+        if not strays:
+            return
+        for pid in strays:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_S)
 
 
 class Supervisor:
@@ -217,16 +243,18 @@ def _spawn(
             areas.append(SharedArea.create(f"penstock-{name}-{way}"))
             ours.callback(areas[-1].close)
         fds = (far.fileno(), areas[0].fd, areas[1].fd, say)
+        mark = uuid.uuid4().hex
+        given = {**dict(workers.environment), **dict(setting.environment), MARK: mark}
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
             _command(name, setting, workers, fds, bool(pipes)),
             stdin=subprocess.DEVNULL,
             stdout=pipes.end("stdout"),
             stderr=pipes.end("stderr"),
             pass_fds=fds,
-            env=environment({**dict(workers.environment), **dict(setting.environment)}, workers.inherit),
+            env=environment(given, workers.inherit),
             start_new_session=True,
         )
-        child = _Child(popen, said)
+        child = _Child(popen, said, f"{MARK}={mark}")
         ours.pop_all()
         return sock, child, (areas[0], areas[1])
 

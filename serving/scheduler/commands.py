@@ -1,6 +1,7 @@
 """What the scheduler asks of its driver, carried out after the event's call has returned."""
 
 from dataclasses import dataclass
+from math import ceil
 
 from serving.policy.freshness import Freshness
 from serving.scheduler.requests import Piece, Request
@@ -13,15 +14,16 @@ class RunBatch:
     One that is `staged` was sent ahead, while another ran: until that one is back, `started_us` is when it
     should be. `size` is its largest row's, `bucket` its lane's. `typical_us` is what it takes as a rule,
     `lead_us` how long before its end the next may go.
+    `declared_us`: of what it takes, what its requests declare (`Request.declared_us`).
     `beside`: another slice of the device was busy when it started; `joined`: one became so while it ran.
     `cold`: it did not follow at once on another of its replica. `downgrade`: why a variant runs it that would
     not without pressure (`vocabulary.Downgrade`), "" where the one that would does.
     """
 
     __slots__ = (
-        "beside", "bucket", "cold", "downgrade", "full", "id", "joined", "lead_us", "longest_us", "model",
-        "pieces", "predicted_us", "replica", "rows", "size", "slice", "staged", "started_us", "turns",
-        "typical_us", "variant", "warned_us",
+        "beside", "bucket", "cold", "declared_us", "downgrade", "full", "id", "joined", "lead_us",
+        "longest_us", "model", "pieces", "predicted_us", "replica", "rows", "size", "slice", "staged",
+        "started_us", "turns", "typical_us", "variant", "warned_us",
     )  # fmt: skip
 
     def __init__(self, batch_id: int, slice_name: str, pieces: list[Piece], rows: int) -> None:
@@ -35,6 +37,7 @@ class RunBatch:
         self.full = False
         self.bucket = 0
         self.size = 0
+        self.declared_us = 0
         self.started_us = 0
         self.staged = False
         self.typical_us = 0.0
@@ -47,6 +50,14 @@ class RunBatch:
         self.cold = True
         self.downgrade = ""
         self.turns = 0  # of its device, as of its start
+
+    def told_us(self, compute_us: int) -> int:
+        """What a batch that computed for so long says of the time that its rows take. Where requests declare
+        some, that is what is left, and at most what was expected: how exactly the model keeps to what they
+        declare, it does not say."""
+        if not self.declared_us:
+            return compute_us
+        return max(min(compute_us, ceil(self.typical_us)) - self.declared_us, 0)
 
 
 class Answer:

@@ -121,9 +121,11 @@ class Dispatch:
         batch.size = max([piece.size for piece in pieces]) if lane.bucket else 0
         batch.staged = not live.free
         batch.started_us = start_us
-        batch.predicted_us = replica.predict_us(batch.rows, batch.size)
-        batch.typical_us = replica.typical_us(batch.rows, batch.size)
-        batch.longest_us = replica.longest_us(batch.predicted_us)
+        predicted_us = replica.predict_us(batch.rows, batch.size)
+        declared_us = batch.declared_us = lane.declared_us
+        batch.predicted_us = predicted_us + declared_us
+        batch.typical_us = replica.typical_us(batch.rows, batch.size) + declared_us
+        batch.longest_us = replica.longest_us(predicted_us) + declared_us
         batch.lead_us = replica.lead_us(here.lateness_us) if self._ahead else 0
         batch.full = bool(lane.pieces)
         batch.downgrade = pieces[0].downgrade
@@ -179,7 +181,8 @@ def _ask(
             else:
                 here.remember(choice)
         queues.append(here)
-        choices.append(choice)
+        declared_us = choice.lane.declared_us if choice.lane is not None else 0
+        choices.append(choice.lasting(declared_us) if declared_us else choice)
     return queues, choices, wake_us
 
 

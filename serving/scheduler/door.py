@@ -86,6 +86,8 @@ class Door:
         live = model.resides(request.variants)
         if not live and not model.nearest(request.variants, now_us):
             return NO_REPLICA
+        if request.declared_us and request.is_vain(now_us):
+            return DEADLINE_UNREACHABLE
         held, size = accepted.held_bytes, request.payload_bytes
         if held and held + size > self._limits.held_bytes * (1 if size <= SMALL_BYTES else CUT_SHARE):
             return MEMORY_FULL  # the last of it is kept for small requests
@@ -114,7 +116,7 @@ class Door:
 
     def retry_us(self, outcome: Outcome, model: Model, request: Request, now_us: int) -> int:
         """In how long another try may fare better, from what waits; 0 where nobody can say."""
-        if outcome is DRAINING or outcome is TOO_LARGE:
+        if outcome is DRAINING or outcome is TOO_LARGE or request.is_vain(request.arrived_us):
             return 0
         if outcome is NO_REPLICA:
             return 0 if model.retired or model.why_hopeless(request.variants) else RESTART_US

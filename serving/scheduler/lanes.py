@@ -20,8 +20,8 @@ class Lane:
     """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.seam.LaneView`."""
 
     __slots__ = (
-        "_arrivals", "_keys", "_size", "bucket", "closed", "key", "kin", "pieces", "rows", "sheltered",
-        "variants", "wants",
+        "_arrivals", "_keys", "_size", "bucket", "closed", "declared_us", "key", "kin", "pieces", "rows",
+        "sheltered", "variants", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -33,6 +33,7 @@ class Lane:
         self.wants = wants
         self.variants = wants[0]
         self.bucket = bucket
+        self.declared_us = 0
         self._size = 0  # of the largest piece; _LEFT: that one has gone, and nobody has asked since
         self.rows = 0
         self.pieces: list[Piece] = []
@@ -207,6 +208,7 @@ class Queue:
         if lane is None:
             apart = piece.apart > 0
             lane = self._lanes[key] = Lane(key, wants_of(request), request.bucket, apart, request.kin)
+            lane.declared_us = request.declared_us
         if not piece.sequence:  # it may be cut into as many as it has rows, which keep its place
             piece.sequence = self._sequence + 1
             self._sequence += piece.rows
@@ -244,7 +246,7 @@ class Queue:
         if request.own_us is None:
             request.own_us = [piece.deadline_us for piece in request.pieces]
         for piece in request.pieces:
-            self._move(piece, min(piece.deadline_us, deadline_us))
+            self._move(piece, min(piece.deadline_us, deadline_us - request.declared_us))
 
     def relax(self, request: Request) -> None:
         """Let its pieces be due again as they were before it was tightened."""
@@ -265,8 +267,8 @@ class Queue:
         request.latest_us = heir.deadline_us
         for piece, due_us in zip(pieces, before_us[: len(pieces)], strict=True):
             if heir.expires_us == NEVER_US:
-                request.latest_us = max(heir.deadline_us, due_us + further_us)
-            self._move(piece, request.latest_us)
+                request.latest_us = max(heir.deadline_us, due_us + request.declared_us + further_us)
+            self._move(piece, request.latest_us - request.declared_us)
 
     def _move(self, piece: Piece, deadline_us: int) -> None:
         if piece.lane is None:

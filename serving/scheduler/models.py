@@ -180,7 +180,7 @@ class Model:
         where it cannot be."""
         if self.resides(request.variants):
             return now_us + self.quickest_us(request)
-        return self.first_us(request.variants, request.bucket, now_us)
+        return self.first_us(request.variants, request.bucket, now_us) + request.declared_us
 
     def flow(self, tenant: str, request: Request | None = None) -> Flow:
         """The tenant's flow of such requests; without one, of those for the answering variant."""
@@ -271,8 +271,8 @@ class Model:
         key = (request.variants, request.size)
         least_us = self._least_us.get(key)
         if least_us is None:
-            least_us = self._least_us[key] = self.quickest_us(request)
-        return least_us
+            least_us = self._least_us[key] = self._row_us(request)
+        return least_us + request.declared_us
 
     def cost_us(self, request: Request) -> float:
         """What all rows of a request take together as a rule, one batch after the other, on its quickest
@@ -280,9 +280,10 @@ class Model:
         found = []
         for each in self.replicas(request):
             most = each.piece_max(request.size)
-            rest = request.rows % most
-            whole_us = (request.rows // most) * each.typical_us(most, request.size)
-            found.append(whole_us + (each.typical_us(rest, request.size) if rest else 0.0))
+            whole, rest = divmod(request.rows, most)
+            whole_us = whole * each.typical_us(most, request.size)
+            rows_us = whole_us + (each.typical_us(rest, request.size) if rest else 0.0)
+            found.append(rows_us + (whole + (rest > 0)) * request.declared_us)
         return min(found, default=0.0)
 
     def alone_us(self, request: Request) -> float:
@@ -296,10 +297,14 @@ class Model:
                 for each in self.replicas(request)
             ]
             alone_us = self._alone_us[key] = min(each_us, default=0.0)
-        return alone_us
+        return alone_us + request.declared_us
 
     def quickest_us(self, request: Request) -> float:
-        """What a row of a request takes at least, alone, on its quickest replica; 0 where it has none."""
+        """What a row of a request takes at least, alone, on its quickest replica; what it declares where it
+        has none."""
+        return self._row_us(request) + request.declared_us
+
+    def _row_us(self, request: Request) -> float:
         return min((each.typical_us(1, request.size) for each in self.replicas(request)), default=0.0)
 
     def preferred(self, wants: Wants) -> float:
@@ -357,7 +362,8 @@ def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> st
         return f"tenant {request.tenant} is over its share while {name} is offered more than it can answer"
     if outcome is DEADLINE_UNREACHABLE:
         slack_ms = max(request.deadline_us - request.arrived_us, 0) / 1000
-        return f"{name} could not answer within {slack_ms:g} ms even if the request ran next"
+        asked = f", as it asks for {request.declared_us / 1000:g} ms itself" if request.declared_us else ""
+        return f"{name} could not answer within {slack_ms:g} ms even if the request ran next{asked}"
     if outcome is TOO_LARGE:
         takes_s = model.cost_us(request) / 1e6
         return (

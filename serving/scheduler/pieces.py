@@ -29,7 +29,7 @@ def split(request: Request, model: Model) -> None:
     request.pieces = _pieces(request, rows_max, slack_us)
     for piece in request.pieces:
         model.queue.insert(piece)
-    request.latest_us = piece.deadline_us
+    request.latest_us = piece.deadline_us + request.declared_us
     request.open_pieces = request.waiting = len(request.pieces)
 
 
@@ -46,7 +46,7 @@ def settle(model: Model) -> None:
         if lane is None or (len(before) == 1 and before[0].rows <= rows_max):
             continue
         pieces = _pieces(request, rows_max, slack_us)
-        request.latest_us = pieces[-1].deadline_us
+        request.latest_us = pieces[-1].deadline_us + request.declared_us
         if request.own_us is not None:  # the last of them was due the latest, and so was tightened
             request.own_us = [piece.deadline_us for piece in pieces]
             for piece in pieces:
@@ -107,5 +107,5 @@ def _pieces(request: Request, rows_max: int, slack_us: int) -> list[Piece]:
     for first_row in range(0, request.rows, rows_max):
         piece = Piece(request, first_row, min(rows_max, request.rows - first_row))
         pieces.append(piece)
-        piece.deadline_us = request.deadline_us - slack_us + slack_us * len(pieces) // spans
+        piece.deadline_us += slack_us * len(pieces) // spans - slack_us
     return pieces

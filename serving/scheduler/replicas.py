@@ -103,6 +103,9 @@ class Replica:
         """
         now_us = self.learned_us = batch.started_us + elapsed_us
         self.failures = 0
+        if batch.declared_us:
+            self.doubt.heard(batch.told_us(compute_us), batch.typical_us - batch.declared_us, now_us)
+            return False
         self.ran_us += RAN_WEIGHT * (compute_us - self.ran_us) if self.ran_us else compute_us
         if rung and self.doubt.at(batch.started_us):
             self._restart(now_us, ENOUGH)

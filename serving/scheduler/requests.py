@@ -22,7 +22,9 @@ class Request:
     `lane_key` names what it waits with, and `kin` what else it may share a batch with, where one variant runs
     both (None: nothing); `variants` those that may answer, the most accurate
     first, `optimize` what is best for it among them, for at most `cost_max` a million rows; `tier` is the one
-    that it asked for. `size` is that of its largest row, `bucket` the size bucket of that.
+    that it asked for. `size` is that of its largest row, `bucket` the size bucket of that. `declared_us`: by
+    so much each batch of it takes longer than its rows do, as its parameters say; the same for all that may
+    share a batch with it.
 
     `deadline_us` is what it was promised (the client's or the SLO's, the tighter), `parts` times the SLO: an
     answer after that is late. `latest_us` is when the last of its pieces is due, which orders the queue:
@@ -32,8 +34,8 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_us", "bucket", "cost_max", "deadline_us", "expires_us", "filling_us", "id", "kin",
-        "lane_key", "latest_us", "lost", "model", "open_pieces", "optimize", "own_us", "parts",
+        "arrived_us", "bucket", "cost_max", "deadline_us", "declared_us", "expires_us", "filling_us", "id",
+        "kin", "lane_key", "latest_us", "lost", "model", "open_pieces", "optimize", "own_us", "parts",
         "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us", "tenant", "tier", "variants",
         "waiting",
     )  # fmt: skip
@@ -49,6 +51,7 @@ class Request:
         self.expires_us = NEVER_US
         self.size = 0
         self.bucket = 0
+        self.declared_us = 0
         self.tenant = DEFAULT_TENANT
         self.sheltered = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
@@ -66,6 +69,10 @@ class Request:
         self.filling_us = 0  # what it waited for its first batch to fill, though the slice was free
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits
 
+    def is_vain(self, now_us: int) -> bool:
+        """Whether it declares a time that is longer than it can wait, however quick the model is."""
+        return self.declared_us > 0 and now_us + self.declared_us > self.deadline_us
+
 
 def wants_of(request: Request) -> Wants:
     """What decides which variant answers a request."""
@@ -75,7 +82,8 @@ def wants_of(request: Request) -> Wants:
 class Piece:
     """`rows` rows of a request from `first_row` on; `lane` is where it waits, None once it is dispatched.
 
-    `size` is its request's. `apart`: the part of a failed batch that it is tried again with, 0 where it is in
+    `deadline_us` is when its rows are to be computed, but for the time that its request declares. `size` is
+    its request's. `apart`: the part of a failed batch that it is tried again with, 0 where it is in
     none.
     """
 
@@ -88,7 +96,7 @@ class Piece:
         self.request = request
         self.first_row = first_row
         self.rows = rows
-        self.deadline_us = request.deadline_us
+        self.deadline_us = request.deadline_us - request.declared_us
         self.arrived_us = request.arrived_us
         self.sheltered = request.sheltered
         self.size = request.size

@@ -158,11 +158,14 @@ class Scheduler:
         before: it is not given up for their sake.
         """
         request = self._accepted.get(request_id)
-        if request is not None and any(piece.deadline_us > deadline_us for piece in request.pieces):
+        if request is None:
+            return ()
+        due_us = deadline_us - request.declared_us
+        if any(piece.deadline_us > due_us for piece in request.pieces):
             model = self._models[request.model]
             model.queue.tighten(request, deadline_us)
             if request.waiting:
-                self._ask_for_plan(model, deadline_us, now_us)
+                self._ask_for_plan(model, due_us, now_us)
                 self._look_again(model, now_us)
         return ()
 
@@ -173,7 +176,7 @@ class Scheduler:
         if request.id in model.unsettled and heir.expires_us != NEVER_US:
             model.unsettled[request.id] = request, 0
         if request.waiting:
-            self._ask_for_plan(model, heir.deadline_us, now_us)
+            self._ask_for_plan(model, heir.deadline_us - request.declared_us, now_us)
             self._look_again(model, now_us)
 
     def expire(self, request_id: int, expires_us: int, now_us: int) -> None:
@@ -209,8 +212,8 @@ class Scheduler:
         here = self._slices[batch.slice].queues.get(batch.model)
         flags = here.learn(batch, compute_us, now_us) if here is not None else []
         report = BatchReport(
-            batch.variant, batch.rows, batch.bucket, compute_us, batch.full, batch.slice, batch.typical_us,
-            batch.size,
+            batch.variant, batch.rows, batch.bucket, batch.told_us(compute_us), batch.full, batch.slice,
+            batch.typical_us - batch.declared_us, batch.size,
         )  # fmt: skip
         model = self._models.get(batch.model)
         if model is not None and batch.started_us >= model.since_us:  # else it has been forgotten

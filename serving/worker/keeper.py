@@ -20,13 +20,16 @@ from serving.worker.tree import children, descendants, held_bytes
 LOOK_S: Final = 0.5
 """Between two looks at the memory. One costs up to 1 ms, by the number of threads."""
 
+DONE: Final = "."
+"""What a keeper says once all has ended, where it has no reason to name. One that is killed says nothing."""
+
 _AWAITED: Final = (signal.SIGTERM, signal.SIGCHLD)
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a keeper has to know. `parent`: the gateway; `say`: a descriptor for why it has ended its worker;
-    `closed`: descriptors of the worker alone; `memory_bytes`: what all may hold, 0 for no bound."""
+    """What a keeper has to know. `parent`: the gateway; `say`: a descriptor for DONE, or why it has ended its
+    worker; `closed`: descriptors of the worker alone; `memory_bytes`: what all may hold, 0 for no bound."""
 
     parent: int
     say: int
@@ -54,9 +57,8 @@ def _keep(charge: Charge, worker: int) -> NoReturn:
         os.close(descriptor)
     status, reason = _watch(worker, charge.memory_bytes)
     found = _end_all(worker, alive=status is None)
-    if reason:
-        with suppress(OSError):
-            os.write(charge.say, reason.encode())
+    with suppress(OSError):
+        os.write(charge.say, (reason or DONE).encode())
     _exit_as(found if status is None else status)
 
 

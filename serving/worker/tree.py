@@ -30,6 +30,18 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def marked(mark: str) -> list[int]:
+    """The processes that were started with `mark`, as NAME=VALUE, in their environment, wherever they are; of
+    other users only those that may be read."""
+    wanted = mark.encode()
+    found: list[int] = []
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended, or is another user's
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(int(pid))
+    return found
+
+
 def held_bytes(pids: Iterable[int], bound: int) -> int:
     """What these processes hold together of memory that the kernel cannot take back. Above `bound` it counts
     exactly: what forked processes share is counted once, which reads all their page tables."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.worker.tree import descendants
+from serving.worker.tree import children, descendants
 from tests.acceptance.gateway import PATIENT_MS, GatewayProcess, await_true, serving
 
 pytestmark = pytest.mark.slow
@@ -134,6 +134,23 @@ def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path) -> None:
             ended, _, _ = select.select([pidfd], [], [], GONE_S)
             os.close(pidfd)
             assert ended, told
+
+
+def test_nothing_is_left_of_a_worker_whose_keeper_is_killed_and_it_is_started_again(tmp_path: Path) -> None:
+    with serving(settings(tmp_path)) as gateway:
+        answer(gateway, "sound", "start 600", "orphan 600")
+        await_true(lambda: commands(gateway).count("sleep\x00600\x00") == 2, gateway)
+        slices = json.loads(gateway.get("/v2/status")[1])["slices"]
+        (worker,) = [each["pid"] for each in slices if each["name"] == "b"]
+        (keeper,) = [pid for pid in children(gateway.process.pid) if worker in children(pid)]
+        pidfds = [os.pidfd_open(pid) for pid in (keeper, *descendants(keeper))]
+        assert len(pidfds) == 4
+        os.kill(keeper, signal.SIGKILL)
+        for pidfd in pidfds:
+            ended, _, _ = select.select([pidfd], [], [], GONE_S)
+            os.close(pidfd)
+            assert ended
+        await_true(lambda: ask(gateway, "sound", "say 0.5")[0] == 200, gateway)
 
 
 def test_a_worker_above_its_memory_is_ended_and_other_slices_serve_on(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class LaneSeen:
     bucket: int = 0
     closed: bool = False
     sheltered: tuple[PieceSeen, ...] = ()
+    declared_us: int = 0
 
     @property
     def rows(self) -> int:

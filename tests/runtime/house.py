@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -136,6 +137,14 @@ class House:
         """A call of `poisonable` that the model raises on."""
         row = np.full((1, 4), -1, np.float32)
         return Call(self.gateway.models["poisonable"], [Tensor("INPUT", "FP32", (1, 4), row.tobytes())], 1)
+
+
+def undeclared(folder: Path) -> Path:
+    """The model `identity`, which does not declare that its parameter is a time: nothing foresees it."""
+    shutil.copytree(MODELS / "identity", folder)
+    declared = (folder / "model.yaml").read_text()
+    (folder / "model.yaml").write_text(declared.replace(", time_unit: ms", ""))
+    return folder
 
 
 @asynccontextmanager

@@ -321,7 +321,7 @@ async def test_a_question_that_the_model_raises_on_is_tried_twice_for_all_who_as
 
 
 async def test_when_the_worker_dies_nobody_is_left_waiting(here: House) -> None:
-    asked = [here.ask(here.delay(60_000)) for _ in range(20)]
+    asked = [here.ask(here.delay(10_000)) for _ in range(20)]
     here.dispatch()
     pid = here.fleet.pid("s")
     assert pid is not None

@@ -26,7 +26,7 @@ from serving.vocabulary import (
     NO_REPLICA,
     WORKER_LOST,
 )
-from tests.runtime.house import LIMITS, SLICE, house, sums, until
+from tests.runtime.house import LIMITS, SLICE, house, sums, undeclared, until
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +73,8 @@ async def test_a_client_deadline_fires_while_the_model_runs(tmp_path: Path) -> N
 
 
 async def test_an_answer_late_by_the_slo_alone_is_delivered_and_counted(tmp_path: Path) -> None:
-    async with house(tmp_path, batching=PATIENT, slo_us=100_000) as here:
+    slow = (undeclared(tmp_path / "identity"),)
+    async with house(tmp_path, batching=PATIENT, slo_us=100_000, models=slow) as here:
         reply = await here.submit(here.delay(150))[1]
         assert reply.outcome is COMPLETED
         assert bytes(reply.outputs[0].data) == b"ab"
@@ -115,7 +116,7 @@ async def test_a_cancelled_request_is_answered_once_and_its_queued_work_is_never
 
 async def test_a_killed_worker_costs_its_batch_and_comes_back(tmp_path: Path) -> None:
     async with house(tmp_path, batching=PATIENT, slo_us=SLO_US) as here:
-        running = here.submit(here.delay(60_000))[1]
+        running = here.submit(here.delay(10_000))[1]
         here.dispatch()
         waiting = here.submit(here.add(1))[1]
         pid = here.fleet.pid("s")

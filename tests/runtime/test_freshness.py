@@ -7,7 +7,7 @@ import pytest
 from serving.control.replicas import ReplicaRecord
 from serving.policy.freshness import BATCHES, Freshness
 from serving.vocabulary import COMPLETED
-from tests.runtime.house import MODELS, House, house
+from tests.runtime.house import House, house, undeclared
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,8 @@ async def serve(here: House, delay_ms: int) -> None:
 async def test_a_profile_that_has_drifted_is_flagged_said_and_measured_anew_when_idle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with house(tmp_path, models=(MODELS / "identity",), slo_us=20_000_000) as here:
+    models = (undeclared(tmp_path / "identity"),)
+    async with house(tmp_path, models=models, slo_us=20_000_000) as here:
         await serve(here, 5)
         assert replica(here).freshness is Freshness.STALE
         (judgement,) = here.gateway.judgements()

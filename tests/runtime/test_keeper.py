@@ -136,14 +136,33 @@ def test_nothing_is_left_of_a_gateway_that_is_killed(
     assert gone(below)
 
 
-async def test_a_keeper_that_is_killed_takes_its_worker_along(tmp_path: Path) -> None:
-    async with crew(answering(tmp_path / "m", "[0]"), WorkersSpec()) as (_, heard):
+@pytest.mark.parametrize("start", ["0", SLEEPER, ORPHAN], ids=["nothing", "child", "orphan"])
+async def test_a_keeper_that_is_killed_takes_all_below_it_along(tmp_path: Path, start: str) -> None:
+    async with crew(answering(tmp_path / "m", f"[{start} and 0]"), WorkersSpec()) as (_, heard):
         await heard.hear_result()
         worker = heard.links[0].pid
         (keeper,) = [pid for pid in children(os.getpid()) if worker in children(pid)]
+        below = await asyncio.to_thread(with_sleepers, keeper, int(start != "0"))
+        assert worker in below
         os.kill(keeper, signal.SIGKILL)
         assert await heard.hear_lost() == "was killed by SIGKILL"
-        assert gone([worker])
+        assert await asyncio.to_thread(gone, below)
+
+
+async def test_what_another_keeper_keeps_lives_on(tmp_path: Path) -> None:
+    """Only what was started under the one that was killed ends with it."""
+    models = [answering(tmp_path / name, f"[{SLEEPER} and 0]") for name in ("m", "n")]
+    async with crew(models[0], WorkersSpec()) as (_, one), crew(models[1], WorkersSpec()) as (_, other):
+        workers = [heard.links[0].pid for heard in (one, other)]
+        for heard in (one, other):
+            await heard.hear_result()
+        keepers = [next(k for k in children(os.getpid()) if worker in children(k)) for worker in workers]
+        ends, stays = [await asyncio.to_thread(with_sleepers, keeper, 1) for keeper in keepers]
+        os.kill(keepers[0], signal.SIGKILL)
+        assert await one.hear_lost() == "was killed by SIGKILL"
+        assert await asyncio.to_thread(gone, ends)
+        assert {*stays} <= {*descendants(keepers[1])}
+        assert other.events.empty()
 
 
 async def test_a_worker_has_the_usual_variables_and_those_that_are_named(

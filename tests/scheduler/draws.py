@@ -63,6 +63,7 @@ class Call(NamedTuple):
     left: int | None  # what the client gives it
     pause: int
     tenant: str
+    declared: int  # by which its batch takes longer
 
 
 calls = st.builds(
@@ -76,6 +77,7 @@ calls = st.builds(
     left=st.none() | st.none() | st.integers(-1, 12),
     pause=st.just(0) | pauses,
     tenant=tenants,
+    declared=st.sampled_from([0, 0, 0, 0, 1, 6]),
 )
 
 

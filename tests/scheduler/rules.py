@@ -16,7 +16,15 @@ from serving.scheduler.endings import RETRIES
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Piece, Request
 from serving.specs import Limits, ServedModel
-from serving.vocabulary import DRAINING, NEVER_US, NO_REPLICA, NOT_LOADED, QUEUE_FULL, Outcome
+from serving.vocabulary import (
+    DEADLINE_UNREACHABLE,
+    DRAINING,
+    NEVER_US,
+    NO_REPLICA,
+    NOT_LOADED,
+    QUEUE_FULL,
+    Outcome,
+)
 
 SERVES_LATE = ("static", "aimd", "nanily", "mark", "slab", "dybatch", "ebird")
 """Policies that give nothing up (nanily only in its mode `shed`)."""
@@ -339,9 +347,9 @@ class Rules:
     def in_time(self, request: Request, now_us: int) -> bool:
         """Whether a row of it, alone and at once, would be back before the last of its pieces is due."""
         if not self.allowed(request):
-            return self.answer_us(request, now_us) <= request.latest_us
+            return self.answer_us(request, now_us) + request.declared_us <= request.latest_us
         least_us = [replica.typical_us(1, request.size) for replica in self.allowed(request)]
-        return bool(least_us) and now_us + min(least_us) <= request.latest_us
+        return bool(least_us) and now_us + min(least_us) + request.declared_us <= request.latest_us
 
     def doomed(self, case: Case) -> bool:
         """It took too many workers with it, or rows of it wait for a variant that is nowhere."""
@@ -355,8 +363,12 @@ class Rules:
         for each in self.allowed(request):
             batch = each.piece_max(request.size)
             batches = [min(batch, request.rows - first) for first in range(0, request.rows, batch)]
-            costs.append(sum(each.typical_us(rows, request.size) for rows in batches))
+            costs.append(sum(each.typical_us(rows, request.size) + request.declared_us for rows in batches))
         return request.rows > 1 and min(costs) > self.limits.stall_us - 1  # sums of floats
+
+    def vain(self, request: Request) -> bool:
+        """Whether it declares a longer time than its client gave it: to come back is no use."""
+        return request.declared_us > max(request.deadline_us - request.arrived_us, 0)
 
     def refusal(self, request: Request, now_us: int) -> Outcome | None:
         if self.draining:
@@ -365,7 +377,10 @@ class Rules:
             return NO_REPLICA
         if not self.allowed(request) and not self.can_come(request):
             return NO_REPLICA
-        if not self.allowed(request) and self.answer_us(request, now_us) > request.deadline_us:
+        due_us = request.deadline_us - request.declared_us
+        if request.declared_us and now_us > due_us:
+            return DEADLINE_UNREACHABLE
+        if not self.allowed(request) and self.answer_us(request, now_us) > due_us:
             return NOT_LOADED
         waiting = [case for case in self.open.values() if case.waits and case.request.model == request.model]
         rows = sum(case.rows.count(WAITING) for case in waiting) + request.rows
@@ -377,7 +392,7 @@ class Rules:
 
         Where the client did not say when all of it is due, each is due as much later as the first may take.
         """
-        return self.cut(request, request.deadline_us, self.later_us(request))
+        return self.cut(request, request.deadline_us - request.declared_us, self.later_us(request))
 
     def later_us(self, request: Request) -> int:
         """How much later each piece of a request that comes is due than the one before."""

@@ -97,7 +97,8 @@ class History(RuleBasedStateMachine):
         for call in calls:
             first = calls[0] if alike else call
             self.pass_time(call.pause)
-            self.send(call._replace(model=first.model, lane=first.lane, optimize=first.optimize))
+            like = call._replace(model=first.model, lane=first.lane, optimize=first.optimize)
+            self.send(like._replace(declared=first.declared))
         if then_wake:
             self.witness.wake(self.now_us)
 
@@ -119,7 +120,8 @@ class History(RuleBasedStateMachine):
         shape, bucket, variants = call.lane
         allow(request, variants, shape, bucket, expires_us, bucket * call.part // 4)
         request.optimize = call.optimize
-        request.kin = (shape, bucket)
+        request.declared_us = call.declared * self.grain_us
+        request.kin = (shape, bucket, request.declared_us)
         request.lane_key = (*request.kin, wants_of(request))
         self.witness.arrive(request, self.now_us)
 

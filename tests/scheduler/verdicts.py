@@ -58,7 +58,7 @@ class Verdicts(Rules):
             }
             cause = causes.get(answer.outcome)
             assert allowed.get(answer.outcome) or (cause is not None and cause(case)), answer.outcome
-            assert answer.retry_us > 0 or answer.outcome not in COME_BACK
+            assert answer.retry_us > 0 or answer.outcome not in COME_BACK or self.vain(case.request)
             if answer.outcome is DEADLINE_UNMET:
                 assert answer.request.own_us is None, "given up for the sake of others"
                 assert case is not lonely or self._hopeless(case, now_us), (
@@ -66,7 +66,8 @@ class Verdicts(Rules):
                 )
                 given_up.add(case.request)
             self.outcomes[case.request.id] = answer.outcome
-            self.book.ended(case.request, answer.outcome, max(case.due_us), now_us)
+            due_us = max(case.due_us) + case.request.declared_us
+            self.book.ended(case.request, answer.outcome, due_us, now_us)
         for case in self.open.values():
             case.rows = [WAITING if place == LOST else place for place in case.rows]
         for case in self.open.values():
@@ -151,8 +152,9 @@ class Verdicts(Rules):
         assert batch.size == max(piece.request.size for piece in batch.pieces) <= batch.bucket
         assert batch.replica == replica.id
         assert not batch.downgrade or len(head.variants) > 1
-        assert batch.predicted_us == replica.predict_us(batch.rows, batch.size)
-        assert batch.typical_us == replica.typical_us(batch.rows, batch.size)
+        assert batch.declared_us == head.declared_us
+        assert batch.predicted_us == replica.predict_us(batch.rows, batch.size) + batch.declared_us
+        assert batch.typical_us == replica.typical_us(batch.rows, batch.size) + batch.declared_us
         if pieces:
             first, *others = self._by_lane(pieces)
             lane = self.waiting()[self.lane_key(pieces[0])]

@@ -53,17 +53,17 @@ class Witness(Verdicts):
             held_off = self.policy(request.model) == "slo" and answer.outcome in HELD_OFF
             held_off |= answer.outcome is TOO_LARGE and self.too_dear(request)
             assert answer.outcome is expected or (expected is None and held_off)
-            assert answer.retry_us > 0 or answer.outcome not in COME_BACK
+            assert answer.retry_us > 0 or answer.outcome not in COME_BACK or self.vain(request)
             self.outcomes[request.id] = answer.outcome
             self.book.ended(request, answer.outcome, request.deadline_us, now_us)
         else:
             assert [(piece.first_row, piece.deadline_us) for piece in request.pieces] == cuts
             assert sum(piece.rows for piece in request.pieces) == request.rows
             assert request.deadline_us == due_us, "what was promised stays, whatever its rows"
-            assert request.latest_us == request.pieces[-1].deadline_us
+            assert request.latest_us == request.pieces[-1].deadline_us + request.declared_us
             case = self.open[request.id] = Case(request)
             case.unsettled = None if self.allowed(request) or request.rows == 1 else later_us
-            self._woken(request, due_us, before_us, now_us)
+            self._woken(request, due_us - request.declared_us, before_us, now_us)
         self.check(now_us)
 
     def _woken(self, request: Request, due_us: int, before_us: int, now_us: int) -> None:
@@ -92,6 +92,7 @@ class Witness(Verdicts):
         was_us = case.pieces_due_us if case is not None else []
         assert not self.scheduler.tighten(request_id, deadline_us, now_us)
         if case is not None:
+            deadline_us -= case.request.declared_us
             case.tight_us = [min(due_us, deadline_us) for due_us in was_us]
             assert case.pieces_due_us == case.tight_us
         if case is not None and self._looks(case.request.model) and case.waits and case.tight_us != was_us:
@@ -106,18 +107,20 @@ class Witness(Verdicts):
         """From now on its pieces are due as if the heir had asked."""
         case, before_us = self.open[request_id], self.scheduler.wake_us
         later_us = heir.deadline_us - case.request.deadline_us
-        own = heir.expires_us != NEVER_US
+        own, declared_us = heir.expires_us != NEVER_US, case.request.declared_us
+        heir_us = heir.deadline_us - declared_us
         case.unsettled = 0 if own and case.unsettled is not None else case.unsettled
-        case.due_us = [heir.deadline_us if own else due_us + later_us for due_us in case.due_us]
+        case.due_us = [heir_us if own else due_us + later_us for due_us in case.due_us]
         self.scheduler.pass_on(case.request, heir, now_us)
         case.tight_us = case.due_us
         assert case.pieces_due_us == case.due_us
-        assert (case.request.deadline_us, case.request.latest_us) == (heir.deadline_us, case.due_us[-1])
+        assert case.request.deadline_us == heir.deadline_us
+        assert case.request.latest_us == case.due_us[-1] + declared_us
         assert (case.request.tenant, case.request.arrived_us) == (heir.tenant, heir.arrived_us)
         if case.waits and self._looks(case.request.model):
             assert self.scheduler.wake_us <= now_us
         elif case.waits:
-            self._woken(case.request, heir.deadline_us, before_us, now_us)
+            self._woken(case.request, heir_us, before_us, now_us)
         else:
             assert self.scheduler.wake_us == before_us, "a plan for nothing"
         self.check(now_us)
@@ -153,7 +156,8 @@ class Witness(Verdicts):
         site, batch = self._finish(batch_id, COMPUTED, now_us)
         if self._is_of(site, batch):
             site.failures[batch.model, batch.variant] = 0
-        if 2 * compute_us > batch.typical_us:  # else it shows that the estimate is far too high
+        told_us, expected_us = batch.told_us(compute_us), batch.typical_us - batch.declared_us
+        if 2 * told_us > expected_us:  # else it shows that the estimate is far too high
             self.heard_us[batch.model] = now_us
         self.book.ran(batch.model, batch.started_us, compute_us)
         commands = self.scheduler.batch_done(batch_id, compute_us, now_us)

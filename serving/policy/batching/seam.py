@@ -60,6 +60,12 @@ class LaneView(Protocol):
         ...
 
     @property
+    def declared_us(self) -> int:
+        """By so much each batch of it takes longer than its rows do, as its requests say. Its pieces are due
+        so much earlier: the time counts only for what needs the slice after it."""
+        ...
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """The variants that may answer, the preferred one first."""
         ...
@@ -284,6 +290,14 @@ class Choice:
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, wake_us, self.drop,
             self.patient, self.latency_us, self.grown_us, self.sheltered, stays_us, self.rule, self.rank,
             self.room,
+        )  # fmt: skip
+
+    def lasting(self, further_us: int) -> "Choice":
+        """The same, where the slice is taken for so much longer."""
+        return Choice(
+            self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
+            self.patient, self.latency_us + further_us, self.grown_us + further_us, self.sheltered,
+            self.stays_us, self.rule, self.rank, self.room,
         )  # fmt: skip
 
     def ranked(self, rule: str, rank: float) -> "Choice":

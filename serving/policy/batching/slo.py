@@ -167,14 +167,14 @@ class Slo(BatchingPolicy):
         """The best batch of each lane; of them, the one whose latest start comes first, one that need not
         wait before one that may."""
         choices = [self._consider(view, lane, now_us) for lane in view.lanes]
-        choices = [choice for choice in choices if choice.lane is not None]
-        if not choices:
-            return WAIT
-        if len(choices) == 1:
-            return choices[0]
-        best = min(choices, key=lambda choice: (choice.patient, choice.latest_start_us))
-        stays_us = min(choice.stays_us for choice in choices)
-        wake_us = min(choice.wake_us for choice in choices) if best.patient else best.wake_us
+        ready = [choice for choice in choices if choice.lane is not None]
+        if not ready:
+            return min(choices, key=lambda choice: choice.wake_us, default=WAIT)
+        if len(ready) == 1:
+            return ready[0]
+        best = min(ready, key=lambda choice: (choice.patient, choice.latest_start_us))
+        stays_us = min(choice.stays_us for choice in ready)
+        wake_us = min(choice.wake_us for choice in ready) if best.patient else best.wake_us
         return best.until(wake_us, stays_us)
 
     def outlook(self, view: QueueView, replica: ReplicaView, rate: float, now_us: int) -> Outlook | None:
@@ -235,12 +235,16 @@ class Slo(BatchingPolicy):
         if here is None:
             return WAIT
         variant, replica = here
+        if lane.declared_us:
+            start_us = self._start_us(view, lane.declared_us, now_us)
+            if start_us > now_us:
+                return Choice(wake_us=max(min(start_us, lane.pieces[0].deadline_us), now_us + 1))
         size = lane.size
         sizes = self._sizes(view, replica, variant, lane.bucket, now_us)
         guard_us = self._guard_us if view.lateness_us is None else view.lateness_us
         cap, sustaining = min(sizes.cap, view.rows_most), sizes.sustaining
-        room_us = self._room_us(view, now_us)
-        if room_us < inf:
+        room_us = self._room_us(view, now_us) - lane.declared_us
+        if room_us < inf and (room_us > 0 or not lane.declared_us):
             cap = min(cap, max(1, replica.rows_in(room_us, lane.bucket)))
         if len(lane.variants) > 1 and replica is not view.default_replica:
             sustaining = 1  # what carries the load has been reckoned for another
@@ -347,6 +351,18 @@ class Slo(BatchingPolicy):
             if tier.queue.elsewhere_us(now_us) > now_us + tier.budget_us:
                 room_us = tier.budget_us
         return room_us
+
+    def _start_us(self, view: QueueView, declared_us: int, now_us: int) -> int:
+        """From when on a batch may take the slice for so long, which fewer rows would not shorten: neighbours
+        with tighter SLOs that have other slices keep one within their slack."""
+        start_us = now_us
+        for tier in self._first(view).tiers(view, now_us):
+            if tier.slo_us >= self._slo_us:
+                break
+            elsewhere_us = tier.queue.elsewhere_us(now_us)
+            if declared_us > tier.budget_us and elsewhere_us < NEVER_US:
+                start_us = max(start_us, elsewhere_us - int(tier.budget_us))
+        return start_us
 
     def _has_tighter(self, view: QueueView, now_us: int) -> bool:
         tiers = self._first(view).tiers(view, now_us)
