@@ -55,15 +55,18 @@ class FastProtocol(Connection):
         self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
 
     def data_received(self, data: bytes) -> None:
-        if len(data) > FED_BYTES:
-            self.reading.rest()  # libuv would read 32 times, 8 MB, before it looks at another connection
-            self.edge.reads.put_off(self.reading.read_on)
-        if not self.behind and (len(data) <= FED_BYTES or self._is_body(len(data))):
+        if len(data) <= FED_BYTES and not self.behind:
             self._take(data)
             return
-        self.behind += data
-        if not self.reading.behind:
-            self._go_on()
+        if not self.behind and self._is_body(len(data)):
+            self._take(data)
+        else:
+            self.behind += data
+            if not self.reading.behind:
+                self._go_on()
+        if not self.reading.read_paused:
+            self.reading.rest()  # libuv would read 32 times, 8 MB, before it looks at another connection
+            self.edge.reads.put_off(self.reading.read_on)
 
     def _is_body(self, size: int) -> bool:
         """Whether so many bytes more are of one body: no other request is among them."""

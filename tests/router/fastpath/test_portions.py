@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from router.fastpath import create_server
 from router.fastpath.sweep import LOOKS_A_TURN, Sweep, Waiting
 from router.fastpath.turns import ENDS_A_TURN, READS_A_TURN, Turns
 from serving.specs import Limits
@@ -132,6 +134,36 @@ def test_large_uploads_are_read_in_turns(running: Running, uploads: int) -> None
 
 def _send(wire: Wire, head: bytes, size: int) -> None:
     wire.send(head + b"\r\n\r\n" + bytes(size))
+
+
+def test_an_upload_that_its_application_does_not_take_is_not_read_on(running: Running) -> None:
+    size = 16 << 20
+    takes = asyncio.Event()
+
+    async def application(_scope: object, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+        await takes.wait()
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def held_and_answered() -> tuple[int, bytes]:
+        server = create_server(running.serving, application, "127.0.0.1", 0, Limits())
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        writer.write(request("/", content_length=str(size)) + bytes(size))
+        for _ in range(500):  # unhindered, there is a read in each
+            await asyncio.sleep(0)
+        (connection,) = server._edge.state.connections
+        held = len(connection.cycle.body)  # type: ignore[attr-defined]  # uvicorn's
+        takes.set()
+        answer = await reader.readline()
+        writer.close()
+        await server.drain(1.0)
+        return held, answer
+
+    held, answer = running.run(held_and_answered())
+    assert 0 < held <= 2 * READ_BYTES
+    assert answer == b"HTTP/1.1 200 OK\r\n"
 
 
 def test_a_request_behind_a_large_body_is_answered(running: Running) -> None:
