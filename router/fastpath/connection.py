@@ -44,6 +44,7 @@ class _Flow(FlowControl):
         self._backlog = backlog
         self.held_back = False  # by the account of memory
         self.behind = False  # what was read is not parsed yet
+        self.resting = False  # others are read first
 
     def hold(self) -> None:
         """Read no more until what was read is parsed."""
@@ -56,8 +57,18 @@ class _Flow(FlowControl):
             self.behind = False
             self.resume_reading()
 
+    def rest(self) -> None:
+        """Read no more until others were read."""
+        self.resting = True
+        self.pause_reading()
+
+    def read_on(self) -> None:
+        """Others were read."""
+        self.resting = False
+        self.resume_reading()
+
     def resume_reading(self) -> None:
-        waits = self._backlog or self.write_paused or self.held_back or self.behind
+        waits = self._backlog or self.write_paused or self.held_back or self.behind or self.resting
         if self.read_paused and not (waits or self._transport.is_closing()):
             super().resume_reading()
 
@@ -130,23 +141,32 @@ class Connection(HttpToolsProtocol):
             self.edge.closed.set()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's always closes
-        """The client has finished sending: True keeps the connection until its requests are answered."""
+        """The client has finished sending: the connection stays until its requests are answered."""
         if self.behind:
             self.ended_behind = True
-            return True
+        else:
+            newest: object = self.cycle
+            size = newest.held_bytes() if isinstance(newest, Inference) else 0
+            self.edge.ends.put_off(self._end, 1 + (size >> 20))  # thousands may end at once
+        return True
+
+    def _end(self) -> None:
+        """All that the client has sent is read."""
+        if self.transport.is_closing():
+            return
         self.ended = True
         if self.parsing and not self.refused:
             self.refuse(400, "the connection ended in the middle of a request")
         newest: Cycle | None = self.cycle
         active = self.active
         if self.lingering or newest is None or newest.response_complete or active is None:
-            return False
+            self.transport.close()
+            return
         newest.keep_alive = False
         if not active.response_started and self.parser.get_http_version() == "1.1":
             self.transport.write(PROBE)
         self.watched_fd = self.transport.get_extra_info("socket").fileno()
         self.edge.hangups.watch(self.watched_fd, self._reset)
-        return True
 
     def _reset(self) -> None:
         self.watched_fd = -1
@@ -274,7 +294,7 @@ class Connection(HttpToolsProtocol):
     def go_on(self) -> None:
         """See `router.fastpath.exchange.Connected`."""
         self.reading.held_back = False
-        self.reading.resume_reading()
+        self.edge.reads.put_off(self.reading.resume_reading)  # many may go on at once
 
     def idle_s(self, now_s: float) -> float:
         """See `router.fastpath.places.Guest`: a head that does not come on is no request yet."""
@@ -300,7 +320,7 @@ class Connection(HttpToolsProtocol):
             return self.answers, Waiting.ROOM
         if self.reserved and (self.parsing or self.active is None or self.active.response_complete):
             return self.answers, Waiting.RESERVE
-        if self.parsing and not self.flow.read_paused:
+        if self.parsing and (self.reading.resting or not self.flow.read_paused):
             return self.answers, Waiting.UPLOAD
         if self.active is not None and not self.active.response_complete:
             return self.answers, Waiting.ANSWER

@@ -14,6 +14,7 @@ from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
 from router.fastpath.places import Places
 from router.fastpath.sweep import Sweep
+from router.fastpath.turns import ENDS_A_TURN, READS_A_TURN, Turns
 from serving.ports import Reply, Serving
 from serving.specs import Limits, ServedModel
 
@@ -41,6 +42,8 @@ class Edge:
         self.closed = asyncio.Event()
         self.closed.set()
         self.hangups = HangupWatch()
+        self.ends = Turns(ENDS_A_TURN)
+        self.reads = Turns(READS_A_TURN)
         self.sweep = Sweep(state.connections, limits, self._on_sweep)
         self.refresh_heads()
 

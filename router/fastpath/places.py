@@ -8,8 +8,9 @@ from typing import Final, Protocol
 from serving.policy.crowding import leavers
 from serving.specs import Limits
 
-GRACE_S: Final = 0.5
-"""A connection that has been idle for less is not pushed out: a proxy may just be about to use it."""
+GRACE_S = 0.5
+"""A connection that has been idle for less is not pushed out: a proxy may just be about to use it. Not Final:
+compiled code could not be given another in tests."""
 SCAN_S: Final = 0.25
 """How long the order in which idle connections are to go is believed: a look at 4,096 takes 2 ms."""
 SCANNED: Final = 64

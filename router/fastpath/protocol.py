@@ -49,7 +49,8 @@ class FastProtocol(Connection):
         self.read_us = 0  # when something was read last
         self.began_us = 0  # when the first byte of the request that is being received was read
         self.fed_bytes = 0  # of the read that is being parsed
-        self.body_bytes = 0  # of the request that is being received
+        self.stated_bytes = 0  # of the body of the request that is being received; 0 where nothing says it
+        self.body_bytes = 0  # of it, received
         self.counted_body_bytes = 0
         self.identity: Identity | None = None  # whose request is being received, where a key is needed
         self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
@@ -59,9 +60,19 @@ class FastProtocol(Connection):
         if len(data) <= FED_BYTES and not self.behind:
             self._take(data)
             return
-        self.behind += data
-        if not self.reading.behind:
-            self._go_on()
+        if not self.behind and self._is_body(len(data)):
+            self._take(data)
+        else:
+            self.behind += data
+            if not self.reading.behind:
+                self._go_on()
+        if not self.reading.read_paused:
+            self.reading.rest()  # libuv would read 32 times, 8 MB, before it looks at another connection
+            self.edge.reads.put_off(self.reading.read_on)
+
+    def _is_body(self, size: int) -> bool:
+        """Whether so many bytes more are of one body: no other request is among them."""
+        return self.parsing == BODY and size <= self.stated_bytes - self.body_bytes
 
     def _go_on(self) -> None:
         """Parse the next part of what is there, and the parts of one body after it; the rest in the loop's
@@ -78,8 +89,7 @@ class FastProtocol(Connection):
         self.reading.let_go()
         if self.ended_behind:
             self.ended_behind = False
-            if not self.eof_received():
-                self.transport.close()
+            self._end()
 
     def _take(self, data: bytes) -> None:
         if self.refused or self.stopped:
@@ -144,6 +154,7 @@ class FastProtocol(Connection):
             self.refuse_regular()
             raise _Stop
         self.silent_bytes = 0
+        self.stated_bytes = 0 if length is None else int(length)
         self.body_bytes = 0
         self.counted_body_bytes = 0
         if model is None:

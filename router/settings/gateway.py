@@ -117,6 +117,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     server = _read_server(findings)
     admin = read_admin(findings, _ports(server))
     limits = _read_limits(findings)
+    _look_at_messages(findings, limits)
     prices = read_prices(findings)
     slices = read_slices(findings, usable_cores(), prices)
     devices = read_devices(findings, prices)
@@ -240,6 +241,20 @@ def _read_cache(findings: Findings, limits: Limits) -> CacheSpec | None:
             "larger container",
         )
     return cache
+
+
+def _look_at_messages(findings: Findings, limits: Limits) -> None:
+    """A warning where the file bounds gRPC's calls, or lets bodies be larger than by default, and gRPC's core
+    may then hold more than there is memory."""
+    key = "body_mb" if limits.body_bytes > Limits().body_bytes else "grpc_call_count"
+    usable_bytes, count, size = usable_memory_bytes(), limits.grpc_call_count, limits.body_bytes
+    if findings.document.at(("limits", key)) is not None and 0 < usable_bytes < count * size:
+        findings.warn(
+            ("limits", key),
+            f"clients may make gRPC hold {count} (grpc_call_count) unfinished messages of {size >> 20} MB "
+            f"(body_mb), and this machine or container has {usable_bytes >> 20} MB: expected at most "
+            f"{usable_bytes // size} calls, smaller messages, or a proxy that bounds both",
+        )
 
 
 def _read_limits(findings: Findings) -> Limits:

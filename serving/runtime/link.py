@@ -6,13 +6,14 @@ and it goes when the worker is killed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, Protocol, cast
 
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.specs import ModelSpec, Parameters, TensorSpec
-from serving.tensor import ANY
+from serving.tensor import ANY, Buffer
 from serving.worker.batches import (
     NEVER_SHARE,
     SHARED,
@@ -133,6 +134,9 @@ class Link(asyncio.BufferedProtocol):
         self._going: set[int] = set()  # unloaded, their memory not given back yet
         self._flights: dict[int, _Flight] = {}
         self._request_area_user = self._answer_area_user = -1  # batch ids; an area holds one batch at a time
+        self._laying = False  # a batch is written to shared memory, in portions
+        self._behind: list[list[Buffer]] = []  # orders that wait for that
+        self._copying = False  # an answer is copied out of shared memory, in portions
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._outgoing: asyncio.Transport | None = None  # the same, until `close`
@@ -191,24 +195,27 @@ class Link(asyncio.BufferedProtocol):
             message = f"the batch's inputs take {total} bytes, at most {PAYLOAD_BYTES_MAX} fit a frame"
             self._loop.call_soon(self._fail, batch_id, message)
             return
-        flags, share_over = 0, NEVER_SHARE
+        share_over = NEVER_SHARE
+        area: SharedArea | None = None
         if self._hello is not None and self._hello.shared and self._areas is not None:
             if self._answer_area_user < 0:
                 self._answer_area_user = batch_id
                 share_over = self.inline_bytes_max
-            if total > self.inline_bytes_max and self._share(self._areas[0], batch_id, inputs, total):
-                flags = SHARED
-        buffers = [pack_run((batch_id, replica, rows, share_over, flags), inputs, byte_counts, parameters)]
-        if not flags:
-            for entry in inputs:
-                buffers.extend(entry.buffers)  # type: ignore[arg-type]  # a list of every kind of buffer
-        transport.writelines(buffers)
+            if self.inline_bytes_max < total <= SHARED_BYTES_MAX and self._request_area_user < 0:
+                self._request_area_user = batch_id
+                area = self._areas[0]
+        head = (batch_id, replica, rows, share_over)
+        if area is None:
+            self._put(_run_frame(head, inputs, byte_counts, parameters, 0))
+            return
+        laid = [buffer for entry in inputs for buffer in entry.buffers]
+        self._lay(area.writing(laid, total), partial(_run_frame, head, inputs, byte_counts, parameters))
 
     def close(self) -> None:
         """Ask the worker to finish what it was sent and exit; `worker_lost` follows."""
-        if self._outgoing is not None:
-            self._outgoing.write_eof()
-            self._outgoing = None
+        outgoing, self._outgoing = self._outgoing, None
+        if outgoing is not None and not self._laying:
+            outgoing.write_eof()
 
     def kill(self, reason: str = "") -> None:
         """End the worker now; `worker_lost` follows, with the reason where there is one."""
@@ -233,8 +240,11 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._frames.filled(nbytes)
+        self._handle_frames()
+
+    def _handle_frames(self) -> None:
         try:
-            while not self._fault and (frame := self._frames.next()) is not None:
+            while not (self._fault or self._copying) and (frame := self._frames.next()) is not None:
                 handler = self._handlers.get(frame.kind)
                 if handler is None:
                     raise ProtocolError(f"a worker sends no {frame.kind.name} frames")
@@ -264,28 +274,46 @@ class Link(asyncio.BufferedProtocol):
 
     def _send(self, frame: bytes) -> None:
         if self._outgoing is not None:
-            self._outgoing.write(frame)
+            self._put([frame])
 
-    def _share(self, area: SharedArea, batch_id: int, inputs: Sequence[BatchInput], total: int) -> bool:
-        if self._request_area_user >= 0 or total > SHARED_BYTES_MAX:
-            return False
-        buffers = [buffer for entry in inputs for buffer in entry.buffers]
+    def _put(self, frame: list[Buffer]) -> None:
+        if self._laying:
+            self._behind.append(frame)
+        elif self._transport is not None:
+            self._transport.writelines(frame)
+
+    def _lay(self, writing: Iterator[int], frame: Callable[[int], list[Buffer]]) -> None:
+        """The next portion of a batch into shared memory; after the last its frame, and what waits behind."""
+        if self._transport is None:
+            return
+        flags = SHARED
         try:
-            area.write(buffers, total)
+            self._laying = next(writing, None) is not None
         except OSError:  # no memory to grow by: the socket needs none
-            return False
-        self._request_area_user = batch_id
-        return True
+            self._laying = False
+            self._request_area_user = -1
+            flags = 0
+        if self._laying:
+            self._loop.call_soon(self._lay, writing, frame)
+            return
+        for each in (frame(flags), *self._behind):
+            self._transport.writelines(each)
+        self._behind.clear()
+        if self._outgoing is None:  # it was closed meanwhile
+            self._transport.write_eof()
 
-    def _land(self, batch_id: int) -> _Flight:
-        flight = self._flights.pop(batch_id, None)
+    def _flight(self, batch_id: int) -> _Flight:
+        flight = self._flights.get(batch_id)
         if flight is None:
             raise ProtocolError(f"an answer to batch {batch_id}, which it does not have")
+        return flight
+
+    def _land(self, batch_id: int) -> None:
+        del self._flights[batch_id]
         if self._request_area_user == batch_id:
             self._request_area_user = -1
         if self._answer_area_user == batch_id:
             self._answer_area_user = -1
-        return flight
 
     def _fail(self, batch_id: int, message: str) -> None:
         if not self.ended.is_set():
@@ -294,11 +322,34 @@ class Link(asyncio.BufferedProtocol):
 
     def _on_result(self, frame: Frame) -> None:
         result = unpack_result(frame, self._areas[1] if self._areas else None)
-        _check(result, self._land(result.batch_id))
-        self._events.batch_done(self, result)
+        _check(result, self._flight(result.batch_id))
+        if not result.is_shared:
+            self._land(result.batch_id)
+            self._events.batch_done(self, result)
+        elif self._transport is not None:
+            self._copying = True
+            self._transport.pause_reading()
+            self._copy(result, result.copying())
+
+    def _copy(self, result: BatchResult, copying: Iterator[int]) -> None:
+        """The next portion of an answer out of shared memory; after the last the batch is done. What the
+        worker says meanwhile waits."""
+        if self._transport is None:
+            return
+        if not self._fault and next(copying, None) is not None:
+            self._loop.call_soon(self._copy, result, copying)
+            return
+        self._copying = False
+        if not self._fault:
+            self._land(result.batch_id)
+            self._events.batch_done(self, result)
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._handle_frames()
 
     def _on_failed(self, frame: Frame) -> None:
         batch_id, message = unpack_failed(frame)
+        self._flight(batch_id)
         self._land(batch_id)
         self._events.batch_failed(self, batch_id, message)
 
@@ -367,6 +418,24 @@ class Link(asyncio.BufferedProtocol):
             area.close()
         self._areas = None
         self._events.worker_lost(self, reason)
+
+
+def _run_frame(
+    batch: tuple[int, int, int, int],
+    inputs: Sequence[BatchInput],
+    byte_counts: Sequence[int],
+    parameters: Parameters,
+    flags: int,
+) -> list[Buffer]:
+    """A RUN; `batch` is (batch id, replica, rows, share_over)."""
+    batch_id, replica, rows, share_over = batch
+    buffers: list[Buffer] = [
+        pack_run((batch_id, replica, rows, share_over, flags), inputs, byte_counts, parameters)
+    ]
+    if not flags:
+        for entry in inputs:
+            buffers.extend(entry.buffers)
+    return buffers
 
 
 def _check(result: BatchResult, flight: _Flight) -> None:

@@ -5,16 +5,17 @@ gateway sends its requests' buffers as they are and cuts the answer by byte offs
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import prod
+from mmap import MAP_PRIVATE, mmap
 from typing import Final, NamedTuple
 
 import orjson
 
 from serving.specs import Parameters, ParameterValue
 from serving.tensor import DATATYPES, ITEM_BYTES, Buffer
-from serving.worker.shared import SharedArea
+from serving.worker.shared import PORTION_BYTES, SharedArea
 from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
 SHARED: Final = 1
@@ -56,7 +57,7 @@ class BatchOutput:
     __slots__ = ("_row_bytes", "data", "datatype", "dims", "row_ends")
 
     def __init__(
-        self, datatype: str, dims: tuple[int, ...], data: bytes, rows: int, row_ends: Sequence[int] = ()
+        self, datatype: str, dims: tuple[int, ...], data: Buffer, rows: int, row_ends: Sequence[int] = ()
     ) -> None:
         self.datatype = datatype
         self.dims = dims
@@ -64,13 +65,14 @@ class BatchOutput:
         self.row_ends = row_ends
         self._row_bytes = len(data) // rows
 
-    def rows(self, first: int, count: int) -> bytes:
-        """Raw bytes of `count` rows from `first`: a copy, so that one slow client pins only its own rows."""
+    def rows(self, first: int, count: int) -> Buffer:
+        """Raw bytes of `count` rows from `first`: of a part a copy, so that one slow client pins only its own
+        rows."""
         if self.row_ends:
-            start = self.row_ends[first - 1] if first else 0
-            return self.data[start : self.row_ends[first + count - 1]]
-        width = self._row_bytes
-        return self.data[first * width : (first + count) * width]
+            start, end = self.row_ends[first - 1] if first else 0, self.row_ends[first + count - 1]
+        else:
+            start, end = first * self._row_bytes, (first + count) * self._row_bytes
+        return self.data if end - start == len(self.data) else bytes(self.data[start:end])
 
 
 class RefusedRow(NamedTuple):
@@ -89,7 +91,7 @@ class BatchResult:
     gateway's; 0 where it is not said.
     """
 
-    __slots__ = ("batch_id", "compute_us", "ended_us", "outputs", "refused", "rows", "size")
+    __slots__ = ("batch_id", "compute_us", "ended_us", "is_shared", "outputs", "refused", "rows", "size")
 
     def __init__(
         self, batch_id: int, compute_us: int, size: int, rows: int, outputs: Sequence[BatchOutput]
@@ -101,6 +103,26 @@ class BatchResult:
         self.rows = rows
         self.outputs = outputs
         self.refused: Sequence[RefusedRow] = ()
+        self.is_shared = False  # the outputs still lie in shared memory
+
+    def copying(self) -> Iterator[int]:
+        """Copy the outputs out of shared memory, a portion at each step; yields how many bytes are copied,
+        while there are more to come."""
+        copied, pause = 0, PORTION_BYTES
+        for output in self.outputs:
+            source, at = memoryview(output.data), 0
+            # A bytearray would be cleared at once, and numpy asks for huge pages, of which each takes 5 ms.
+            target = memoryview(mmap(-1, max(1, len(source)), MAP_PRIVATE))[: len(source)]
+            while at < len(source):
+                if copied == pause:
+                    yield copied
+                    pause += PORTION_BYTES
+                step = min(len(source) - at, pause - copied)
+                target[at : at + step] = source[at : at + step]
+                at += step
+                copied += step
+            output.data = target.toreadonly()
+        self.is_shared = False
 
 
 class TensorPlace:
@@ -205,7 +227,8 @@ def pack_result(
 
 
 def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
-    """A RESULT frame with its outputs copied out; ProtocolError where it contradicts itself."""
+    """A RESULT frame; ProtocolError where it contradicts itself. Its outputs are copied out, but for a large
+    answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
     meta = frame.meta
     found: list[tuple[TensorPlace, Sequence[int]]] = []
     try:
@@ -227,12 +250,15 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
     except struct.error as error:
         raise ProtocolError(f"a RESULT frame cannot be read: {error}") from None
     payload = _payload(frame, flags, sum(place.byte_count for place, _ in found), area)
+    is_shared = bool(flags & SHARED) and len(payload) > PORTION_BYTES
     outputs, start = [], 0
     for place, ends in found:
         end = start + place.byte_count
-        outputs.append(BatchOutput(place.datatype, place.dims, bytes(payload[start:end]), rows, ends))
+        data = payload[start:end] if is_shared else bytes(payload[start:end])
+        outputs.append(BatchOutput(place.datatype, place.dims, data, rows, ends))
         start = end
     result = BatchResult(batch_id, compute_us, size, rows, outputs)
+    result.is_shared = is_shared
     result.ended_us = ended_us
     result.refused = refused
     return result

@@ -1,6 +1,7 @@
 """Promises of the gateway's end of a worker, against a peer that says whatever a test wants."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import pytest
 
 from serving.runtime.link import Link
 from serving.specs import ModelSpec
-from serving.worker.batches import BatchInput, EncodedOutput, pack_failed, pack_result
+from serving.worker.batches import SHARED, BatchInput, EncodedOutput, pack_failed, pack_result, unpack_run
 from serving.worker.orders import (
     Loaded,
     LoadOrder,
@@ -23,7 +24,8 @@ from serving.worker.orders import (
     pack_unloaded,
     unpack_load,
 )
-from serving.worker.wire import PAYLOAD_BYTES_MAX, FrameBuffer, FrameKind, pack_frame
+from serving.worker.shared import PORTION_BYTES, SharedArea
+from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, pack_frame
 from tests.runtime.recorder import PATIENCE_S, Recorder, model_spec
 
 HELLO = pack_hello(False, {})
@@ -67,12 +69,14 @@ class Peer:
 
 
 @asynccontextmanager
-async def linked(process: Undying | None = None) -> AsyncIterator[Peer]:
+async def linked(
+    process: Undying | None = None, areas: tuple[SharedArea, SharedArea] | None = None
+) -> AsyncIterator[Peer]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     ours.setblocking(False)
     heard = Recorder()
-    link = Link("s", heard, process)
+    link = Link("s", heard, process, areas)
     await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
     try:
         yield Peer(heard, link, theirs)
@@ -90,6 +94,70 @@ async def peer() -> AsyncIterator[Peer]:
 @pytest.fixture
 def model(tmp_path: Path) -> ModelSpec:
     return model_spec(tmp_path, {"X": "FP32"}, {"Y": "FP32"})
+
+
+PORTIONS = 5
+LARGE = os.urandom((PORTIONS - 1) * PORTION_BYTES + 4)
+
+
+class Sharing:
+    """A peer with shared memory: what the link has sent, and the peer's ends of both areas."""
+
+    def __init__(self, peer: Peer, requests: SharedArea, answers: SharedArea) -> None:
+        self.peer = peer
+        self.requests = requests
+        self.answers = answers
+        self.frames = FrameBuffer()
+
+    def sent(self) -> Frame | None:
+        """The next frame that is there."""
+        if (frame := self.frames.next()) is None:
+            try:
+                self.frames.filled(self.peer.sock.recv_into(self.frames.space()))
+            except BlockingIOError:
+                return None
+            frame = self.frames.next()
+        return frame
+
+    async def turns_until_sent(self) -> tuple[int, Frame]:
+        """How many turns of the loop it takes until the next frame is there."""
+        turns = 0
+        while (frame := self.sent()) is None:
+            await asyncio.sleep(0)
+            turns += 1
+        return turns, frame
+
+    def answer(self, batch_id: int, data: bytes) -> bytes:
+        """An answer of one row in shared memory."""
+        self.answers.write([data], len(data))
+        output = EncodedOutput("FP32", (len(data) // 4,), data)
+        return pack_result((batch_id, 1, 0, 0, 1, SHARED), [output], len(data))
+
+
+@pytest.fixture
+async def sharing(model: ModelSpec) -> AsyncIterator[Sharing]:
+    requests, answers = SharedArea.create("requests"), SharedArea.create("answers")
+    ends = SharedArea(os.dup(requests.fd)), SharedArea(os.dup(answers.fd))
+    async with linked(areas=(requests, answers)) as peer:
+        await peer.say(pack_hello(True, {}))
+        await peer.heard.hear("ready")
+        peer.link.load(1, model, "only")
+        found = Sharing(peer, *ends)
+        assert (await found.turns_until_sent())[1].kind is FrameKind.LOAD
+        yield found
+    for each in ends:
+        each.close()
+
+
+async def copying(link: Link) -> None:
+    """Until an answer is on its way out of shared memory."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not link._copying:  # noqa: ASYNC110  # it is the turns that count
+            await asyncio.sleep(0)
+
+
+def large_batch(link: Link, batch_id: int) -> None:
+    link.run(batch_id, 1, 1, [BatchInput("FP32", (len(LARGE) // 4,), [LARGE])], ())
 
 
 def answer(batch_id: int = 5, rows: int = 1, datatype: str = "FP32", dims: tuple[int, ...] = (1,)) -> bytes:
@@ -255,3 +323,60 @@ async def test_a_worker_that_does_not_read_costs_the_loop_nothing(peer: Peer, mo
     await asyncio.sleep(0)
     peer.link.kill()
     assert await peer.heard.hear_lost() == "its connection was closed"
+
+
+async def test_a_large_batch_is_shared_in_portions_and_later_orders_stay_behind_it(sharing: Sharing) -> None:
+    link = sharing.peer.link
+    large_batch(link, 5)
+    link.unload(1)
+    assert sharing.sent() is None
+    turns, frame = await sharing.turns_until_sent()
+    assert turns >= PORTIONS - 1
+    order = unpack_run(frame, sharing.requests)
+    assert (order.batch_id, order.payload == LARGE) == (5, True)
+    frame = (await sharing.turns_until_sent())[1]
+    assert frame.kind is FrameKind.UNLOAD
+
+
+async def test_a_link_that_is_closed_while_it_shares_a_batch_sends_it_and_ends(sharing: Sharing) -> None:
+    large_batch(sharing.peer.link, 5)
+    sharing.peer.link.close()
+    _, frame = await sharing.turns_until_sent()
+    assert unpack_run(frame, sharing.requests).payload == LARGE
+    loop = asyncio.get_running_loop()
+    assert await asyncio.wait_for(loop.sock_recv(sharing.peer.sock, 1), PATIENCE_S) == b""
+
+
+async def test_a_worker_may_end_while_a_batch_is_shared(sharing: Sharing) -> None:
+    large_batch(sharing.peer.link, 5)
+    sharing.peer.sock.close()
+    assert await sharing.peer.heard.hear_lost() == "its connection was closed"
+
+
+async def test_a_large_answer_is_copied_in_portions_and_what_comes_behind_it_waits(sharing: Sharing) -> None:
+    peer, turns = sharing.peer, 0
+    peer.link.run(5, 1, 1, [ROW], ())
+    peer.link.run(6, 1, 1, [ROW], ())
+    await peer.say(sharing.answer(5, LARGE), pack_failed(6, "no"))
+    await copying(peer.link)
+    while peer.link._copying:
+        assert peer.heard.events.empty()
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= PORTIONS - 1
+    result = await peer.heard.hear_result()
+    assert await peer.heard.hear("failed") == (6, "no")
+    sharing.answers.write([bytes(len(LARGE))], len(LARGE))  # of the next batch
+    assert result.outputs[0].rows(0, 1) == LARGE
+    peer.link.run(7, 1, 1, [ROW], ())
+    await peer.say(sharing.answer(7, LARGE[:400]))
+    assert (await peer.heard.hear_result()).outputs[0].rows(0, 1) == LARGE[:400]
+
+
+async def test_a_worker_may_end_while_its_answer_is_copied(sharing: Sharing) -> None:
+    peer = sharing.peer
+    peer.link.run(5, 1, 1, [ROW], ())
+    await peer.say(sharing.answer(5, LARGE))
+    await copying(peer.link)
+    peer.link.kill("took too long")
+    assert await peer.heard.hear_lost() == "took too long"

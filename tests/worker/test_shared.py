@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.worker.shared import SharedArea
+from serving.worker.shared import PORTION_BYTES, SharedArea, portions
 from serving.worker.wire import ProtocolError
 
 
@@ -34,6 +34,28 @@ def test_more_buffers_than_one_system_call_takes_are_written(ends: tuple[SharedA
     buffers = [bytes([number % 251]) * 3 for number in range(5000)]
     writer.write(buffers, 15_000)
     assert reader.read(15_000) == b"".join(buffers)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[0], [PORTION_BYTES], [PORTION_BYTES + 1], [7, 3 * PORTION_BYTES, 0, 9], [PORTION_BYTES, 1], [1] * 2500],
+)
+def test_portions_are_all_of_it_in_order_and_none_is_too_large(sizes: list[int]) -> None:
+    buffers = [os.urandom(size) for size in sizes]
+    found = list(portions(buffers))
+    assert b"".join(view for portion in found for view in portion) == b"".join(buffers)
+    assert all(sum(map(len, portion)) <= PORTION_BYTES for portion in found)
+    assert all(0 < len(portion) <= 1024 for portion in found)
+
+
+def test_a_large_batch_is_written_a_portion_at_each_step(ends: tuple[SharedArea, SharedArea]) -> None:
+    writer, reader = ends
+    large = os.urandom(3 * PORTION_BYTES + 5)
+    steps = list(writer.writing([large[:9], large[9:]], len(large)))
+    assert steps == [PORTION_BYTES, 2 * PORTION_BYTES, 3 * PORTION_BYTES]
+    assert reader.read(len(large)) == large
+    assert list(writer.writing([b"small"], 5)) == []
+    assert bytes(reader.read(5)) == b"small"
 
 
 def test_a_reference_past_the_end_is_an_error(ends: tuple[SharedArea, SharedArea]) -> None:

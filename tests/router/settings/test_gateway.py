@@ -172,6 +172,33 @@ def test_what_clients_and_the_cache_may_hold_should_fit(
         assert settings.limits.held_bytes == 256 << 20
 
 
+@pytest.mark.parametrize(
+    ("usable_mb", "given", "warning"),
+    [
+        (1024, "", ""),
+        (0, "grpc_call_count: 8192", ""),
+        (1024, "grpc_call_count: 8, body_mb: 128", ""),
+        (1024, "body_mb: 32", ""),
+        (1024, "body_mb: 65", "1:19: limits.body_mb: clients may make gRPC hold 8192 (grpc_call_count) "),
+        (
+            1024,
+            "held_mb: 9, grpc_call_count: 17",
+            "1:39: limits.grpc_call_count: clients may make gRPC hold 17 ",
+        ),
+    ],
+)
+def test_a_stated_number_of_large_messages_should_fit(
+    home: Path, monkeypatch: pytest.MonkeyPatch, usable_mb: int, given: str, warning: str
+) -> None:
+    monkeypatch.setattr("router.settings.gateway.usable_memory_bytes", lambda: usable_mb << 20)
+    settings = load_settings(write_gateway(home, f"limits: {{{given}}}\nmodels: [{{path: models/digits}}]"))
+    found = [str(each).partition("penstock.yaml:")[2] for each in settings.warnings]
+    assert len(found) == bool(warning)
+    for each in found:
+        assert each.startswith(warning)
+        assert "expected at most" in each
+
+
 def test_limits_given_as_their_defaults_change_nothing(home: Path) -> None:
     text = "limits: {body_mb: 64, header_kb: 64, tensor_mb: 64, write_buffer_kb: 1024, stall_s: 5}"
     assert load_settings(write_gateway(home, f"{text}\nmodels: [{{path: models/digits}}]")).limits == Limits()
