@@ -136,6 +136,11 @@ class SliceQueue:
         return any(live.free for live in self._slices)
 
     @property
+    def idle(self) -> int:
+        """Slices of the model that could start a batch at once; at least 1, as one of them asks."""
+        return max(1, sum([live.free for live in self._slices]))
+
+    @property
     def lateness_us(self) -> float | None:
         """How late wake-ups are as a rule; None while that is not known."""
         return self._lateness.value_us
@@ -162,10 +167,13 @@ class SliceQueue:
         """The rows of a batch of the variant that was just said to be `answering`, at most."""
         return self.selector.rows_most
 
-    def elsewhere_us(self, now_us: int) -> int:
-        """When another slice of the model is free, as far as can be told; NEVER_US where it has none."""
+    def elsewhere_us(self, now_us: int, slices: int = 1) -> int:
+        """When so many other slices of the model are free, as far as can be told; NEVER_US where it has
+        fewer."""
         others = [live.free_us(now_us) for live in self._slices if live is not self._live and not live.holds]
-        return min(others, default=NEVER_US)
+        if slices == 1:
+            return min(others, default=NEVER_US)
+        return sorted(others)[slices - 1] if len(others) >= slices else NEVER_US
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, Replica] | None:
         """The variant that may answer the lane and is here that computes so many in the least time."""

@@ -103,6 +103,7 @@ class QueueSeen:
     lateness_us: float | None = None
     rows_most: int = 1 << 30
     elsewhere: int = NEVER_US
+    idle: int = 1
     neighbours: tuple[tuple[BatchingPolicy, QueueView], ...] = ()
 
     @property
@@ -116,7 +117,7 @@ class QueueSeen:
     def quickest_replica(self) -> ReplicaSeen | None:
         return self.default_replica
 
-    def elsewhere_us(self, now_us: int) -> int:
+    def elsewhere_us(self, now_us: int, slices: int = 1) -> int:
         return self.elsewhere
 
     def answering(self, lane: LaneView, now_us: int) -> tuple[str, ReplicaSeen] | None:

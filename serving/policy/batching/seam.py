@@ -178,8 +178,14 @@ class QueueView(Protocol):
         least 1."""
         ...
 
-    def elsewhere_us(self, now_us: int) -> int:
-        """When another slice of the model is free, as far as can be told; NEVER_US where it has none."""
+    @property
+    def idle(self) -> int:
+        """Slices of the model that could start a batch at once; at least 1, as one of them asks."""
+        ...
+
+    def elsewhere_us(self, now_us: int, slices: int = 1) -> int:
+        """When so many other slices of the model are free, as far as can be told; NEVER_US where it has
+        fewer."""
         ...
 
     @property

@@ -7,7 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serving.policy.batching.seam import Choice
-from serving.policy.batching.slo import LULL, MIXED_SHARE, Slo
+from serving.policy.batching.slo import HELD, LULL, MIXED_SHARE, Slo
+from serving.policy.batching.slo_plan import CROWDED
+from serving.policy.batching.targets import mean_target, row_us
 from serving.policy.rates import YOUNG_US
 from serving.vocabulary import NEVER_US
 from tests.policy.views import ArrivalSeen, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen
@@ -138,14 +140,68 @@ def slack_us(tight_us: int) -> float:
     return MIXED_SHARE * (tight_us - REPLICA.predict_us(1, 0))
 
 
-@given(counts, gaps_us, tights_us, gaps_us)
+def alone(view: QueueSeen) -> QueueSeen:
+    """The same, where there is but this slice."""
+    return replace(view, slices=1)
+
+
+@given(counts, gaps_us, tights_us, gaps_us, st.booleans())
 def test_its_batches_leave_a_tighter_neighbour_its_slack_and_the_neighbour_s_may_be_long(
+    rows: int, gap_us: int, tight_us: int, other_gap_us: int, single: bool
+) -> None:
+    """But they are no shorter than the load needs."""
+    loose, tight, view = beside(gap_us, tight_us, other_gap_us, rows)
+    view = alone(view) if single else view
+    plan = loose.plan(view, NOW_US)
+    assume(not plan.overload)
+    stands = REPLICA.rows_in(slack_us(tight_us), 0)
+    assume(single or stands)
+    allowed = max(1, stands, REPLICA.rows_in(plan.least_us, 0))
+    assert loose.choose(view, NOW_US).rows == min(rows, allowed, REPLICA.rows_in(SLO_US, 0))
+    assert tight.choose(view, NOW_US).rows == min(rows, REPLICA.rows_in(SLO_US, 0))
+
+
+@given(counts, gaps_us, st.integers(10_000, 13_000), gaps_us)
+def test_on_several_slices_what_is_too_long_with_one_row_leaves_the_last_one_to_a_tighter_neighbour(
     rows: int, gap_us: int, tight_us: int, other_gap_us: int
 ) -> None:
-    loose, tight, view = beside(gap_us, tight_us, other_gap_us, rows)
+    """Until most of its own slack is gone; then it takes all that it can."""
+    loose, _, view = beside(gap_us, tight_us, other_gap_us, rows)
     assume(not loose.plan(view, NOW_US).overload)
-    assert loose.choose(view, NOW_US).rows == max(1, min(rows, REPLICA.rows_in(slack_us(tight_us), 0)))
-    assert tight.choose(view, NOW_US).rows == min(rows, REPLICA.rows_in(SLO_US, 0))
+    assume(not REPLICA.rows_in(slack_us(tight_us), 0))
+    choice = loose.choose(view, NOW_US)
+    assert choice.patient
+    assert choice.rows == min(rows, REPLICA.rows_in(SLO_US, 0))
+    assert choice.wake_us >= NOW_US + int(HELD * (choice.latest_start_us - NOW_US))
+    assert choice.wake_us <= max(choice.latest_start_us, NOW_US + LULL * REPLICA.launch_us + 1)
+    gone_us = NOW_US + ceil(HELD * (choice.latest_start_us - NOW_US))
+    later = loose.choose(view, max(gone_us, NOW_US + ceil(LULL * REPLICA.launch_us)))
+    assert not later.patient
+
+
+@given(st.integers(2000, 20_000), tights_us, st.integers(15_000, 60_000))
+def test_short_batches_are_no_shorter_than_the_load_needs(
+    gap_us: int, tight_us: int, other_gap_us: int
+) -> None:
+    """They are as short as the neighbour would like exactly where such batches carry the load."""
+    loose, tight, view = beside(gap_us, tight_us, other_gap_us, 1)
+    plan = loose.plan(alone(view), NOW_US)
+    assume(not plan.overload)
+    rates = [policy.loads(EMPTY, NOW_US)[0].rate for policy in (loose, tight)]
+    means = [
+        mean_target(REPLICA, 0, slo_us, rate) for rate, slo_us in zip(rates, (SLO_US, tight_us), strict=True)
+    ]
+
+    def needs(longest_us: float) -> float:
+        """Slices' time, where the loose one's batches take no longer."""
+        short = max(1.0, min(means[0], REPLICA.rows_in(longest_us, 0)))
+        return sum(
+            rate * row_us(REPLICA, rows, 0) for rate, rows in zip(rates, (short, means[1]), strict=True)
+        )
+
+    assert (plan.least_us == 0) == (needs(slack_us(tight_us)) <= CROWDED)
+    if plan.least_us < SLO_US:
+        assert needs(max(plan.least_us, slack_us(tight_us))) <= CROWDED
 
 
 @given(counts, gaps_us, tights_us, gaps_us, st.floats(0, 1))
@@ -157,12 +213,28 @@ def test_where_another_slice_is_the_neighbour_s_within_its_slack_a_batch_may_be_
     assert loose.choose(view, NOW_US).rows == min(rows, REPLICA.rows_in(SLO_US, 0))
 
 
-@given(counts, tights_us, st.booleans())
+@given(counts, tights_us, st.booleans(), st.booleans())
 def test_in_overload_only_a_neighbour_that_needs_little_keeps_its_slack(
-    rows: int, tight_us: int, little: bool
+    rows: int, tight_us: int, little: bool, single: bool
 ) -> None:
-    """8.6 slices' worth of load, of which the tight one's is at most 2, or at least 4."""
-    loose, _, view = beside(130 if little else 260, tight_us, 10_000 if little else 300, rows)
+    """Of one slice; on several, others' batches are not kept short for it."""
+    loose, _, view = beside(130 if little else 260, tight_us, 40_000 if little else 300, rows)
+    view = alone(view) if single else view
     assume(loose.plan(view, NOW_US).overload)
-    cap = REPLICA.rows_in(slack_us(tight_us) if little else SLO_US, 0)
-    assert loose.choose(view, NOW_US).rows == max(1, min(rows, cap))
+    short = max(1, REPLICA.rows_in(slack_us(tight_us), 0))
+    cap = short if single and little else REPLICA.rows_in(SLO_US, 0)
+    assert loose.choose(view, NOW_US).rows == min(rows, cap)
+
+
+@given(st.integers(1, 8))
+def test_in_overload_a_row_is_waited_for_the_less_the_more_slices_are_idle(idle: int) -> None:
+    """Each of them loses the time until it comes."""
+    policy = trained(130)
+    view = replace(view_of(policy, 1), idle=idle)
+    assert policy.plan(view, NOW_US).overload
+    waits = [
+        rows
+        for rows in range(1, 65)
+        if policy.choose(replace(view_of(policy, rows), idle=idle), NOW_US).patient
+    ]
+    assert max(waits, default=0) <= READ * REPLICA.launch_us / 130 / idle
