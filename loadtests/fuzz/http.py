@@ -106,6 +106,7 @@ class _Connections:
         await _settle(protocol, line)
         if not line.closed:
             protocol.eof_received()
+            await asyncio.sleep(0)  # connections that end have their turn
             await _settle(protocol, line)
         protocol.connection_lost(None)
         answers = _answers(bytes(line.written))

@@ -27,14 +27,22 @@ SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
 
 class Load:
     """`rate` rows a microsecond of one size bucket, due after `slo_us`, and `target`, the batch aimed at for
-    them on `replica`; `size` as a rule. `least`: slices' worth of time that the quickest variant needs for
-    them in the mean, without what comes for a moment only."""
+    them on `replica`, the first of `replicas`; `size` as a rule. `quickest`, the second: of the variant that
+    answers under pressure. `least`: slices' worth of time that this one needs for them in the mean, without
+    what comes for a moment only."""
 
-    __slots__ = ("bucket", "least", "rate", "replica", "size", "slo_us", "target")
+    __slots__ = ("bucket", "least", "quickest", "rate", "replica", "size", "slo_us", "target")
 
     def __init__(
-        self, rate: float, replica: ReplicaView, bucket: int, size: int, slo_us: int, least: float
+        self,
+        rate: float,
+        replicas: tuple[ReplicaView, ReplicaView],
+        bucket: int,
+        size: int,
+        slo_us: int,
+        least: float,
     ) -> None:
+        replica, self.quickest = replicas
         self.rate: Final = rate
         self.slo_us: Final = slo_us
         self.target: Final = worth_target(replica, bucket, slo_us, rate, size)
@@ -50,8 +58,8 @@ class Load:
 
     def planning(self, share: float) -> "Load":
         """The same, with the batch aimed at where the plan is to hold for that share of the batches."""
-        replica = self.replica.planning(share)
-        return Load(self.rate, replica, self.bucket, self.size, self.slo_us, self.least)
+        replicas = self.replica.planning(share), self.quickest.planning(share)
+        return Load(self.rate, replicas, self.bucket, self.size, self.slo_us, self.least)
 
 
 class Plan:
@@ -124,18 +132,18 @@ def search_least(loads: Sequence[Load], tiers: Sequence[Tier], slices: int) -> f
     caps = [
         min([tier.budget_us for tier in tiers if tier.slo_us < load.slo_us], default=inf) for load in loads
     ]
-    low, high = min(caps, default=inf), float(max([load.slo_us for load in loads], default=0))
+    low, high = max(min(caps, default=inf), 1.0), float(max([load.slo_us for load in loads], default=0))
     if low == inf:
         return 0.0
-    means = [mean_target(load.replica, load.bucket, load.slo_us, load.rate, load.size) for load in loads]
+    means = [mean_target(load.quickest, load.bucket, load.slo_us, load.rate, load.size) for load in loads]
 
     def is_carried(least_us: float) -> bool:
         total = 0.0
         for load, cap_us, rows in zip(loads, caps, means, strict=True):
-            fits = load.replica.rows_in(max(cap_us, least_us), load.bucket) if cap_us < inf else 0
+            fits = load.quickest.rows_in(max(cap_us, least_us), load.bucket) if cap_us < inf else 0
             if cap_us < inf and (fits or slices == 1):
                 rows = max(1.0, min(rows, float(fits)))
-            total += load.rate * (row_us(load.replica, rows, load.size) + load.replica.lost_us / rows)
+            total += load.rate * (row_us(load.quickest, rows, load.size) + load.quickest.lost_us / rows)
         return total <= CROWDED * RHO * slices
 
     if is_carried(0.0):
