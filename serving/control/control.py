@@ -17,6 +17,7 @@ from serving.control.patience import ANSWERED_US, HEALTHY_US, backoff_us, overdu
 from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved, start
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.residing import Busy, Residing
+from serving.control.returning import Returning
 from serving.control.rules import AS_USUAL, Rules
 from serving.control.scaling import Scaling
 from serving.control.trials import Trials
@@ -54,6 +55,7 @@ class Control:
         self._residing = Residing(self._holdings)
         self._isolating = Isolating()
         self.scaling = Scaling(self._holdings, rules, kind_of)
+        self._returning = Returning(self._holdings, self.scaling.scales)
         self._course = Course(first)
         self._replan = ""  # why another plan is to be asked for, once a move has turned back
         self._stopping = False
@@ -159,6 +161,7 @@ class Control:
         """A worker process answers: load what is wanted there."""
         record, commands = self.slices.get(slice_name), list[Command]()
         if record is not None and record.status is WorkerStatus.STARTING:
+            record.start_us = now_us - record.since_us
             record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
         elif record is not None and record.status is WorkerStatus.STOPPING:
             commands.append(StopWorker(slice_name))  # it was to end before it was there
@@ -173,8 +176,9 @@ class Control:
         crashed: bool = False,
     ) -> Sequence[Command]:
         """A worker process is gone: withdraw the slice and start it again after a back-off, if it was not to
-        end. `busy_with`: the models that it was computing, loading or measuring, as far as that is known;
-        `crashed`: nothing outside of the process has ended it."""
+        end. The scheduler hears first when what it served will be back. `busy_with`: the models that it was
+        computing, loading or measuring, as far as that is known; `crashed`: nothing outside of the process
+        has ended it."""
         record = self.slices.get(slice_name)
         if record is None or record.status in (WorkerStatus.LOST, WorkerStatus.STOPPED):
             return self._then(now_us, [])  # STOPPED: it was of a slice of that name which has gone before
@@ -185,7 +189,7 @@ class Control:
             record.failures = record.stumbles = 0
         elif lived_us >= ANSWERED_US and loading is None:
             record.stumbles = 0
-        blamed = record.stuck or (crashed and loading is None)
+        blamed, routed = record.stuck or (crashed and loading is None), self._returning.routed(record)
         commands: list[Command] = [Withdraw(slice_name, reason, blamed), *self._lose(record, reason, now_us)]
         if ended:
             del self.slices[slice_name]
@@ -201,7 +205,7 @@ class Control:
             self._give_up(f"the worker of slice {slice_name} {reason}, {START_TRIES} times")
         if loading is not None:  # they load one after the other: the others had not begun
             commands += self._failed(record, loading, f"its worker {reason}", now_us)
-        return self._then(now_us, commands)
+        return self._then(now_us, [*self._returning.expect(routed, now_us), *commands])
 
     def worker_stuck(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
         """A worker holds a batch for too long: end it; its loss does the rest. One that loads something has
@@ -389,6 +393,7 @@ class Control:
             still = self._course.movement is Movement.STEADY
             if still or not self._is_reached() or not self._course.reached():
                 break
+        commands += self._returning.review(now_us)
         if self._replan and self._course.movement is Movement.STEADY:
             commands.append(Replan(self._replan))
             self._replan = ""

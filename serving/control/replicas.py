@@ -75,6 +75,10 @@ class ReplicaRecord:
         return self.served.name, self.variant, self.served.revision
 
 
+START_US = 1_000_000
+"""What a worker's first start is thought to take; a later one is expected to take what the last one took."""
+
+
 @dataclass(slots=True)
 class SliceRecord:
     """One slice and its worker. `retry_us`: when a lost worker is started again."""
@@ -84,6 +88,7 @@ class SliceRecord:
     status: WorkerStatus = WorkerStatus.STOPPED
     reason: str = ""
     since_us: int = 0  # of the status
+    start_us: int = START_US  # what its last start took
     heard_us: int = 0  # when the worker last answered, or was told to start, load or measure
     retry_us: int = NEVER_US
     failures: int = 0  # of the worker, since it last lived long

@@ -248,7 +248,8 @@ class Simulation:
 
     def crash(self, slice_name: str, reason: str, now_us: int) -> None:
         """A worker is gone, with what it was loading. As in `serving.control` another is started after a
-        back-off, and is back with each of its variants when that has been loaded, one after the other."""
+        back-off, and is back with each of its variants when that has been loaded, one after the other. The
+        scheduler hears first when that is."""
         healthy = now_us - self._started_us.get(slice_name, 0) >= HEALTHY_US
         failures = self._failures[slice_name] = 1 if healthy else self._failures.get(slice_name, 0) + 1
         back_us = self._started_us[slice_name] = now_us + backoff_us(failures) + self.site.start_us
@@ -264,6 +265,8 @@ class Simulation:
                 self._replicas += 1
                 back_us += resident.load_us
                 heappush(self._happenings, (back_us, -self._replicas, resident))
+                expected = self.scheduler.expect(resident.model, resident.variant, back_us, now_us)
+                self._carry_out(expected, now_us)
         self._carry_out(self.scheduler.slice_down(slice_name, reason, now_us), now_us)
 
     def forget(self, slice_name: str) -> None:

@@ -296,9 +296,10 @@ async def _answered(statuses: Counter[int], count: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_kill_9_of_the_worker_under_load_every_request_gets_an_answer_and_it_comes_back(
+async def test_kill_9_of_the_worker_under_load_requests_wait_for_the_next_one(
     gateway: GatewayProcess,
 ) -> None:
+    """The SLO leaves time for a restart, so none is refused, those in the killed batch included."""
     (worker,) = json.loads(gateway.get("/v2/status")[1])["slices"]
     statuses, stop = Counter[int](), asyncio.Event()
     clients = [asyncio.create_task(_flood(gateway, statuses, stop)) for _ in range(16)]
@@ -311,5 +312,4 @@ async def test_kill_9_of_the_worker_under_load_every_request_gets_an_answer_and_
     await _answered(statuses, statuses[200] + 200)
     stop.set()
     await asyncio.gather(*clients)
-    assert set(statuses) <= {200, 503}
-    assert gateway.post("/v2/models/simple/infer", simple())[0] == 200
+    assert set(statuses) == {200}

@@ -27,7 +27,7 @@ from serving.simulation.dataplane import Asked, Ended, Requests
 from serving.simulation.planning import Stubborn
 from serving.simulation.virtual_workers import Terms, Weight
 from serving.specs import Limits
-from serving.vocabulary import COMPLETED, NO_REPLICA, NOT_LOADED, WORKER_LOST, Kind
+from serving.vocabulary import COMPLETED, DEADLINE_UNMET, NOT_LOADED, WORKER_LOST, Kind
 
 RATE = 300.0
 
@@ -48,7 +48,7 @@ def test_requests_fail_only_where_a_worker_died_and_no_other_had_the_model_yet()
     to_new, to_old = (scene.play(1, RATE) for scene in ACCIDENTS)
     assert to_new.within(MOVE_US // 4, END_US)[2] == 0
     failed = [each for each in to_old.ended if each.arrived_us > MOVE_US and each.outcome is not COMPLETED]
-    assert {each.outcome for each in failed} <= {WORKER_LOST, NO_REPLICA}
+    assert {each.outcome for each in failed} <= {WORKER_LOST, NOT_LOADED, DEADLINE_UNMET}
     died_us = MOVE_US + SECOND
     assert all(died_us - 100_000 < each.arrived_us < died_us + 2 * SECOND for each in failed)
     assert (len(to_old.ended), to_old.open) == (to_old.asked, 0)

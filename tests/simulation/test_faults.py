@@ -1,5 +1,6 @@
 """What breaks in a simulation breaks as it does in a gateway, and when the seed says."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from serving.simulation.engine import Simulation
 from serving.simulation.faults import FAULTS_MAX, Fault, Hazards, draw_faults
 from serving.simulation.world import Run, World
 from serving.specs import BatchingSpec
-from serving.vocabulary import NO_REPLICA
+from serving.vocabulary import COMPLETED, NOT_LOADED, Outcome
 
 SECOND_US = 1_000_000
 BACKOFF_US, START_US, LOAD_US = 100_000, 200_000, 1_400_000
@@ -19,7 +20,7 @@ AT_ONCE = World(BatchingSpec("static", guard_us=0), models=2)
 
 
 class Watched(Run):
-    """A run that keeps when batches start, and which requests found no replica."""
+    """A run that keeps when batches start, and which requests could not wait for a replica."""
 
     def __init__(self, world: World, faults: Sequence[Fault]) -> None:
         self.started_us: list[int] = []
@@ -30,8 +31,21 @@ class Watched(Run):
         self.started_us.append(start_us)
 
     def answered(self, answer: Answer, now_us: int) -> None:
-        if answer.outcome is NO_REPLICA:
+        if answer.outcome is NOT_LOADED:
             self.turned_away_us.append(answer.request.arrived_us)
+
+
+class Ended(Run):
+    """A run that keeps how requests ended, and how long the slowest took."""
+
+    def __init__(self, world: World, seed: int, faults: Sequence[Fault]) -> None:
+        self.outcomes: Counter[Outcome] = Counter()
+        self.longest_us = 0
+        super().__init__(world, seed, faults)
+
+    def answered(self, answer: Answer, now_us: int) -> None:
+        self.outcomes[answer.outcome] += 1
+        self.longest_us = max(self.longest_us, now_us - answer.request.arrived_us)
 
 
 def watched(world: World, faults: Sequence[Fault], arrivals: Sequence[Arrival]) -> Watched:
@@ -41,7 +55,8 @@ def watched(world: World, faults: Sequence[Fault], arrivals: Sequence[Arrival]) 
 
 
 def away_us(crashes_us: Sequence[int], model: int) -> tuple[int, int]:
-    """From when to when a model cannot be asked, to 10 ms, where the only slice dies at these instants."""
+    """From when to when a model cannot be asked, to 10 ms, where the only slice dies at these instants.
+    A later request has time enough to wait for it."""
     faults = [Fault(at_us, "s0") for at_us in crashes_us]
     arrivals = [Arrival(at_us, model) for at_us in range(5000, 20 * SECOND_US, 10_000)]
     away = watched(AT_ONCE, faults, arrivals).turned_away_us
@@ -54,13 +69,21 @@ def test_a_worker_that_died_is_started_after_a_back_off_and_loads_its_models_one
         from_us, until_us = away_us([SECOND_US], model)
         back_us = SECOND_US + BACKOFF_US + START_US + (1 + model) * LOAD_US
         assert SECOND_US <= from_us <= SECOND_US + 10_000
-        assert back_us - 10_000 <= until_us <= back_us
+        assert back_us - AT_ONCE.slo_us - 10_000 <= until_us <= back_us
 
 
 def test_a_worker_that_dies_while_it_loads_begins_anew_and_its_back_off_doubles() -> None:
     _, until_us = away_us([SECOND_US, 2 * SECOND_US], 0)
     back_us = 2 * SECOND_US + 2 * BACKOFF_US + START_US + LOAD_US
-    assert back_us - 10_000 <= until_us <= back_us
+    assert back_us - AT_ONCE.slo_us - 10_000 <= until_us <= back_us
+
+
+def test_requests_with_time_enough_wait_for_the_worker_that_is_started_again() -> None:
+    patient = replace(AT_ONCE, models=1, slo_us=5 * SECOND_US)
+    run = Ended(patient, 0, [Fault(SECOND_US, "s0")])
+    run.play([Arrival(at_us, 0) for at_us in range(5000, 3 * SECOND_US, 10_000)])
+    assert run.outcomes == {COMPLETED: 300}
+    assert run.longest_us > BACKOFF_US + START_US + LOAD_US - 10_000
 
 
 def test_a_slice_that_stalls_starts_nothing_even_where_it_had_nothing_to_do() -> None:

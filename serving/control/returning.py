@@ -1,0 +1,121 @@
+"""When a variant is back with its restarted worker: requests with enough slack wait for it.
+
+The scheduler hears it before it hears that the worker is gone, so that what waits there may stay. An instant
+is planned from what a slice's last start and a replica's last load took. It changes with the state of the
+slice alone: what comes later than planned, the scheduler expects after as long again as it is late.
+"""
+
+from collections.abc import Callable, Iterable
+
+from serving.control.commands import Cold, Command, Expect
+from serving.control.holdings import Holdings
+from serving.control.reconciling import LOAD_TRIES, START_TRIES
+from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.vocabulary import NEVER_US
+
+Key = tuple[str, str]
+"""Model and variant."""
+
+LOAD_US = 1_400_000
+"""What a load is thought to take that was never timed here: most of it are imports."""
+SHIFT_US = 50_000
+"""A smaller change of a planned instant is not worth a command."""
+
+
+class Returning:
+    """Over all slices but those that load on demand, which `serving/control/residing.py` speaks for."""
+
+    def __init__(self, holdings: Holdings, scales: Callable[[str], bool]) -> None:
+        """`scales`: whether the autoscaler places a model; then it says itself that none is to come."""
+        self._holdings = holdings
+        self._scales = scales
+        self._said_us: dict[Key, int] = {}  # when the scheduler expects each
+
+    def routed(self, record: SliceRecord) -> list[Key]:
+        """What gets batches on a slice, and would with its next worker."""
+        if record.spec.memory_bytes:
+            return []
+        ready = [each for each in record.replicas.values() if each.status is ReplicaStatus.READY]
+        return sorted({(each.model, each.variant) for each in ready} - self._lent())
+
+    def expect(self, keys: Iterable[Key], now_us: int) -> list[Command]:
+        """Say when these are back; nothing of what is not to come back."""
+        commands: list[Command] = []
+        for key in keys:
+            back_us = self._back_us(key, now_us)
+            if back_us < NEVER_US and key[0] in self._holdings.models:
+                self._said_us[key] = back_us
+                commands.append(Expect(*key, back_us))
+        return commands
+
+    def review(self, now_us: int) -> list[Command]:
+        """Say what is to come at another time than it was said, or not at all."""
+        commands: list[Command] = []
+        for key, said_us in [*self._said_us.items()]:
+            model, variant = key
+            routed = any(each.variant == variant for each in self._holdings.routed(model))
+            if routed or model not in self._holdings.models or key in self._lent():
+                del self._said_us[key]
+                continue
+            back_us = self._back_us(key, now_us)
+            if back_us == NEVER_US:
+                del self._said_us[key]
+                commands += [] if self._scales(model) else [Cold(model, variant, NEVER_US)]
+            elif abs(back_us - said_us) > SHIFT_US:
+                commands += self.expect([key], now_us)
+        return commands
+
+    def _lent(self) -> set[Key]:
+        """What a slice with too little memory loads on demand."""
+        return {
+            (each.model, each.variant)
+            for record, each in self._holdings.replicas()
+            if record.spec.memory_bytes
+        }
+
+    def _back_us(self, key: Key, now_us: int) -> int:
+        """When the next replica is planned to get batches; NEVER_US where none is to come."""
+        return min(
+            (
+                _planned_us(record, each, now_us)
+                for record, each in self._holdings.replicas()
+                if (each.model, each.variant) == key
+                and each.status is not ReplicaStatus.READY
+                and not record.spec.memory_bytes
+            ),
+            default=NEVER_US,
+        )
+
+
+def _planned_us(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> int:
+    """When a replica is loaded on its slice, after those before it."""
+    begin_us = _worker_us(record, now_us)
+    if begin_us == NEVER_US or replica.failures >= LOAD_TRIES or replica.status is ReplicaStatus.UNLOADING:
+        return NEVER_US
+    if replica.status is ReplicaStatus.FAILED:
+        return replica.retry_us if replica.retry_us == NEVER_US else replica.retry_us + _load_us(replica)
+    for each in record.replicas.values():
+        begin_us += 0 if each.status in LOADED or each.status is ReplicaStatus.FAILED else _load_us(each)
+        if each is replica:
+            break
+    return begin_us
+
+
+def _worker_us(record: SliceRecord, now_us: int) -> int:
+    """When a slice's worker can load, or last said that it had loaded something."""
+    if record.failures >= START_TRIES:
+        return NEVER_US
+    if record.status is WorkerStatus.WAITING:
+        return record.retry_us + record.start_us
+    if record.status is WorkerStatus.STARTING:
+        return record.since_us + record.start_us
+    if record.status is WorkerStatus.READY:
+        return record.heard_us
+    if record.status is WorkerStatus.STOPPED:  # of a slice that is new: it is started at once
+        return now_us + record.start_us
+    return NEVER_US
+
+
+def _load_us(replica: ReplicaRecord) -> int:
+    known_us = replica.profile.load_us if replica.profile is not None else 0
+    return replica.load_us or known_us or LOAD_US
