@@ -12,7 +12,6 @@ NOT_YET = frozenset(
     f"docs/{name}.md"
     for name in (
         "architecture",
-        "limits",
         "scheduling",
     )
 ) | {"CHANGELOG.md"}
