@@ -12,8 +12,6 @@ NOT_YET = frozenset(
     f"docs/{name}.md"
     for name in (
         "architecture",
-        "limits",
-        "scheduling",
     )
 ) | {"CHANGELOG.md"}
 """Pages that are still to be written again. The list only gets shorter."""
