@@ -20,6 +20,7 @@ from router.fastpath.hangups import PROBE
 from router.fastpath.places import NONE, RESERVED
 from router.fastpath.sweep import Waiting
 from router.rest import Rendered, plain_error
+from router.tensors.rest import Body
 from serving.policy.crowding import BUSY
 
 Cycle = Exchange | RequestResponseCycle
@@ -89,6 +90,8 @@ class Connection(HttpToolsProtocol):
         self.advancing = False
         self.ended = False  # the client sends no more
         self.behind = bytearray()  # read, and not parsed yet
+        self.parked = False  # what is behind waits until the requests before it had their turns
+        self.unsent: Body = b""  # the large answer that was written last, until the client took it
         self.ended_behind = False  # and then it ended
         self.watched_fd = -1
         self.made_s = 0.0
@@ -129,8 +132,12 @@ class Connection(HttpToolsProtocol):
             active.disconnected = True
             active.message_event.set()  # uvicorn tells only the newest cycle
         for cycle in {active, self.cycle, *(each for each, _ in self.pipeline)}:
+            if isinstance(cycle, Inference):
+                self.edge.ends.let_go(cycle.memory())
             if isinstance(cycle, Exchange):
                 cycle.leave()
+        self.edge.ends.let_go(self.unsent)
+        self.unsent = b""
         self.edge.account.catch_up(self)
         self.edge.places.leave(self)
         self.pipeline.clear()
@@ -179,6 +186,7 @@ class Connection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.unsent = b""
         self.edge.account.catch_up(self)
         self._advance()
 
@@ -220,7 +228,14 @@ class Connection(HttpToolsProtocol):
                     self._start_asgi_task(cycle, app)
         finally:
             self.advancing = False
+        if self.parked and not self.pipeline:
+            self.parked = False
+            self.loop.call_soon(self._go_on)
         self.flow.resume_reading()
+
+    def _go_on(self) -> None:
+        """Parse what is behind."""
+        raise NotImplementedError
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.active = cycle

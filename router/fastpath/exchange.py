@@ -28,7 +28,7 @@ from router.rest import (
 )
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, memory_full
-from router.tensors.rest import JOIN_MAX_BYTES, joined, size_of
+from router.tensors.rest import JOIN_MAX_BYTES, Body, joined, size_of
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply
 from serving.specs import ServedModel
@@ -45,6 +45,7 @@ class Connected(Protocol):
 
     transport: asyncio.Transport
     edge: Edge
+    unsent: Body
 
     def address(self) -> str:
         """Of the client."""
@@ -164,6 +165,11 @@ class Inference(Exchange):
     def held_bytes(self) -> int:
         """See `router.account.Upload`."""
         return len(self.body)
+
+    def memory(self) -> Body:
+        """What it holds of the request."""
+        held = (self.body,) if self.decoded is None else (each.data for each in self.decoded.call.inputs)
+        return tuple(held)
 
     def address(self) -> str:
         """See `router.account.Upload`."""
@@ -349,6 +355,8 @@ class Inference(Exchange):
             transport.write(b"%b%d%b\r\n\r\n%b" % (head, size, more, body))
         else:
             transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), body))
+        if size > JOIN_MAX_BYTES and transport.get_write_buffer_size():
+            connection.unsent = body
         if not self.keep_alive:
             transport.close()
         connection.on_response_complete()

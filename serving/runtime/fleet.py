@@ -197,6 +197,7 @@ class Fleet:
             return
         now = now_us()
         self._links[link.slice] = link
+        link.pieces_of = self._gateway.pieces_of
         self._execute(self.control.worker_ready(link.slice, now), now)
 
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:

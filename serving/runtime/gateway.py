@@ -369,6 +369,11 @@ class Gateway:
         self._answering.add(now_us() - now)
         self._reserve_us = int(self._answering.value_us or 0)
 
+    def pieces_of(self, batch_id: int) -> Sequence[int]:
+        """How many rows each piece of a batch has, in order; () where the batch is unknown."""
+        batch = self._batches.get(batch_id)
+        return () if batch is None else [piece.rows for piece in batch.pieces]
+
     def batch_failed(self, batch_id: int, message: str) -> None:
         """A model function raised."""
         now = now_us()

@@ -108,7 +108,8 @@ class _Flight:
 
 class Link(asyncio.BufferedProtocol):
     """One worker. `areas`: shared memory for requests and answers; None for a worker that is far away.
-    `on_raised`: hears what the slice's models raise, before the event that says what failed by it."""
+    `on_raised`: hears what the slice's models raise, before the event that says what failed by it.
+    `pieces_of`: of how many rows the pieces of a batch are, in order; () where all are one."""
 
     inline_bytes_max = INLINE_BYTES_MAX
 
@@ -124,6 +125,7 @@ class Link(asyncio.BufferedProtocol):
         self.overran = False  # it was ended as it held more than it may
         self.versions: dict[str, str] = {}
         self.on_raised: Callable[[str, Raised], None] = lambda _slice, _raised: None
+        self.pieces_of: Callable[[int], Sequence[int]] = lambda _batch: ()
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._events = events
@@ -329,7 +331,7 @@ class Link(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._copying = True
             self._transport.pause_reading()
-            self._copy(result, result.copying())
+            self._copy(result, result.copying(self.pieces_of(result.batch_id)))
 
     def _copy(self, result: BatchResult, copying: Iterator[int]) -> None:
         """The next portion of an answer out of shared memory; after the last the batch is done. What the
@@ -415,7 +417,7 @@ class Link(asyncio.BufferedProtocol):
     def _end(self, reason: str) -> None:
         self.ended.set()
         for area in self._areas or ():
-            area.close()
+            self._loop.run_in_executor(None, area.close)
         self._areas = None
         self._events.worker_lost(self, reason)
 

@@ -51,10 +51,11 @@ class BatchInput:
 class BatchOutput:
     """One output of a batch: all rows in `data`, which belongs to whoever holds this.
 
-    `row_ends` (BYTES only): where each row ends in `data`; other datatypes have rows of equal length.
+    `row_ends` (BYTES only): where each row ends in `data`; other datatypes have rows of equal length. Once it
+    is `cut`, `data` is empty, and each piece's rows are in a buffer of their own.
     """
 
-    __slots__ = ("_row_bytes", "data", "datatype", "dims", "row_ends")
+    __slots__ = ("_pieces", "_row_bytes", "data", "datatype", "dims", "row_ends")
 
     def __init__(
         self, datatype: str, dims: tuple[int, ...], data: Buffer, rows: int, row_ends: Sequence[int] = ()
@@ -64,15 +65,32 @@ class BatchOutput:
         self.data = data
         self.row_ends = row_ends
         self._row_bytes = len(data) // rows
+        self._pieces: dict[tuple[int, int], Buffer] = {}  # by first row and count
+
+    def cut(self, pieces: Sequence[int]) -> Iterator[tuple[memoryview, memoryview]]:
+        """For pieces of so many rows, in order: what each has of `data`, and the memory that its copy has to
+        be written to before the next is asked for."""
+        source, first = memoryview(self.data), 0
+        for count in pieces:
+            start, end = self._span(first, count)
+            target = _memory(end - start)
+            yield source[start:end], target
+            self._pieces[first, count] = target.toreadonly()
+            first += count
+        self.data = b""
 
     def rows(self, first: int, count: int) -> Buffer:
         """Raw bytes of `count` rows from `first`: of a part a copy, so that one slow client pins only its own
         rows."""
-        if self.row_ends:
-            start, end = self.row_ends[first - 1] if first else 0, self.row_ends[first + count - 1]
-        else:
-            start, end = first * self._row_bytes, (first + count) * self._row_bytes
+        if self._pieces:
+            return self._pieces[first, count]
+        start, end = self._span(first, count)
         return self.data if end - start == len(self.data) else bytes(self.data[start:end])
+
+    def _span(self, first: int, count: int) -> tuple[int, int]:
+        if self.row_ends:
+            return self.row_ends[first - 1] if first else 0, self.row_ends[first + count - 1]
+        return first * self._row_bytes, (first + count) * self._row_bytes
 
 
 class RefusedRow(NamedTuple):
@@ -105,24 +123,30 @@ class BatchResult:
         self.refused: Sequence[RefusedRow] = ()
         self.is_shared = False  # the outputs still lie in shared memory
 
-    def copying(self) -> Iterator[int]:
+    def copying(self, pieces: Sequence[int] = ()) -> Iterator[int]:
         """Copy the outputs out of shared memory, a portion at each step; yields how many bytes are copied,
-        while there are more to come."""
+        while there are more to come. `pieces`: how many rows each of the batch has, in order; without any,
+        all are one."""
         copied, pause = 0, PORTION_BYTES
         for output in self.outputs:
-            source, at = memoryview(output.data), 0
-            # A bytearray would be cleared at once, and numpy asks for huge pages, of which each takes 5 ms.
-            target = memoryview(mmap(-1, max(1, len(source)), MAP_PRIVATE))[: len(source)]
-            while at < len(source):
-                if copied == pause:
-                    yield copied
-                    pause += PORTION_BYTES
-                step = min(len(source) - at, pause - copied)
-                target[at : at + step] = source[at : at + step]
-                at += step
-                copied += step
-            output.data = target.toreadonly()
+            for source, target in output.cut(pieces or (self.rows,)):
+                at = 0
+                while at < len(source):
+                    if copied == pause:
+                        yield copied
+                        pause += PORTION_BYTES
+                    step = min(len(source) - at, pause - copied)
+                    target[at : at + step] = source[at : at + step]
+                    at += step
+                    copied += step
         self.is_shared = False
+
+
+def _memory(size: int) -> memoryview:
+    """A bytearray would be cleared at once, and numpy asks for huge pages, of which each takes 5 ms."""
+    if size <= PORTION_BYTES:
+        return memoryview(bytearray(size))
+    return memoryview(mmap(-1, size, MAP_PRIVATE))
 
 
 class TensorPlace:
