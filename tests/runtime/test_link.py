@@ -373,6 +373,19 @@ async def test_a_large_answer_is_copied_in_portions_and_what_comes_behind_it_wai
     assert (await peer.heard.hear_result()).outputs[0].rows(0, 1) == LARGE[:400]
 
 
+async def test_each_piece_of_a_large_answer_gets_memory_of_its_own(sharing: Sharing) -> None:
+    peer = sharing.peer
+    peer.link.pieces_of = lambda batch_id: {5: (1, 3)}.get(batch_id, ())
+    peer.link.run(5, 1, 4, [ROW], ())
+    large = LARGE * 4
+    row_bytes = len(LARGE)
+    sharing.answers.write([large], len(large))
+    output = EncodedOutput("FP32", (row_bytes // 4,), large)
+    await peer.say(pack_result((5, 1, 0, 0, 4, SHARED), [output], len(large)))
+    (found,) = (await peer.heard.hear_result()).outputs
+    assert [found.rows(0, 1), found.rows(1, 3)] == [LARGE, LARGE * 3]
+
+
 async def test_a_worker_may_end_while_its_answer_is_copied(sharing: Sharing) -> None:
     peer = sharing.peer
     peer.link.run(5, 1, 1, [ROW], ())

@@ -15,6 +15,8 @@ from serving.worker.batches import (
     NEVER_SHARE,
     SHARED,
     BatchInput,
+    BatchOutput,
+    BatchResult,
     EncodedOutput,
     pack_failed,
     pack_result,
@@ -155,3 +157,24 @@ def test_a_failure_carries_its_message_up_to_a_bound(message: str) -> None:
 def test_a_failure_without_a_batch_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="FAILED"):
         unpack_failed(Frame(FrameKind.FAILED, memoryview(struct.pack("<I", 1)), memoryview(b"")))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.booleans(), st.data())
+def test_each_piece_of_a_batch_has_its_rows_in_memory_of_its_own(
+    pieces: list[int], texts: bool, data: st.DataObject
+) -> None:
+    rows = [data.draw(st.binary(max_size=9) if texts else st.binary(min_size=8, max_size=8))
+            for _ in range(sum(pieces))]  # fmt: skip
+    whole = bytearray(b"".join(rows))
+    ends = [sum(map(len, rows[: count + 1])) for count in range(len(rows))] if texts else ()
+    output = BatchOutput("BYTES" if texts else "FP64", (1,), memoryview(whole), len(rows), ends)
+    result = BatchResult(1, 5, 0, len(rows), [output])
+    result.is_shared = True
+    for _ in result.copying(pieces):
+        pass
+    whole[:] = bytes(len(whole))  # the area is the next batch's
+    first = 0
+    for count in pieces:
+        assert bytes(output.rows(first, count)) == b"".join(rows[first : first + count])
+        first += count
+    assert not result.is_shared

@@ -29,6 +29,16 @@ def test_what_one_end_writes_the_other_reads_across_growth(ends: tuple[SharedAre
     assert first == large[:7]  # the old view is still memory, of the same area
 
 
+def test_a_view_outlives_its_area(ends: tuple[SharedArea, SharedArea]) -> None:
+    writer, reader = ends
+    large = os.urandom(9 << 20)
+    writer.write([large], len(large))
+    other = SharedArea(os.dup(reader.fd))
+    view = other.read(len(large))
+    other.close()
+    assert view == large
+
+
 def test_more_buffers_than_one_system_call_takes_are_written(ends: tuple[SharedArea, SharedArea]) -> None:
     writer, reader = ends
     buffers = [bytes([number % 251]) * 3 for number in range(5000)]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from router.fastpath import create_server
 from router.fastpath.sweep import LOOKS_A_TURN, Sweep, Waiting
-from router.fastpath.turns import ENDS_A_TURN, READS_A_TURN, Turns
+from router.fastpath.turns import ENDS_A_TURN, LARGE_BYTES, READS_A_TURN, Turns
 from serving.specs import Limits
 from tests.router.fastpath.wire import Running, Wire, get, request
 
@@ -51,6 +52,23 @@ async def test_an_action_that_fails_holds_up_none_behind_it() -> None:
     turns.put_off(lambda: 1 // 0)  # type: ignore[arg-type]
     turns.put_off(lambda: done.append(1))
     assert await by_turn(lambda: len(done), 2) == [1, 1]
+
+
+class Memory(bytearray):
+    """That can be watched."""
+
+
+async def test_what_is_large_is_freed_by_itself_and_what_is_small_at_once() -> None:
+    turns = Turns(ENDS_A_TURN)
+    large = [Memory(LARGE_BYTES * ENDS_A_TURN) for _ in range(5)]
+    freed = [weakref.ref(each) for each in large]
+    while large:
+        turns.let_go((large.pop(),))
+    turns.let_go((small := Memory(9),))
+    gone = weakref.ref(small)
+    del small
+    assert gone() is None
+    assert await by_turn(lambda: sum(each() is None for each in freed), 5) == [1] * 5
 
 
 class Idle:

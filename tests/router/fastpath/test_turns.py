@@ -32,8 +32,9 @@ async def test_a_read_of_many_requests_is_parsed_in_parts_and_answered_whole() -
         assert len(protocol.pipeline) <= FED_BYTES // len(REQUEST % 0), "the rest waits for another turn"
         assert protocol.eof_received(), "what was read before the end is answered"
         async with asyncio.timeout(60):
-            while not line.closed:  # noqa: ASYNC110
+            while not line.closed:
                 await asyncio.sleep(0)
+                assert len(protocol.pipeline) <= FED_BYTES // len(REQUEST % 0), "others have turns between"
         protocol.connection_lost(None)
     edge.close()
     stream = io.BytesIO(bytes(line.written))
