@@ -1,4 +1,4 @@
-"""The words of the house as small values, each with one meaning (docs/architecture.md, "Words").
+"""The words of the house as small values, each with one meaning (docs/glossary.md).
 
 Instants are integer microseconds of one monotonic clock; latencies are float microseconds.
 """
