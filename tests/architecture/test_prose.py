@@ -8,7 +8,7 @@ from tests.architecture.prose import page_faults, sentence_faults, sentences
 from tests.architecture.source_rules import ROOT
 
 PAGES = sorted((*(ROOT / "docs").glob("**/*.md"), *ROOT.glob("*.md")))
-NOT_YET = frozenset(f"docs/{name}.md" for name in ("architecture",)) | {"CHANGELOG.md"}
+NOT_YET = frozenset(f"docs/{name}.md" for name in ("architecture",))
 """Pages that are still to be written again. The list only gets shorter."""
 
 
