@@ -22,7 +22,8 @@ app.add_typer(key_app, name="key")
 
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file.")]
 PortOption = Annotated[
-    int | None, typer.Option(help="Instead of the settings' port; 0: any free.", min=0, max=65535)
+    int | None,
+    typer.Option(help="Use this port instead of the settings' port; 0: any free port.", min=0, max=65535),
 ]
 
 
@@ -44,7 +45,7 @@ def _say_version(asked: bool) -> None:
 def penstock(
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which version this is."),
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """An inference serving gateway that keeps a latency promise."""
@@ -100,7 +101,7 @@ app.command("serve", cls=Verb)(command(ServeOptions, _serve))
 
 @app.command(cls=Verb)
 def check(config: Annotated[Path, typer.Argument(help="The settings file.")] = Path("penstock.yaml")) -> None:
-    """Say everything that is wrong with a settings file, and what it would serve."""
+    """Print every mistake of a settings file, and what it would serve."""
     from router.check import check as check_settings
     from router.profiles import measured_latency
 
@@ -113,8 +114,8 @@ def check(config: Annotated[Path, typer.Argument(help="The settings file.")] = P
 def status(
     url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
     interval: Annotated[float, typer.Option(help="Seconds between two readings.", min=0.1)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="One table, then end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The status as JSON, once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
     key_env: KeyEnvOption = KEY_ENV,
 ) -> None:
     """A live table of models, replicas and rates of a running gateway."""
@@ -127,18 +128,20 @@ def status(
 def explain(
     model: Annotated[str, typer.Argument(help="A model that is served.")],
     url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
-    tier: Annotated[str, typer.Option(help="Of the promise to this tier.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+    tier: Annotated[
+        str, typer.Option(help="The tier to explain; the model's own promise if not given.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     key_env: KeyEnvOption = KEY_ENV,
 ) -> None:
-    """Say why the variant that answers does, and what would change it."""
+    """Explain why a variant answers, and what would change that."""
     from router.explain.main import explain as explain_model
 
     raise typer.Exit(explain_model(model, url, tier, as_json, key_env=key_env))
 
 
 def _simulate(asked: Options) -> int:
-    """Say what a settings file would answer in time: its scheduler in virtual time, on measured latencies.
+    """Simulate what a settings file would answer in time, on measured latencies.
 
     penstock simulate penstock.yaml --rate digits=50,minilm=20 --policy slo,static
 
@@ -153,7 +156,7 @@ app.command("simulate", cls=Verb)(command(Options, _simulate))
 
 
 def _profile(asked: ProfileOptions) -> int:
-    """Measure what a model costs on shares of a device, once; or show what was measured.
+    """Measure what a model costs on shares of a device, or show what was measured.
 
     penstock profile digits --shares 1,2
 
@@ -170,7 +173,7 @@ app.command("profile", cls=Verb)(command(ProfileOptions, _profile))
 
 
 def _place(asked: PlaceOptions) -> int:
-    """Say which devices and shares of them carry what is asked: from profiles to a plan that keeps every SLO.
+    """Plan which devices and shares carry a load with every SLO kept.
 
     penstock place penstock.yaml --rates digits=50,minilm=20
 

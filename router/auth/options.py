@@ -15,17 +15,17 @@ KeysOption = Annotated[
 class Options:
     """One field an option; the texts are what --help says. Lists have commas between their names."""
 
-    name: Annotated[str, typer.Option(help="What logs and `penstock key revoke` call the key.")]
-    tenant: Annotated[str, typer.Option(help="Whose its requests are; default if not given.")] = ""
-    roles: Annotated[str, typer.Option(metavar="ROLE,...", help="Of infer, read and admin.")] = "infer"
+    name: Annotated[str, typer.Option(help="Name of the key in logs and in `penstock key revoke`.")]
+    tenant: Annotated[str, typer.Option(help="Tenant of its requests; default if not given.")] = ""
+    roles: Annotated[str, typer.Option(metavar="ROLE,...", help="Roles: infer, read, admin.")] = "infer"
     models: Annotated[
-        str, typer.Option(metavar="MODEL,...", help="The only ones that it may use; all if not given.")
+        str, typer.Option(metavar="MODEL,...", help="The only models that it may use; all if not given.")
     ] = ""
     tiers: Annotated[
-        str, typer.Option(metavar="TIER,...", help="The only ones that it may ask for; all if not given.")
+        str, typer.Option(metavar="TIER,...", help="The only tiers that it may ask for; all if not given.")
     ] = ""
     expires: Annotated[
-        str, typer.Option(metavar="DATE", help="When it ends (2027-01-31); never if not given.")
+        str, typer.Option(metavar="DATE", help="Date when it expires (2027-01-31); never if not given.")
     ] = ""
     config: Annotated[Path, typer.Option("--config", "-c", help="The settings file.")] = Path("penstock.yaml")
     keys: KeysOption = None

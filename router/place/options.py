@@ -23,8 +23,8 @@ class Options:
         list[str],
         typer.Option(
             metavar="MODEL=REQUESTS_A_SECOND,...",
-            help="What is to be carried: digits=50,minilm=20. If not given: what a running gateway of these "
-            "settings is asked.",
+            help="Rates to carry: digits=50,minilm=20. If not given: the rates at a running gateway of"
+            " these settings.",
             rich_help_panel=_ASKED,
         ),
     ] = field(default_factory=list)
@@ -32,7 +32,8 @@ class Options:
         str,
         typer.Option(
             metavar="MODEL=ROWS,...",
-            help="Of a request of --rates: 4, uniform(1,8), tail(64), or shares 1:0.9+16:0.1. Else 1.",
+            help="Rows of a request of --rates: 4, uniform(1,8), tail(64), or shares 1:0.9+16:0.1. 1 "
+            "if not given.",
             rich_help_panel=_ASKED,
         ),
     ] = ""
@@ -40,7 +41,7 @@ class Options:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What is to be carried, by a recording of a gateway (or a folder of them).",
+            help="Take the rates from a recording of a gateway (or a folder of them).",
             rich_help_panel=_ASKED,
         ),
     ] = None
@@ -48,8 +49,8 @@ class Options:
         str | None,
         typer.Option(
             metavar="URL",
-            help="What is to be carried, by the gateway that runs there; --apply changes that one, at its "
-            "admin door: http://HOST:PORT or unix:PATH. If not given, where the settings say.",
+            help="Take the rates from the gateway at this address. With --apply, change that gateway at its "
+            "admin door: http://HOST:PORT or unix:PATH. If not given: the address in the settings.",
             rich_help_panel=_ASKED,
         ),
     ] = None
@@ -65,7 +66,7 @@ class Options:
         float,
         typer.Option(
             metavar="SHARE",
-            help="Kept in reserve beyond the rates: 0.2 sizes for 1.2 times as much.",
+            help="Reserve beyond the rates: 0.2 plans for 1.2 times the rates.",
             min=0,
             max=10,
             rich_help_panel=_ASKED,
@@ -75,7 +76,7 @@ class Options:
         float,
         typer.Option(
             metavar="SHARE",
-            help="Of each model's requests, what is to be answered within its SLO.",
+            help="Share of each model's requests to answer within its SLO.",
             min=0.01,
             max=0.99999,
             rich_help_panel=_ASKED,
@@ -85,8 +86,8 @@ class Options:
         float,
         typer.Option(
             metavar="H",
-            help="Hours that a saving counts for: a plan is taken only if it saves more by then than the "
-            "move costs.",
+            help="Hours for which a saving counts. Penstock takes a plan only if it saves more by then"
+            " than the move costs.",
             min=0,
             max=8760,
             rich_help_panel=_DECIDED,
@@ -96,7 +97,7 @@ class Options:
         float,
         typer.Option(
             metavar="S",
-            help="For the solver; the best plan that it has found by then counts.",
+            help="Seconds for the solver; the best plan by then counts.",
             min=0.1,
             max=3600,
             rich_help_panel=_DECIDED,
@@ -106,21 +107,25 @@ class Options:
         int | None,
         typer.Option(
             metavar="N",
-            help="Devices changed at once: a twentieth of them, at least 1, if not given.",
+            help="Devices to change at once; a twentieth, at least 1, if not given.",
             min=1,
             max=100_000,
             rich_help_panel=_DECIDED,
         ),
     ] = None
     seconds: Annotated[
-        float, typer.Option(metavar="S", help="Simulated time.", min=1, max=3600, rich_help_panel=_FORETOLD)
+        float,
+        typer.Option(metavar="S", help="Seconds to simulate.", min=1, max=3600, rich_help_panel=_FORETOLD),
     ] = 30.0
     seed: Annotated[
-        int, typer.Option(metavar="N", help="Of the simulated requests.", min=0, rich_help_panel=_FORETOLD)
+        int,
+        typer.Option(metavar="N", help="Seed of the simulated requests.", min=0, rich_help_panel=_FORETOLD),
     ] = 1
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="Also what published algorithms would need.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--compare", help="Show what published algorithms would need, too.", rich_help_panel=OUTPUT
+        ),
     ] = False
     as_json: AsJson = False
     png: PngFile = None
@@ -129,8 +134,8 @@ class Options:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The `slices:` and `models:` of a settings file that carry the plan out on this machine's "
-            "CPU; - prints them.",
+            help="Write the `slices:` and `models:` that carry the plan out on this machine's CPU; - "
+            "prints them.",
             rich_help_panel=OUTPUT,
         ),
     ] = None
@@ -138,8 +143,8 @@ class Options:
         bool,
         typer.Option(
             "--apply",
-            help="Carry the plan out on the running gateway of these settings, if it is taken. Ctrl-C turns "
-            "back; again leaves the gateway to it.",
+            help="Carry the plan out on the running gateway, if it is taken. Ctrl-C rolls back; a "
+            "second Ctrl-C leaves the gateway to it.",
             rich_help_panel=OUTPUT,
         ),
     ] = False

@@ -19,17 +19,21 @@ class Options:
         str, typer.Argument(metavar="MODEL", help="A model's folder, or its name below models/.")
     ] = ""
     variant: Annotated[
-        str, typer.Option(metavar="NAME,...", help="All of them, if not given.", rich_help_panel=_WHAT)
+        str,
+        typer.Option(
+            metavar="NAME,...", help="The variant to measure; all if not given.", rich_help_panel=_WHAT
+        ),
     ] = ""
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="cpu, or a GPU: cuda:0.", rich_help_panel=_WHAT)
+        str,
+        typer.Option(metavar="NAME", help="The device: cpu, or a GPU such as cuda:0.", rich_help_panel=_WHAT),
     ] = "cpu"
     shares: Annotated[
         str,
         typer.Option(
             metavar="SHARE,...",
-            help="Of the device: cores of a CPU (1,2), per cent of a GPU by MPS (10,50), or whole:1. "
-            "If not given: one core, doubled up to all; of a GPU each tenth.",
+            help="Shares of the device: cores of a CPU (1,2), per cent of a GPU by MPS (10,50), or "
+            "whole:1. If not given: 1, 2, 4 cores and so on; each tenth of a GPU.",
             rich_help_panel=_WHAT,
         ),
     ] = ""
@@ -37,7 +41,7 @@ class Options:
         str,
         typer.Option(
             metavar="ROWS,...",
-            help="These batches only. If not given: a few, then those that tell most.",
+            help="Measure these batch sizes only. If not given: a few, then the most informative ones.",
             rich_help_panel=_WHAT,
         ),
     ] = ""
@@ -45,7 +49,7 @@ class Options:
         str,
         typer.Option(
             metavar="COUNT,...",
-            help="Processes that compute at once on the share; kept as the profile's streams.",
+            help="Processes that compute at once on the share; the profile keeps them as streams.",
             rich_help_panel=_WHAT,
         ),
     ] = "1"
@@ -53,8 +57,8 @@ class Options:
         str,
         typer.Option(
             metavar="MODEL[:VARIANT],...",
-            help="Instead, without MODEL: how much longer batches of these take beside each other, "
-            "each on one core, or on the share given.",
+            help="Without MODEL: measure how much longer batches of these take side by side. Each has "
+            "one core, or the share given.",
             rich_help_panel=_WHAT,
         ),
     ] = ""
@@ -62,8 +66,8 @@ class Options:
         int | None,
         typer.Option(
             metavar="N",
-            help="Measure N batches of each share only and predict the rest from the other shares and models "
-            "that are known of the device; kept as predicted, until it is measured.",
+            help="Measure N batches of each share and predict the rest from known shares and models of"
+            " the device. The file marks them as predicted until they are measured.",
             min=1,
             max=1000,
             rich_help_panel=_WHAT,
@@ -73,7 +77,7 @@ class Options:
         float,
         typer.Option(
             metavar="S",
-            help="The longest that one batch is measured.",
+            help="Longest time to measure one batch.",
             min=0.01,
             max=600,
             rich_help_panel=_HOW,
@@ -83,37 +87,39 @@ class Options:
         float | None,
         typer.Option(
             metavar="MS",
-            help="No batch that should take longer; four times the model's SLO, if not given.",
+            help="Skip batches expected to take longer; four times the model's SLO if not given.",
             min=0.01,
             rich_help_panel=_HOW,
         ),
     ] = None
     full: Annotated[
-        bool, typer.Option("--full", help="Every batch of the fine grid.", rich_help_panel=_HOW)
+        bool, typer.Option("--full", help="Measure every batch of the fine grid.", rich_help_panel=_HOW)
     ] = False
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Measure anew what is measured, or was interrupted.", rich_help_panel=_HOW
+            "--again", help="Measure again what is measured, or was interrupted.", rich_help_panel=_HOW
         ),
     ] = False
     allow_noise: Annotated[
         bool,
         typer.Option(
-            "--allow-noise", help="Measure even where others disturb; the file says so.", rich_help_panel=_HOW
+            "--allow-noise",
+            help="Measure even where other programs disturb; the file says so.",
+            rich_help_panel=_HOW,
         ),
     ] = False
     profiles: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where profiles are kept.", rich_help_panel=OUTPUT)
+        Path, typer.Option(metavar="FOLDER", help="The folder of profiles.", rich_help_panel=OUTPUT)
     ] = Path("profiles")
     show: Annotated[
-        bool, typer.Option("--show", help="Measure nothing, show what is known.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--show", help="Measure nothing; show what is known.", rich_help_panel=OUTPUT)
     ] = False
     slo: Annotated[
         float | None,
         typer.Option(
             metavar="MS",
-            help="The promise that the table looks at; the model's own, if not given.",
+            help="The SLO for the table; the model's own if not given.",
             min=0.01,
             rich_help_panel=OUTPUT,
         ),

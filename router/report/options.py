@@ -9,12 +9,14 @@ OUTPUT = "What comes out"
 """The panel of --help that they stand in."""
 
 PngFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The pictures, in one PNG.", rich_help_panel=OUTPUT)
+    Path | None, typer.Option(metavar="FILE", help="Write the pictures into one PNG.", rich_help_panel=OUTPUT)
 ]
 HtmlFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A page in one file: words, table, pictures.", rich_help_panel=OUTPUT),
+    typer.Option(
+        metavar="FILE", help="Write a page in one file: words, table, pictures.", rich_help_panel=OUTPUT
+    ),
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="The results as JSON, and nothing else.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--json", help="Print the results as JSON, and nothing else.", rich_help_panel=OUTPUT)
 ]

@@ -21,9 +21,10 @@ class Options:
     rate: Annotated[
         list[str],
         typer.Option(
-            help="Requests a second, by model: digits=50; steps of rate:seconds, 50:10+400:5; "
-            "mmpp(50,400,dwell=2); diurnal(50,peak=90,period=60); flash(50,peak=10,at=5); minutes@FILE; "
-            "times@FILE. TENANT/MODEL=... for a tenant, all=... for all models together.",
+            help="Requests a second, by model: digits=50. Steps of rate:seconds: 50:10+400:5. "
+            "Patterns: mmpp(50,400,dwell=2), diurnal(50,peak=90,period=60), "
+            "flash(50,peak=10,at=5). From a file: minutes@FILE, times@FILE. TENANT/MODEL=... for "
+            "a tenant, all=... for all models together.",
             metavar="MODEL=RATE,...",
             rich_help_panel=_TRAFFIC,
         ),
@@ -32,12 +33,13 @@ class Options:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A recording of a gateway (or a folder of them) instead.",
+            help="Play a recording of a gateway (or a folder of them) instead.",
             rich_help_panel=_TRAFFIC,
         ),
     ] = None
     seconds: Annotated[
-        float, typer.Option(metavar="S", help="Simulated time.", min=0.1, max=86400, rich_help_panel=_TRAFFIC)
+        float,
+        typer.Option(metavar="S", help="Seconds to simulate.", min=0.1, max=86400, rich_help_panel=_TRAFFIC),
     ] = 30.0
     cv: Annotated[
         float,
@@ -54,7 +56,7 @@ class Options:
         str,
         typer.Option(
             metavar="MODEL=ROWS,...",
-            help="Of a request: 4, uniform(1,8), tail(64), or shares 1:0.9+16:0.1.",
+            help="Rows of a request: 4, uniform(1,8), tail(64), or shares 1:0.9+16:0.1.",
             rich_help_panel=_TRAFFIC,
         ),
     ] = ""
@@ -62,7 +64,7 @@ class Options:
         str,
         typer.Option(
             metavar="MODEL=SIZES,...",
-            help="Where cost depends on size: 128:0.8+512:0.2. The largest, if not given.",
+            help="Sizes of inputs, where cost depends on them: 128:0.8+512:0.2. The largest if not given.",
             rich_help_panel=_TRAFFIC,
         ),
     ] = ""
@@ -88,7 +90,7 @@ class Options:
         list[str],
         typer.Option(
             metavar="NAME,...",
-            help="Batching policies to compare (slo,static,...; NAME:MODE), instead of the settings'.",
+            help="Batching policies to compare, instead of the settings' policy: slo,static or NAME:MODE.",
             rich_help_panel=_SITE,
         ),
     ] = field(default_factory=list)
@@ -96,7 +98,7 @@ class Options:
         int | None,
         typer.Option(
             metavar="N",
-            help="So many slices alike, all models on each.",
+            help="Simulate N equal slices with all models on each.",
             min=1,
             max=1024,
             rich_help_panel=_SITE,
@@ -105,14 +107,14 @@ class Options:
     devices: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="The settings' slices so many times.", min=1, max=256, rich_help_panel=_SITE
+            metavar="N", help="Simulate the settings' slices N times.", min=1, max=256, rich_help_panel=_SITE
         ),
     ] = None
     ignore: Annotated[
         str,
         typer.Option(
             metavar="KEY,...",
-            help="Leave out replicas or memory_mb of the settings: all models stand on all their slices.",
+            help="Leave out replicas or memory_mb of the settings: each model is loaded on all its slices.",
             rich_help_panel=_SITE,
         ),
     ] = ""
@@ -120,7 +122,7 @@ class Options:
         int,
         typer.Option(
             metavar="US",
-            help="From dispatch to worker and back, beside the compute.",
+            help="Time from the scheduler to the worker and back, without the compute.",
             min=0,
             max=10_000_000,
             rich_help_panel=_SITE,
@@ -140,7 +142,7 @@ class Options:
         float,
         typer.Option(
             metavar="SHARE",
-            help="Latencies swing up and down by this share within a minute, as with clocks and heat.",
+            help="Latencies rise and fall by this share within a minute, as with clocks and heat.",
             min=0,
             max=0.99,
             rich_help_panel=_WRONG,
@@ -160,7 +162,7 @@ class Options:
         float,
         typer.Option(
             metavar="SHARE",
-            help="So many of the batches take 10 times as long.",
+            help="This share of the batches takes 10 times as long.",
             min=0,
             max=1,
             rich_help_panel=_WRONG,
@@ -170,7 +172,7 @@ class Options:
         float | None,
         typer.Option(
             metavar="S",
-            help="Each slice's worker dies, so many seconds apart on average, and loads its models anew.",
+            help="Each slice's worker dies every S seconds on average, and loads its models again.",
             min=0.001,
             rich_help_panel=_WRONG,
         ),
@@ -179,7 +181,7 @@ class Options:
         float | None,
         typer.Option(
             metavar="S",
-            help="Each slice's worker computes nothing for --stall, so many seconds apart on average.",
+            help="Each slice's worker stops for --stall every S seconds on average.",
             min=0.001,
             rich_help_panel=_WRONG,
         ),
@@ -188,7 +190,7 @@ class Options:
         float | None,
         typer.Option(
             metavar="S",
-            help="How long a stall lasts: 0.5, if not given.",
+            help="Seconds that a stall lasts; 0.5 if not given.",
             min=0.001,
             max=3600,
             rich_help_panel=_WRONG,
@@ -198,23 +200,30 @@ class Options:
         str,
         typer.Option(
             metavar="WHAT",
-            help="What others on the machine do to all slices: slow(3,at=5,for=3), batches take 3 times as "
-            "long; stops(0.3,at=5,for=3,ms=1..50), slices stand still; neighbours(1,at=5,for=3), busy "
-            "programs share each core. Join several with +.",
+            help="What other programs do to all slices. Batches take 3 times as long: slow(3,at=5,for=3). "
+            "Slices stop now and then: stops(0.3,at=5,for=3,ms=1..50). Busy programs share each core: "
+            "neighbours(1,at=5,for=3). Join several with +.",
             rich_help_panel=_WRONG,
         ),
     ] = ""
     seed: Annotated[
-        int, typer.Option(metavar="N", help="Of the first run.", min=0, rich_help_panel=_SITE)
+        int, typer.Option(metavar="N", help="Seed of the first run.", min=0, rich_help_panel=_SITE)
     ] = 1
     seeds: Annotated[
-        int, typer.Option(metavar="N", help="Runs, of one seed each.", min=1, max=1000, rich_help_panel=_SITE)
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of runs, each with its own seed.",
+            min=1,
+            max=1000,
+            rich_help_panel=_SITE,
+        ),
     ] = 3
     price: Annotated[
         float | None,
         typer.Option(
             metavar="PRICE",
-            help="Of a slice for an hour: adds what an hour and a million answers in time cost.",
+            help="Price of a slice for an hour; adds the cost of an hour and of a million answers in time.",
             min=0,
             rich_help_panel=OUTPUT,
         ),
@@ -223,7 +232,7 @@ class Options:
         bool,
         typer.Option(
             "--capacity",
-            help="Also the highest rate, all models scaled together, at which each keeps --attainment.",
+            help="Find the highest rate, all models scaled together, at which each keeps --attainment.",
             rich_help_panel=OUTPUT,
         ),
     ] = False
@@ -231,7 +240,7 @@ class Options:
         float,
         typer.Option(
             metavar="SHARE",
-            help="The share to be answered in time, for --capacity.",
+            help="Share of requests to answer in time, for --capacity.",
             min=0.01,
             max=0.99999,
             rich_help_panel=OUTPUT,
@@ -241,8 +250,8 @@ class Options:
         list[str],
         typer.Option(
             metavar="WHAT,...",
-            help="attainment>=0.99 or digits.p99_ms<=25, say: exit 1 where it does not hold. Of attainment, "
-            "goodput, p50_ms, p99_ms, busy, accuracy, capacity.",
+            help="Exit with 1 where this does not hold: attainment>=0.99, or digits.p99_ms<=25 for one"
+            " model. Figures: attainment, goodput, p50_ms, p99_ms, busy, accuracy, capacity.",
             rich_help_panel=OUTPUT,
         ),
     ] = field(default_factory=list)

@@ -38,7 +38,7 @@ def _accuracy(tiers: Sequence[tuple[str, list[AnswerCounts]]]) -> Iterator[str]:
     for labels, answers in tiers:
         yield f"{name}{{{labels}}} {sum(each.accuracy_rows for each in answers):.12g}\n"
     name = "penstock_answer_measured_rows_total"
-    yield head(name, "counter", "Rows answered by a variant whose accuracy was measured.")
+    yield head(name, "counter", "Rows answered by a variant with a measured accuracy.")
     for labels, answers in tiers:
         yield f"{name}{{{labels}}} {sum(each.measured_rows for each in answers)}\n"
 

@@ -82,7 +82,7 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield head(name, "counter", "Times that the edge ended by itself and was started again on its port.")
     yield "".join(f'{name}{{edge="{each}"}} {count}\n' for each, (_, count) in present.edges.items())
     name = "penstock_log_lines_dropped_total"
-    yield head(name, "counter", "Lines that the gateway could not print, as nobody read them in time.")
+    yield head(name, "counter", "Lines that the gateway could not print, as no reader took them in time.")
     yield f"{name} {present.lines_dropped}\n"
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
@@ -93,7 +93,7 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
 
 def _auth(present: AuthPresent) -> Iterator[str]:
     name = "penstock_auth_refused_total"
-    yield head(name, "counter", "Requests refused for their API key, or for want of one, by why.")
+    yield head(name, "counter", "Requests refused for their API key, or for want of one, by reason.")
     yield "".join(f'{name}{{reason="{why}"}} {count}\n' for why, count in present.refused.items())
     name = "penstock_auth_keys"
     yield head(name, "gauge", "API keys that count.")
@@ -105,10 +105,14 @@ def _auth(present: AuthPresent) -> Iterator[str]:
 
 def _held(present: ConditionPresent) -> Iterator[str]:
     name = "penstock_held_bytes"
-    yield head(name, "gauge", "Held for clients: uploads, messages, bulk work, calls, unsent answers, cache.")
+    yield head(
+        name, "gauge", "Memory held for clients: uploads, messages, bulk work, calls, unsent answers, cache."
+    )
     yield "".join(f'{name}{{of="{of}"}} {size}\n' for of, size in present.held.items())
     name = "penstock_held_limit_bytes"
-    yield head(name, "gauge", "What all of those may be together, but for the cache (limits.held_mb).")
+    yield head(
+        name, "gauge", "The most that all kinds may hold together, without the cache (limits.held_mb)."
+    )
     yield f"{name} {present.held_limit}\n"
     name = "penstock_held_given_up_total"
     yield head(name, "counter", "Uploads and unsent answers ended to keep those within limits.held_mb.")

@@ -312,7 +312,7 @@ def _workers(ledger: Ledger) -> Iterator[str]:
         ),
         (
             "penstock_worker_suspicions_total",
-            "Times that a batch was so late that its slice was planned with no more.",
+            "Times that a batch was so late that the scheduler no longer counted on its slice.",
             ledger.suspicions,
         ),
     ):
@@ -337,18 +337,18 @@ def _states(present: Present) -> Iterator[str]:
     for name, text, count in (
         (
             "penstock_recorded_requests_total",
-            "Requests whose arrival is in a recording.",
+            "Requests with their arrival in a recording.",
             present.recorded[0],
         ),
         (
             "penstock_recording_dropped_total",
-            "Requests that a recording should have and has not.",
+            "Requests missing from a recording.",
             present.recorded[1],
         ),
     ):
         yield f"{head(name, 'counter', text)}{name} {count}\n"
     yield head(
-        "penstock_drift_findings", "gauge", "Differences from the wanted state that the last check found."
+        "penstock_drift_findings", "gauge", "Differences from the desired state that the last check found."
     )
     yield f"penstock_drift_findings {present.drifted}\n"
     yield head("penstock_open_requests", "gauge", "Accepted requests that have no answer yet.")

@@ -1,4 +1,4 @@
-"""Every page of docs/ names files, modules and headings that there are."""
+"""Every page names files, modules and headings that there are."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,12 @@ import pytest
 
 from tests.architecture.source_rules import ROOT, ROOTS
 
-PAGES = sorted((*(ROOT / "docs").glob("*.md"), ROOT / "README.md"))
+PAGES = sorted((*(ROOT / "docs").glob("**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"))
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def anchor(heading: str) -> str:
@@ -22,7 +26,7 @@ def anchors(page: Path) -> set[str]:
     return {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text("utf-8")))
     broken = []
@@ -36,7 +40,7 @@ def test_links_lead_to_files_and_headings_that_there_are(page: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_files_and_modules_that_are_named_are_there(page: Path) -> None:
     text = page.read_text("utf-8")
     parts = "|".join((*ROOTS, "docs"))
