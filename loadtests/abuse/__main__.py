@@ -21,7 +21,7 @@ from loadtests.abuse import bombs, conversations, crowds, edges, hostile, loads,
 from loadtests.abuse.bombs import Attack
 from loadtests.abuse.contained import Container, container
 from loadtests.abuse.hostile import CLOSED, Case
-from loadtests.abuse.others import Watched, watch
+from loadtests.abuse.others import Watched, lag_of, watch
 from loadtests.gateway import ROOT, Gateway, model_entry, started
 from loadtests.processes import resident_bytes
 from router.settings.gateway import HELD_SHARE
@@ -117,6 +117,8 @@ def _costly(gateway: Gateway, only: Sequence[str], memory_mb: float | None = Non
             continue
         with contextlib.nullcontext(gateway) if attack.own is None else attack.own() as attacked:
             failed += _failed(_shown(attack, watch(attacked, attack.play)), attack, most_mb)
+    if gateway.metrics_port:
+        print(f"the event loop's lag over all of this, but for gateways of their own: {lag_of(gateway)}")
     return not failed
 
 

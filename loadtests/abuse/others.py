@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from urllib.request import urlopen
 
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.abuse.hostile import PATH, good_body, is_right
 from loadtests.gateway import Gateway
@@ -19,6 +21,8 @@ from loadtests.wire import post, read_answer
 
 EVERY_S = 0.005
 AROUND_S = 0.5  # watched before the attack, and after it
+LAG = "penstock_event_loop_lag_seconds"
+BOUNDS_S = ("0.005", "0.02", "0.1")
 _LIVE = b"GET /livez HTTP/1.1\r\nHost: penstock\r\n\r\n"
 
 
@@ -77,6 +81,17 @@ def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
         for each in probes:
             each.join()
     return found
+
+
+def lag_of(gateway: Gateway) -> str:
+    """The gateway's own samples of its event loop's lag, ten a second: shares below some bounds."""
+    with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [each for family in families if family.name == LAG for each in family.samples]
+    counts = {each.labels["le"]: each.value for each in samples if each.name.endswith("_bucket")}
+    total = max(counts["+Inf"], 1.0)
+    shares = [f"{counts[bound] / total:.2%} of {float(bound) * 1e3:g} ms or less" for bound in BOUNDS_S]
+    return f"{', '.join(shares)}, of {total:.0f} samples"
 
 
 def _played(gateway: Gateway, attack: Callable[[Gateway], str]) -> tuple[str, bool]:
