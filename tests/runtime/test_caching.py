@@ -21,8 +21,6 @@ from serving.vocabulary import (
     DEADLINE_RUNNING,
     DRAINING,
     MODEL_ERROR,
-    NO_REPLICA,
-    WORKER_LOST,
 )
 from tests.runtime.house import LIMITS, MODELS, POISONABLE, House, house, sums
 
@@ -321,13 +319,13 @@ async def test_a_question_that_the_model_raises_on_is_tried_twice_for_all_who_as
 
 
 async def test_when_the_worker_dies_nobody_is_left_waiting(here: House) -> None:
-    asked = [here.ask(here.delay(10_000)) for _ in range(20)]
+    asked = [here.ask(here.delay(1_000)) for _ in range(20)]
     here.dispatch()
     pid = here.fleet.pid("s")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     replies = await answered(*asked)
-    assert {reply.outcome for reply in replies} <= {WORKER_LOST, NO_REPLICA}
+    assert {reply.outcome for reply in replies} == {COMPLETED}, "the next worker computes it"
     assert here.cached.open_requests == 0
     await here.until(lambda: here.gateway.ready)
     assert results(await answered(here.ask(here.delay(1)))) == {"miss": 1}

@@ -23,7 +23,6 @@ from serving.vocabulary import (
     DEADLINE_RUNNING,
     DEADLINE_UNMET,
     DRAINING,
-    NO_REPLICA,
     WORKER_LOST,
 )
 from tests.runtime.house import LIMITS, SLICE, house, sums, undeclared, until
@@ -114,21 +113,17 @@ async def test_a_cancelled_request_is_answered_once_and_its_queued_work_is_never
         assert here.tally.batches == [1]
 
 
-async def test_a_killed_worker_costs_its_batch_and_comes_back(tmp_path: Path) -> None:
+async def test_what_a_killed_worker_had_is_run_by_the_next_one(tmp_path: Path) -> None:
     async with house(tmp_path, batching=PATIENT, slo_us=SLO_US) as here:
-        running = here.submit(here.delay(10_000))[1]
+        running = here.submit(here.delay(1_000))[1]
         here.dispatch()
         waiting = here.submit(here.add(1))[1]
         pid = here.fleet.pid("s")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        for reply in await asyncio.gather(running, waiting):
-            assert reply.outcome is WORKER_LOST
-            assert "SIGKILL" in reply.detail
-        assert (await here.submit(here.add(1))[1]).outcome is NO_REPLICA
-        await here.until(lambda: here.gateway.ready)
+        replies = await asyncio.gather(running, waiting)
+        assert {reply.outcome for reply in replies} == {COMPLETED}
         assert here.fleet.pid("s") != pid
-        assert (await here.submit(here.add(1))[1]).outcome is COMPLETED
 
 
 async def test_a_stopped_worker_is_replaced_after_the_stall_limit(tmp_path: Path) -> None:
