@@ -249,3 +249,26 @@ def test_what_takes_too_long_to_be_measured_anew_is_as_much_slower_as_the_rest()
     assert [(point.rows, point.p50_us, point.count) for point in sweep.points()] == [
         (1, 300, RENEWED_COUNT), (2, 450, RENEWED_COUNT), (4, 750, 1), (8, 1350, 1),
     ]  # fmt: skip
+
+
+runs = st.tuples(
+    st.sampled_from([1, 2, 4]), st.lists(st.integers(1, 99), min_size=1, max_size=4), st.booleans()
+)
+
+
+@given(st.lists(runs, max_size=12))
+def test_what_is_kept_was_measured_undisturbed_and_more_than_once(
+    found: list[tuple[int, list[int], bool]],
+) -> None:
+    sweep = Sweep(4, 1000, (0,), 1e9)
+    quiet: dict[int, list[int]] = {}
+    for rows, latencies_us, disturbed in found:
+        sweep.take(rows, 0, latencies_us, disturbed)
+        if not disturbed:
+            quiet.setdefault(rows, []).extend(latencies_us)
+    kept = {point.rows: point for point in sweep.trusted()}
+    assert kept.keys() == {rows for rows, seen in quiet.items() if len(seen) >= COARSE_REPEATS}
+    for rows, point in kept.items():
+        assert point.count == len(quiet[rows])
+        assert min(quiet[rows]) <= point.p50_us <= max(quiet[rows])
+    assert {point.rows for point in sweep.points()} == {rows for rows, *_ in found}, "the rest stands in"

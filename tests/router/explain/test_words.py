@@ -151,6 +151,17 @@ could answer"""
     )
 
 
+@pytest.mark.parametrize(("served", "said"), [(1, False), (2, True)])
+def test_others_could_answer_only_where_there_are_others(served: int, said: bool) -> None:
+    own = promise([ladder(["cnn"])], chooses=False, variants=["cnn"], accuracy_min=0.0)
+    replicas = variants({"cpu0": "ready"})
+    replicas.sort(key=lambda each: each["name"] != "cnn")
+    for place, each in enumerate(replicas):
+        each["served"] = place < served
+    now = explanation(own, 310.0, variants=replicas)
+    assert ("others could answer" in told(now)) is said
+
+
 def test_slices_whose_ladders_stand_alike_are_told_together_and_others_apart() -> None:
     ladders = [
         ladder(ALL, 1, where="cpu0"),
