@@ -6,7 +6,7 @@ plan uses kappa * prior + overhead: kappa is a quantile of the last 200 ratios, 
 that is more, so that a slow-down counts within ten batches and one outlier does not. Slices of one device
 slow each other down (gpulet, iGniter): batches beside others' and batches alone have windows of their own.
 
-An estimate follows what is true now. Ratios older than three seconds leave the window, and where the median of
+An estimate follows what is true now. Ratios older than three seconds leave the window. Where the median of
 the last ten departs from the window's, the level has changed and older ratios leave at once. A stop of the
 machine lengthens a long batch by as many microseconds as a short one, not by as many times: so the plan for a
 batch is at most what it typically takes, plus a quantile of what batches of any size took beyond that.

@@ -29,7 +29,7 @@ from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.standing import Standing, load_of, standing_of
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
-from serving.vocabulary import COMPLETED, NO_REPLICA, Kind, Outcome
+from serving.vocabulary import COMPLETED, MEMORY_FULL, NO_REPLICA, QUEUE_FULL, Kind, Outcome
 from serving.worker.batches import BatchResult
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,10 @@ class Gateway:
         return load_of(here, now_us()), len(here.slices)
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """An edge turned a request away before it became a call."""
+        """An edge turned a request away before it became a call. One that it had no room for is offered
+        load, too."""
+        if outcome is MEMORY_FULL or outcome is QUEUE_FULL:
+            self._scheduler.offer(model, tenant, now_us())
         self._observer.refused(model, tenant, outcome)
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:

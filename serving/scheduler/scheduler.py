@@ -125,6 +125,15 @@ class Scheduler:
 
     # events of requests
 
+    def offer(self, model: str, tenant: str, now_us: int) -> None:
+        """A request that an edge refused for want of room counts as offered load, as one row; a model that
+        is unknown by now counts nothing."""
+        owner = self._models.get(model)
+        if owner is not None:
+            owner.forecast.arrivals += 1
+            owner.intake.came(1, now_us)
+            owner.flow(tenant).rate.add(1, now_us)
+
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
         """A request joins its model's queue, or is refused at once. Either may be the occasion of a Miss."""
         model = self._models[request.model]

@@ -448,3 +448,14 @@ def test_every_request_counts_as_offered_load_whatever_refuses_it() -> None:
     retired = scheduler_on("s")
     retired.retire("m")
     assert rate_after(retired, *[NO_REPLICA] * 4) == expected
+
+
+def test_what_an_edge_has_no_room_for_counts_as_offered_load_too() -> None:
+    refused, asked = scheduler_on("s"), scheduler_on("s")
+    for number in range(1, 5):
+        refused.offer("m", "default", 0)
+        asked.arrive(request_of(number), 0)
+    refused.offer("unloaded by now", "default", 0)
+    rates = [each._models["m"].flows["default", None].rate.peak(1) for each in (refused, asked)]
+    assert rates[0] == rates[1] > 0
+    assert refused._models["m"].forecast.arrivals == asked._models["m"].forecast.arrivals == 4
