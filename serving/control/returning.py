@@ -11,13 +11,12 @@ from serving.control.commands import Cold, Command, Expect
 from serving.control.holdings import Holdings
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.residing import LOAD_US
 from serving.vocabulary import NEVER_US
 
 Key = tuple[str, str]
 """Model and variant."""
 
-LOAD_US = 1_400_000
-"""What a load is thought to take that was never timed here: most of it are imports."""
 SHIFT_US = 50_000
 """A smaller change of a planned instant is not worth a command."""
 
