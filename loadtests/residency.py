@@ -28,7 +28,7 @@ from loadtests.residency_play import (
     unequal_models,
     zipf_arrivals,
 )
-from serving.control.residents import Figures
+from serving.control.on_demand_model import LoadFigures
 from serving.policy.residency import EvictionPolicy, ForecastGdsf
 
 MODELS = 50
@@ -48,7 +48,7 @@ def policies(arrivals: Arrivals) -> dict[str, EvictionPolicy]:
     }
 
 
-def compare(title: str, figures: tuple[list[Figures], int], arrivals: Arrivals) -> None:
+def compare(title: str, figures: tuple[list[LoadFigures], int], arrivals: Arrivals) -> None:
     """One row for each policy."""
     print(title)
     for name, policy in policies(arrivals).items():
@@ -84,7 +84,7 @@ def _row(name: str, tally: Tally) -> str:
 def _live(asked: argparse.Namespace) -> int:
     drift_s = asked.drift if asked.drifts else 0.0
     arrivals = zipf_arrivals(MODELS, (asked.rate, asked.seconds), asked.exponent, drift_s, asked.seed)
-    figures = Figures(round(asked.mb * MB), asked.load_ms * 1e3, slo_us=asked.slo_ms * 1e3)
+    figures = LoadFigures(round(asked.mb * MB), asked.load_ms * 1e3, slo_us=asked.slo_ms * 1e3)
     limit_mb = FIT * (asked.mb + PROCESS_MB)
     print(
         f"{MODELS} models of {asked.mb:g} MB, {FIT} fit; {asked.rate:g} requests/s for {asked.seconds:g} s "

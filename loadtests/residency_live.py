@@ -17,7 +17,7 @@ from loadtests.record import Record
 from loadtests.residency_play import Arrivals
 from loadtests.small_models import write_models
 from loadtests.wire import ask
-from serving.control.residents import Figures
+from serving.control.on_demand_model import LoadFigures
 
 MB = 1 << 20
 SLICE = "small"
@@ -37,7 +37,7 @@ class Seen:
 
 
 def run(
-    models: Sequence[Figures],
+    models: Sequence[LoadFigures],
     limit_mb: float,
     arrivals: Arrivals,
     cores: tuple[Collection[int], Sequence[int]],

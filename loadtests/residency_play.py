@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from serving.control.residency import Residency
-from serving.control.residents import Figures, Load, Order, Refuse, Residence, Unload
+from serving.control.on_demand_model import BeginLoad, BeginUnload, LoadFigures, LoadState, Order, Refuse
+from serving.control.slice_memory import SliceMemory
 from serving.policy.residency import EvictionPolicy, Key
 from serving.scheduler.forecast import Forecast
 
@@ -85,8 +85,8 @@ class Tally:
 class Play:
     """One run. A request is answered if its model is there within its SLO."""
 
-    def __init__(self, catalogue: Sequence[Figures], limit_bytes: int, policy: EvictionPolicy) -> None:
-        self.residency = Residency(limit_bytes, policy)
+    def __init__(self, catalogue: Sequence[LoadFigures], limit_bytes: int, policy: EvictionPolicy) -> None:
+        self.residency = SliceMemory(limit_bytes, policy)
         self.tally = Tally()
         self._told = policy if isinstance(policy, Told) else None
         self._figures = {key_of(place): figures for place, figures in enumerate(catalogue)}
@@ -112,7 +112,7 @@ class Play:
         if self._told is not None:
             self._told.used(key, now_us)
         tally.asked_us += figures.load_us
-        if self.residency.residence(key) is Residence.RESIDENT:
+        if self.residency.residence(key) is LoadState.RESIDENT:
             tally.hits += 1
             tally.hit_us += figures.load_us
             self._served_us[model] = now_us + SERVICE_US
@@ -133,12 +133,12 @@ class Play:
 
     def _obey(self, orders: Sequence[Order], now_us: int) -> None:
         for order in orders:
-            if isinstance(order, Load):
+            if isinstance(order, BeginLoad):
                 load_us = self._figures[order.key].load_us
                 self.tally.loads += 1
                 self.tally.load_us += load_us
                 heappush(self._events, (now_us + round(load_us), next(self._numbers), True, order.key))
-            elif isinstance(order, Unload):
+            elif isinstance(order, BeginUnload):
                 heappush(self._events, (now_us + UNLOAD_US, next(self._numbers), False, order.key))
 
     def _work(self, now_us: int, _number: int, loaded: bool, key: Key) -> None:
@@ -159,18 +159,18 @@ def key_of(place: int) -> Key:
     return f"m{place}", "v"
 
 
-def equal_models(count: int, slo_us: float) -> tuple[list[Figures], int]:
+def equal_models(count: int, slo_us: float) -> tuple[list[LoadFigures], int]:
     """A catalogue of models of 5 MB that load in 0.3 s, and the memory that a fifth of them needs."""
-    figures = Figures(5 << 20, 300_000.0, slo_us=slo_us)
+    figures = LoadFigures(5 << 20, 300_000.0, slo_us=slo_us)
     return [figures] * count, count // 5 * figures.memory_bytes
 
 
-def unequal_models(count: int, slo_us: float, seed: int) -> tuple[list[Figures], int]:
+def unequal_models(count: int, slo_us: float, seed: int) -> tuple[list[LoadFigures], int]:
     """The same with sizes and load times that have nothing to do with each other: lognormal, a sigma of 0.8,
     medians of 4.5 MB and 0.3 s; and a fifth of the memory that all need."""
     rng = np.random.default_rng(seed)
     sizes, loads = rng.lognormal(1.5, 0.8, count) * (1 << 20), rng.lognormal(-1.2, 0.8, count) * 1e6
-    even = Figures(0, 0.0, slo_us=slo_us)
+    even = LoadFigures(0, 0.0, slo_us=slo_us)
     found = [
         replace(even, memory_bytes=round(size), load_us=load)
         for size, load in zip(sizes.tolist(), loads.tolist(), strict=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from serving.control.control import Control
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.simulation.controlled import ControlledSimulation
@@ -39,12 +39,12 @@ def served(name: str) -> ServedModel:
     return ServedModel(spec, SLO_US, ("a",), ())
 
 
-def wanted(*there: tuple[SliceSpec, tuple[ServedModel, ...]]) -> Wanted:
+def wanted(*there: tuple[SliceSpec, tuple[ServedModel, ...]]) -> DesiredState:
     """Those models on each slice."""
     models = {model.name: model for _, several in there for model in several}
     on = {name: tuple(spec.name for spec, several in there if models[name] in several) for name in models}
     on_slices = (replace(model, slices=on[name]) for name, model in models.items())
-    return Wanted.of((spec for spec, _ in there), on_slices)
+    return DesiredState.of((spec for spec, _ in there), on_slices)
 
 
 def batch_us(share: Share, rows: int) -> int:
@@ -73,9 +73,9 @@ class Scene:
     """From `before` to `after` at MOVE_US. `crashes`: by slice, when its worker dies."""
 
     name: str
-    before: Wanted
-    after: Wanted
-    by: tuple[Wanted, ...] = ()
+    before: DesiredState
+    after: DesiredState
+    by: tuple[DesiredState, ...] = ()
     crashes: Mapping[str, int] | None = None
 
     def play(self, seed: int, rate: float) -> Found:

@@ -3,7 +3,7 @@
 from router.feasibility import Measurements
 from router.settings.findings import Findings
 from router.settings.floors import answering
-from serving.control.residing import memory_estimate
+from serving.control.on_demand import memory_estimate
 from serving.specs import SliceSpec
 
 _MB = 1 << 20

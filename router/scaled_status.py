@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
 if TYPE_CHECKING:  # a reader of JSON needs none of it
-    from serving.control.scale_standing import ScaleStanding
+    from serving.control.scaling_status import ScalingStatus
 
 SHOWN_MAX: Final = 12
 """Models of which it is shown: those first that have not what they are to have."""
@@ -25,7 +25,7 @@ class ScaledStatus(TypedDict):
     held: str
 
 
-def scaled_status(standing: "ScaleStanding") -> ScaledStatus:
+def scaled_status(standing: "ScalingStatus") -> ScaledStatus:
     """As control has it."""
     return {
         "desired": standing.desired,

@@ -90,7 +90,7 @@ class ModelStatus(TypedDict):
 
 
 class MoveStatus(TypedDict):
-    """What is wanted, and how far it is so (`serving.control.course.Progress`). `refused`: why the latest
+    """What is wanted, and how far it is so (`serving.control.rollout.Progress`). `refused`: why the latest
     edit of penstock.yaml is not in force."""
 
     state: str

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:  # a reader of JSON needs none of it
     from serving.control.control import Control
-    from serving.control.scale_standing import ScaleStanding
+    from serving.control.scaling_status import ScalingStatus
     from serving.policy.scaling.seam import Band
 
 
@@ -22,7 +22,7 @@ class Expected(TypedDict):
 
 
 class Scaled(TypedDict):
-    """Of a model whose replicas follow its load, as `serving.control.scale_standing.ScaleStanding`; costs in
+    """Of a model whose replicas follow its load, as `serving.control.scaling_status.ScalingStatus`; costs in
     the currency of the prices.
 
     `policy`: by which it is decided. `cost_per_hour` of the slices that it has, `held_per_hour` of all slices
@@ -60,7 +60,7 @@ class Bill:
     most: float = float("inf")
 
 
-def describe_replicas(standing: "ScaleStanding", policy: str, bill: Bill) -> Scaled:
+def describe_replicas(standing: "ScalingStatus", policy: str, bill: Bill) -> Scaled:
     """The standing as JSON has it."""
     return {
         "policy": policy,

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from router.settings import Settings
-from serving.control.course import Movement, Progress
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
+from serving.control.rollout import Progress, RolloutState
 from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from serving.specs import ServedModel
@@ -39,7 +39,7 @@ class Controlled(Protocol):
 
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None: ...
 
-    def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None: ...
+    def want(self, wanted: DesiredState, by: Sequence[DesiredState] = ()) -> None: ...
 
     def scale(self, spec: ScalingSpec) -> None: ...
 
@@ -67,7 +67,7 @@ class Current:
     async def change(
         self,
         settings: Settings | Changed,
-        by: Sequence[Wanted] = (),
+        by: Sequence[DesiredState] = (),
         turning_back: Back | None = None,
     ) -> None:
         """Carry out other slices and models; returns when it is so. Refused where it cannot be.
@@ -89,7 +89,9 @@ class Current:
         self._withdrawn = reason if self._pending else ""
         self._fleet.turn_back(reason)
 
-    async def _take_turn(self, asked: Settings | Changed, by: Sequence[Wanted], back: Back | None) -> None:
+    async def _take_turn(
+        self, asked: Settings | Changed, by: Sequence[DesiredState], back: Back | None
+    ) -> None:
         async with self._alone:
             try:
                 await self._change(asked, by, back)
@@ -97,7 +99,7 @@ class Current:
                 self._pending -= 1
                 self._withdrawn = ""
 
-    async def _change(self, asked: Settings | Changed, by: Sequence[Wanted], back: Back | None) -> None:
+    async def _change(self, asked: Settings | Changed, by: Sequence[DesiredState], back: Back | None) -> None:
         before = self.settings
         settings = asked if isinstance(asked, Settings) else asked(before)
         if faults := [*_conflicts(before.models, settings.models)]:
@@ -108,9 +110,9 @@ class Current:
         self._fleet.know(known)
         self.settings = settings
         self._fleet.scale(settings.scaling)
-        self._fleet.want(Wanted.of(settings.slices, settings.models), by)
-        while (state := self._fleet.progress.state) is not Movement.STEADY:
-            if state is Movement.TURNING_BACK and back is not None:
+        self._fleet.want(DesiredState.of(settings.slices, settings.models), by)
+        while (state := self._fleet.progress.state) is not RolloutState.STEADY:
+            if state is RolloutState.TURNING_BACK and back is not None:
                 await back()
                 back = None
                 continue  # it may have ended meanwhile

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from router.operations.standing import Load, applied
 from router.settings import Settings
-from serving.control.course import Movement
+from serving.control.desired import DesiredSlice, DesiredState
 from serving.control.replicas import LOADED, ReplicaStatus
-from serving.control.wanted import Wanted, WantedSlice
+from serving.control.rollout import RolloutState
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
 from serving.specs import SliceSpec
@@ -61,7 +61,7 @@ class Sight:
     `loads`: what the placement was made for."""
 
     workers: tuple[Worker, ...]
-    wanted: Wanted | None = None
+    wanted: DesiredState | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     loads: Mapping[str, Load] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class Drift:
 
 def sight(fleet: Fleet, gateway: Gateway) -> Sight:
     """What is, at this moment."""
-    steady = fleet.progress.state is Movement.STEADY
+    steady = fleet.progress.state is RolloutState.STEADY
     workers = (
         Worker(
             record.spec,
@@ -220,7 +220,7 @@ def _replicas(sight: Sight) -> Iterator[Finding]:
             yield Finding(f"surplus {name}", f"slice {name} is there and is not wanted")
 
 
-def _of_slice(wanted: WantedSlice, worker: Worker) -> Iterator[Finding]:
+def _of_slice(wanted: DesiredSlice, worker: Worker) -> Iterator[Finding]:
     name = wanted.spec.name
     aims = {(each.model, each.variant): each for each in wanted.replicas}
     there = {(each.model, each.variant): each for each in worker.replicas}

@@ -159,7 +159,7 @@ class Notices:
 
 def slices_of(control: Control) -> dict[str, SliceSpec]:
     """Those that are there, and those that are wanted, whatever the load is."""
-    wanted = {each.spec.name: each.spec for each in control.wanted.slices}
+    wanted = {each.spec.name: each.spec for each in control.desired.slices}
     return wanted | {name: record.spec for name, record in control.slices.items()}
 
 

@@ -28,8 +28,8 @@ from router.operations.standing import Standing, applied, digest, kept, put_back
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX
 from router.settings.slices import usable_cores
-from serving.control.course import Movement
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
+from serving.control.rollout import RolloutState
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class _Move:
     id: str
     base: Settings
     target: Settings
-    by: tuple[Wanted, ...] = ()
+    by: tuple[DesiredState, ...] = ()
     found: Standing | None = None
 
     def from_base(self, settings: Settings) -> Settings:
@@ -172,7 +172,7 @@ class Placement:
     def _prepared(self) -> Iterator[Settings]:
         """Settings in force, while a move from them is prepared; PlacementError where one is under way."""
         progress = self._current.progress()
-        if self._preparing or self._moving or progress.state is not Movement.STEADY:
+        if self._preparing or self._moving or progress.state is not RolloutState.STEADY:
             waiting = f" ({'; '.join(progress.waiting[:3])})" if progress.waiting else ""
             raise PlacementError(409, (f"another change is under way{waiting}: wait for it",))
         self._preparing = True

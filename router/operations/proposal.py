@@ -22,7 +22,7 @@ from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, shown, unknown_name
 from router.settings.scaling import crowding
 from router.settings.schema import Section
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.specs import ServedModel, SliceSpec
 
 
@@ -72,7 +72,7 @@ class Proposal:
     `loads`: what it was planned for."""
 
     settings: Settings
-    by: tuple[Wanted, ...] = ()
+    by: tuple[DesiredState, ...] = ()
     loads: Mapping[str, Load] = field(default_factory=dict)
 
 
@@ -108,7 +108,9 @@ def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Propo
     specs = _dealt([*states, final], settings, usable)
     return Proposal(
         replace(settings, slices=tuple(specs[each.name] for each in final), models=served),
-        tuple(Wanted(tuple(_wanted(each, specs, served) for each in state), served) for state in states),
+        tuple(
+            DesiredState(tuple(_wanted(each, specs, served) for each in state), served) for state in states
+        ),
         _loads(models),
     )
 
@@ -257,12 +259,12 @@ def _held(specs: Iterable[SliceSpec]) -> set[int]:
     return {core for each in specs for core in each.cores}
 
 
-def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[ServedModel]) -> WantedSlice:
+def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[ServedModel]) -> DesiredSlice:
     """Every served variant of whoever is there, answering ones first."""
     pairs = [(model, variant) for model in models if model.name in step.models for variant in model.variants]
     pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
-    replicas = (WantedReplica(model.name, name, step.models[model.name]) for model, name in pairs)
-    return WantedSlice(specs[step.name], tuple(replicas))
+    replicas = (DesiredReplica(model.name, name, step.models[model.name]) for model, name in pairs)
+    return DesiredSlice(specs[step.name], tuple(replicas))
 
 
 def _loads(models: Mapping[str, _Model]) -> dict[str, Load]:

@@ -13,8 +13,8 @@ from router.place.standing import own_slots
 from router.place.words import listed
 from router.settings import Settings
 from router.simulate.traffic import UsageError
-from serving.control.milestones import milestones
-from serving.control.wanted import WantedSlice
+from serving.control.desired import DesiredSlice
+from serving.control.rollout_steps import rollout_steps
 from serving.policy.placement.moves import same_slices
 from serving.policy.placement.plan import Placement, Slot, capacities
 from serving.policy.transition.steps import Create, Refused, Transition
@@ -121,7 +121,7 @@ def _spec(name: str, cores: float) -> SliceSpec:
     return SliceSpec(name, tuple(range(int(cores))), int(cores))
 
 
-def _steps(asked: Asked, decision: Decision, running: Running) -> Sequence[Sequence[WantedSlice]]:
+def _steps(asked: Asked, decision: Decision, running: Running) -> Sequence[Sequence[DesiredSlice]]:
     """The states after each group of the transition, the last to stay; () where it does not begin with
     exactly what runs: other models or slices would be in its way."""
     way, old = decision.transition, asked.current
@@ -141,7 +141,9 @@ def _steps(asked: Asked, decision: Decision, running: Running) -> Sequence[Seque
     if not exact:
         return ()
     names = _free({each.name for each in specs})
-    found = milestones(old, {device: specs}, way, lambda step, _name: _spec(next(names), step.share.amount))
+    found = rollout_steps(
+        old, {device: specs}, way, lambda step, _name: _spec(next(names), step.share.amount)
+    )
     return found.states
 
 

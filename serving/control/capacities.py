@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from serving.control.commands import FindCapacity
-from serving.control.holdings import Holdings
-from serving.control.terrain import Alike, kind_name
+from serving.control.observed import ObservedState
+from serving.control.topology import SliceClass, kind_name
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
 from serving.profile.curve import Profile
@@ -21,7 +21,7 @@ Key = tuple[str, str, str, int, float]
 class Capacities:
     """Of all scaled models."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: ObservedState) -> None:
         self._holdings = holdings
         self._guesses: dict[Key, tuple[Profile, Capacity]] = {}
         self._found: dict[Key, Capacity] = {}
@@ -34,41 +34,41 @@ class Capacities:
         self._looked_up.clear()
         self._there = None
 
-    def of(self, model: ServedModel, alike: Alike) -> dict[str, Capacity]:
+    def of(self, model: ServedModel, slice_class: SliceClass) -> dict[str, Capacity]:
         """By variant that may answer, the most accurate first, on slices like that; those that nobody has
         measured are left out. The same until `renew`."""
-        key = (model.name, alike.kind)
+        key = (model.name, slice_class.kind)
         if key not in self._looked_up:
-            self._looked_up[key] = self._look_up(model, alike)
+            self._looked_up[key] = self._look_up(model, slice_class)
         return self._looked_up[key]
 
-    def _look_up(self, model: ServedModel, alike: Alike) -> dict[str, Capacity]:
+    def _look_up(self, model: ServedModel, slice_class: SliceClass) -> dict[str, Capacity]:
         found: dict[str, Capacity] = {}
         for variant in model.own.variants:
-            profile = self._profile(alike, model.name, variant)
+            profile = self._profile(slice_class, model.name, variant)
             if profile is not None:
-                key = self._key(model, variant, alike.kind)
+                key = self._key(model, variant, slice_class.kind)
                 found[variant] = self._found.get(key) or self._guess(key, model, profile)
         return found
 
-    def _profile(self, alike: Alike, model: str, variant: str) -> Profile | None:
+    def _profile(self, slice_class: SliceClass, model: str, variant: str) -> Profile | None:
         if self._there is None:
             self._there = {}
             for record, replica in self._holdings.replicas():
                 if replica.profile is not None:
                     kind = kind_name(replica.device_kind, record.spec)
                     self._there.setdefault((kind, replica.model, replica.variant), replica.profile)
-        known = self._there.get((alike.kind, model, variant))
-        stored = (self._holdings.stored(spec, model, variant) for spec in alike.specs)
+        known = self._there.get((slice_class.kind, model, variant))
+        stored = (self._holdings.stored(spec, model, variant) for spec in slice_class.specs)
         return known or next((each for each in stored if each is not None), None)
 
-    def ask(self, model: ServedModel, places: Iterable[Alike], most: int) -> list[FindCapacity]:
+    def ask(self, model: ServedModel, places: Iterable[SliceClass], most: int) -> list[FindCapacity]:
         """Tables that are to be made; each is asked for once."""
         commands: list[FindCapacity] = []
-        for alike in {each.kind: each for each in places}.values():
-            for variant in self.of(model, alike):
-                key = self._key(model, variant, alike.kind)
-                profile = self._profile(alike, model.name, variant)
+        for slice_class in {each.kind: each for each in places}.values():
+            for variant in self.of(model, slice_class):
+                key = self._key(model, variant, slice_class.kind)
+                profile = self._profile(slice_class, model.name, variant)
                 if profile is None:
                     continue
                 before = self._guesses.get(key)

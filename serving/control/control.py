@@ -9,19 +9,19 @@ measures stale ones anew.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from serving.control.commands import Command, EndWorker, FindCapacity, Replan, StopWorker, Unroute, Withdraw
-from serving.control.course import Course, Movement, Progress
-from serving.control.holdings import Holdings, KnownProfiles
+from serving.control.desired import DesiredState
 from serving.control.isolating import Isolating, Isolation
 from serving.control.measuring import Measuring
-from serving.control.patience import ANSWERED_US, HEALTHY_US, backoff_us, overdue
+from serving.control.observed import KnownProfiles, ObservedState
+from serving.control.on_demand import Busy, OnDemandLoading
 from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved, start
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.residing import Busy, Residing
 from serving.control.returning import Returning
-from serving.control.rules import AS_USUAL, Rules
+from serving.control.rollout import Progress, Rollout, RolloutState
+from serving.control.rules import DEFAULT_RULES, Rules
 from serving.control.scaling import Scaling
+from serving.control.timeouts import ANSWERED_US, HEALTHY_US, backoff_us, overdue
 from serving.control.trials import Trials
-from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
 from serving.policy.scaling.capacity import Capacity
@@ -44,19 +44,19 @@ class Control:
         known: KnownProfiles,
         limits: Limits,
         kind_of: Callable[[SliceSpec], str],
-        rules: Rules = AS_USUAL,
+        rules: Rules = DEFAULT_RULES,
     ) -> None:
-        first = Wanted.of(slices, models)
+        first = DesiredState.of(slices, models)
         self._limits = limits
-        self._holdings = Holdings(first.models, known, limits, kind_of)
+        self._holdings = ObservedState(first.models, known, limits, kind_of)
         self._measuring = Measuring(self._holdings, rules.remeasure, rules.refine)
         self._trials = Trials(self._holdings)
         self._reconciling = Reconciling(self._holdings, self._trials.waits_for)
-        self._residing = Residing(self._holdings)
+        self._residing = OnDemandLoading(self._holdings)
         self._isolating = Isolating()
         self.scaling = Scaling(self._holdings, rules, kind_of)
         self._returning = Returning(self._holdings, self.scaling.scales)
-        self._course = Course(first)
+        self._rollout = Rollout(first)
         self._replan = ""  # why another plan is to be asked for, once a move has turned back
         self._stopping = False
         self.slices: dict[str, SliceRecord] = self._holdings.slices
@@ -66,32 +66,32 @@ class Control:
     # what the driver may ask
 
     @property
-    def wanted(self) -> Wanted:
+    def desired(self) -> DesiredState:
         """What is to be so in the end."""
-        return self._course.goal
+        return self._rollout.target
 
     @property
-    def expected(self) -> Wanted:
+    def expected(self) -> DesiredState:
         """What is to be so in the end, as far as the present load asks for it, by worker process."""
-        return self._expected(self._course.goal)
+        return self._expected(self._rollout.target)
 
     def isolation(self, model: ServedModel, now_us: int) -> Isolation:
         """Whether a model has worker processes of its own, and how many have died busy with it."""
-        return self._isolating.standing(model, self._course.goal, now_us)
+        return self._isolating.standing(model, self._rollout.target, now_us)
 
     @property
     def progress(self) -> Progress:
         """How far what is wanted is so."""
-        course = self._course
-        lacks = list(self._reconciling.lacks(self._expected(course.aim)))
-        hopeless = tuple(each.sentence for each in lacks if each.hopeless)
-        waiting = tuple(each.sentence for each in lacks if not each.hopeless)
-        return Progress(course.movement, *course.step, (*course.reasons, *hopeless), waiting)
+        rollout = self._rollout
+        differences = list(self._reconciling.differences(self._expected(rollout.current)))
+        hopeless = tuple(each.sentence for each in differences if each.hopeless)
+        waiting = tuple(each.sentence for each in differences if not each.hopeless)
+        return Progress(rollout.movement, *rollout.step, (*rollout.reasons, *hopeless), waiting)
 
     @property
     def given_up(self) -> tuple[str, ...]:
         """Why the last move was given up; () where it was not."""
-        return self._course.reasons
+        return self._rollout.reasons
 
     def know(self, known: KnownProfiles) -> None:
         """Stored profiles, for replicas that will be wanted."""
@@ -108,24 +108,24 @@ class Control:
         self._stopping = True
         self.wake_us = NEVER_US
 
-    def want(self, wanted: Wanted, now_us: int, by: Sequence[Wanted] = ()) -> Sequence[Command]:
+    def want(self, desired: DesiredState, now_us: int, by: Sequence[DesiredState] = ()) -> Sequence[Command]:
         """From now on this is wanted. `by`: the states to go through before, in order; without, all that is
         new is made before anything goes."""
-        *between, last = resolved([*by, wanted], self._course.passed, self.slices)
-        self._course.set(last, between)
+        *between, last = resolved([*by, desired], self._rollout.passed, self.slices)
+        self._rollout.set(last, between)
         self._replan = ""
         return self._then(now_us, self._refuse_lost(last))
 
-    def turn_back(self, now_us: int, reason: str = "it was told to turn back") -> Sequence[Command]:
+    def roll_back(self, now_us: int, reason: str = "it was told to turn back") -> Sequence[Command]:
         """Give up a move under way: what was there before it is wanted again."""
-        self._course.turn_back(reason)
+        self._rollout.roll_back(reason)
         return self._then(now_us, [])
 
     # events of devices and workers
 
     def device_leaving(self, domain: str, reason: str, now_us: int) -> Sequence[Command]:
         """A device will be lost soon: what follows its load goes elsewhere before that."""
-        self.scaling.shunned.leaving[domain] = reason
+        self.scaling.cordon.leaving[domain] = reason
         self.scaling.changed()
         return self._then(now_us, [])
 
@@ -141,8 +141,10 @@ class Control:
                     commands.append(Withdraw(name, reason))
                 commands += self._lose(record, reason, now_us)
                 record.status = WorkerStatus.LOST
-        course = self._course
-        there = (each for each in (*course.goal.slices, *course.aim.slices) if each.spec.domain == domain)
+        rollout = self._rollout
+        there = (
+            each for each in (*rollout.target.slices, *rollout.current.slices) if each.spec.domain == domain
+        )
         if any(self.scaling.stays(each) for each in there):
             self._give_up(f"{domain} is lost: {reason}")
         return self._then(now_us, commands)
@@ -150,7 +152,7 @@ class Control:
     def device_back(self, domain: str, now_us: int) -> Sequence[Command]:
         """A device can be used again, or will not be lost."""
         self._holdings.lost.pop(domain, None)
-        self.scaling.shunned.leaving.pop(domain, None)
+        self.scaling.cordon.leaving.pop(domain, None)
         self.scaling.changed()
         for record in self.slices.values():
             if record.spec.domain == domain and record.status is WorkerStatus.LOST:
@@ -194,7 +196,7 @@ class Control:
         if ended:
             del self.slices[slice_name]
             return self._then(now_us, commands)
-        if isolated := self._isolating.died(busy_with, self._course.aim, now_us):
+        if isolated := self._isolating.died(busy_with, self._rollout.current, now_us):
             commands += isolated
             record.failures = record.stumbles = 0  # what killed it goes elsewhere
         record.failures += 1
@@ -245,7 +247,7 @@ class Control:
         replica.status = ReplicaStatus.STANDING if known else ReplicaStatus.MEASURING
         commands: list[Command] = [*self._residing.loaded(record, replica, busy, now_us)]
         for each_us in held_us:
-            commands += self._isolating.held(replica.served, each_us, self._course.aim)
+            commands += self._isolating.held(replica.served, each_us, self._rollout.current)
         return self._then(now_us, commands, record)
 
     def replica_failed(self, slice_name: str, replica_id: int, reason: str, now_us: int) -> Sequence[Command]:
@@ -384,17 +386,17 @@ class Control:
         if self._stopping:
             return ()
         for _ in range(STEPS_MAX):
-            self._isolating.keep(self._course.aim)
-            commands += self.scaling.advance(self._course.aim, now_us)
-            self._trials.look(self._divided(self._course.aim), self._isolating.is_deadly)
-            aim = self._expected(self._course.aim)
-            commands += self._reconciling.advance(aim, now_us)
-            commands += self._residing.advance(aim, now_us)
-            still = self._course.movement is Movement.STEADY
-            if still or not self._is_reached() or not self._course.reached():
+            self._isolating.keep(self._rollout.current)
+            commands += self.scaling.advance(self._rollout.current, now_us)
+            self._trials.look(self._divided(self._rollout.current), self._isolating.is_deadly)
+            current = self._expected(self._rollout.current)
+            commands += self._reconciling.advance(current, now_us)
+            commands += self._residing.advance(current, now_us)
+            still = self._rollout.movement is RolloutState.STEADY
+            if still or not self._is_reached() or not self._rollout.reached():
                 break
         commands += self._returning.review(now_us)
-        if self._replan and self._course.movement is Movement.STEADY:
+        if self._replan and self._rollout.movement is RolloutState.STEADY:
             commands.append(Replan(self._replan))
             self._replan = ""
         self._measuring.look_around()
@@ -409,33 +411,34 @@ class Control:
         self.wake_us = min(due)
         return commands
 
-    def _refuse_lost(self, wanted: Wanted) -> list[Command]:
+    def _refuse_lost(self, desired: DesiredState) -> list[Command]:
         """What is wanted of a device that is lost: a slice that was there before waits for it, others are in
         vain; either way another plan may do better."""
-        home = {each.spec.name: each for each in self._course.home.slices} if self._course.home else {}
-        there = [each for each in wanted.slices if self.scaling.stays(each)]
+        good = self._rollout.last_good
+        last_good = {each.spec.name: each for each in good.slices} if good else {}
+        there = [each for each in desired.slices if self.scaling.stays(each)]
         lost = [each for each in there if each.spec.domain in self._holdings.lost]
-        changed = [each for each in lost if home.get(each.spec.name) != each]
+        changed = [each for each in lost if last_good.get(each.spec.name) != each]
         reasons = [f"{each.spec.domain} is lost: {self._holdings.lost[each.spec.domain]}" for each in changed]
-        if all(each.spec.name in home for each in changed):
+        if all(each.spec.name in last_good for each in changed):
             return [Replan(reason) for reason in reasons[:1]]
         self._give_up(reasons[0])
         return []
 
     def _is_reached(self) -> bool:
         """Whether the present state is so, but for what nobody should wait for."""
-        course = self._course
-        home = course.home and self._isolating.divided(course.home, course.home)
-        goal = self._isolating.divided(course.goal, course.goal)
-        lacks = self._reconciling.lacks(self._expected(course.aim))
-        return all(excused(lack, home, goal) for lack in lacks)
+        rollout = self._rollout
+        last_good = rollout.last_good and self._isolating.divided(rollout.last_good, rollout.last_good)
+        target = self._isolating.divided(rollout.target, rollout.target)
+        differences = self._reconciling.differences(self._expected(rollout.current))
+        return all(excused(lack, last_good, target) for lack in differences)
 
-    def _expected(self, aim: Wanted) -> Wanted:
+    def _expected(self, current: DesiredState) -> DesiredState:
         """What is to be there at the present load, by worker process, those for first loads among them."""
-        return self._trials.added(self._divided(aim))
+        return self._trials.added(self._divided(current))
 
-    def _divided(self, aim: Wanted) -> Wanted:
-        return self._isolating.divided(self.scaling.filtered(aim), aim)
+    def _divided(self, current: DesiredState) -> DesiredState:
+        return self._isolating.divided(self.scaling.filtered(current), current)
 
     def _find(self, slice_name: str, replica_id: int) -> tuple[SliceRecord | None, ReplicaRecord | None]:
         record = self.slices.get(slice_name)
@@ -443,7 +446,7 @@ class Control:
 
     def _give_up(self, reason: str) -> None:
         """What is wanted cannot be: turn back, and ask for another plan once that is done."""
-        if self._course.turn_back(reason) or self._course.movement is not Movement.MOVING:
+        if self._rollout.roll_back(reason) or self._rollout.movement is not RolloutState.MOVING:
             self._replan = reason
 
     def _failed(self, record: SliceRecord, replica: ReplicaRecord, reason: str, now_us: int) -> list[Command]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from serving.control.commands import Isolate
-from serving.control.wanted import Wanted, WantedSlice
+from serving.control.desired import DesiredSlice, DesiredState
 from serving.specs import ServedModel, own_process
 
 DEATHS_MAX = 3
@@ -53,24 +53,26 @@ class Isolating:
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
-        self._divided: tuple[Wanted, Wanted, Wanted] | None = None  # of these two, the latest answer
+        self._divided: tuple[DesiredState, DesiredState, DesiredState] | None = (
+            None  # of these two, the latest answer
+        )
 
-    def died(self, models: Collection[str], aim: Wanted, now_us: int) -> list[Isolate]:
+    def died(self, models: Collection[str], current: DesiredState, now_us: int) -> list[Isolate]:
         """A worker process is gone that was busy with these models: who gets one of its own for that."""
-        served = {model.name: model for model in aim.models}
+        served = {model.name: model for model in current.models}
         found: list[Isolate] = []
         for name in models:
             if name in served and self._count(served[name], now_us):
                 why = f"{DEATHS_MAX} worker processes died of it within {WINDOW_US // 60_000_000} minutes"
-                found += self._move(served[name], aim, why)
+                found += self._move(served[name], current, why)
         return found
 
-    def held(self, model: ServedModel, held_us: int, aim: Wanted) -> list[Isolate]:
+    def held(self, model: ServedModel, held_us: int, current: DesiredState) -> list[Isolate]:
         """A load of a model is over that kept all else in its process from running for so long."""
         why = f"its load holds the interpreter for {held_us / 1e6:.1f} s"
-        for each in aim.models if held_us >= HELD_MAX_US else ():
+        for each in current.models if held_us >= HELD_MAX_US else ():
             if (each.name, each.revision) == (model.name, model.revision):
-                return self._move(each, aim, why)
+                return self._move(each, current, why)
         return []
 
     def is_deadly(self, model: ServedModel) -> bool:
@@ -92,43 +94,43 @@ class Isolating:
             record = self._records[model.name] = _Record(model.revision, died=record.died)
         return record
 
-    def _move(self, model: ServedModel, aim: Wanted, why: str) -> list[Isolate]:
+    def _move(self, model: ServedModel, current: DesiredState, why: str) -> list[Isolate]:
         """Mark it, if it is not marked yet: where it is alone that would help nobody."""
         record = self._record(model)
-        shares = any(model.name in among and len(among) > 1 for _, among in _shared(aim))
+        shares = any(model.name in among and len(among) > 1 for _, among in _shared(current))
         if model.isolate != "auto" or record.why or not shares:
             return []
         record.why, self._divided = why, None
         return [Isolate(model.name, why)]
 
-    def keep(self, aim: Wanted) -> None:
+    def keep(self, current: DesiredState) -> None:
         """Something else is wanted: forget the marks of models that are gone, or stated otherwise."""
-        stated = {model.name: model.isolate for model in aim.models}
+        stated = {model.name: model.isolate for model in current.models}
         for name, record in self._records.items():
             if record.why and stated.get(name) != "auto":
                 record.why = ""
                 record.at_us = []
                 self._divided = None
 
-    def divided(self, wanted: Wanted, whole: Wanted) -> Wanted:
+    def divided(self, desired: DesiredState, whole: DesiredState) -> DesiredState:
         """What is wanted, with a slice on the same cores for each model that has a process of its own.
 
         `whole`: before it was filtered by load. Who is alone on a slice there shares nothing, and one with
         `memory_bytes` is left as it is: its models are loaded on demand within these.
         """
         known = self._divided
-        if known is not None and known[0] is wanted and known[1] is whole:
+        if known is not None and known[0] is desired and known[1] is whole:
             return known[2]
-        own = {model.name for model in wanted.models if self._has_own(model)}
-        found = wanted
+        own = {model.name for model in desired.models if self._has_own(model)}
+        found = desired
         if own:
             among = {each.spec.name: models for each, models in _shared(whole)}
-            slices = (one for each in wanted.slices for one in _split(each, own, among))
-            found = replace(wanted, slices=tuple(slices))
-        self._divided = wanted, whole, found
+            slices = (one for each in desired.slices for one in _split(each, own, among))
+            found = replace(desired, slices=tuple(slices))
+        self._divided = desired, whole, found
         return found
 
-    def standing(self, model: ServedModel, whole: Wanted, now_us: int) -> Isolation:
+    def standing(self, model: ServedModel, whole: DesiredState, now_us: int) -> Isolation:
         """How a model stands in what is wanted before it is filtered by load."""
         record = self._records.get(model.name, _Record(model.revision))
         current = record.revision == model.revision
@@ -151,14 +153,14 @@ def _lately(record: _Record, now_us: int) -> list[int]:
     return [at_us for at_us in record.at_us if at_us > now_us - WINDOW_US]
 
 
-def _shared(whole: Wanted) -> Iterator[tuple[WantedSlice, set[str]]]:
+def _shared(whole: DesiredState) -> Iterator[tuple[DesiredSlice, set[str]]]:
     """The slices that can be divided, with their models."""
     for each in whole.slices:
         if not each.spec.memory_bytes:
             yield each, {one.model for one in each.replicas}
 
 
-def _split(each: WantedSlice, own: Collection[str], among: "dict[str, set[str]]") -> Iterator[WantedSlice]:
+def _split(each: DesiredSlice, own: Collection[str], among: "dict[str, set[str]]") -> Iterator[DesiredSlice]:
     """The slice without those models, unless nothing is left of it then, and one for each of them."""
     spec = each.spec
     apart = [name for name in dict.fromkeys(one.model for one in each.replicas) if name in own]
@@ -170,4 +172,4 @@ def _split(each: WantedSlice, own: Collection[str], among: "dict[str, set[str]]"
         yield replace(each, replicas=shared)
     for name in apart:
         replicas = tuple(one for one in each.replicas if one.model == name)
-        yield WantedSlice(replace(spec, name=own_process(spec.name, name)), replicas)
+        yield DesiredSlice(replace(spec, name=own_process(spec.name, name)), replicas)

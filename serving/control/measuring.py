@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from serving.control.commands import Command, KeepProfile, Measure, Route
-from serving.control.holdings import Holdings
+from serving.control.observed import ObservedState
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
@@ -28,7 +28,7 @@ _BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
 class Measuring:
     """`remeasure` and `refine` as in `Rules`."""
 
-    def __init__(self, holdings: Holdings, remeasure: bool, refine: bool = True) -> None:
+    def __init__(self, holdings: ObservedState, remeasure: bool, refine: bool = True) -> None:
         self._holdings = holdings
         self._slices = holdings.slices
         self._remeasure = remeasure

@@ -20,10 +20,10 @@ from serving.control.commands import (
     UnloadReplica,
     Unroute,
 )
-from serving.control.holdings import RENAMED, Holdings, plain
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.measuring import route
+from serving.control.observed import RENAMED, ObservedState, plain
 from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus, why_absent
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.policy.freshness import Freshness
 from serving.specs import ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
@@ -35,7 +35,7 @@ _ALIVE = (WorkerStatus.STARTING, WorkerStatus.READY)
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Difference:
     """Something that is not so yet, of a slice, or of a replica there. `hopeless`: it failed so often that
     nobody should wait for it; it is tried all the same."""
 
@@ -58,67 +58,71 @@ class Reconciling:
     """Between `holdings` and one wanted state at a time. `waits_for`: the process that is to load a replica
     before a slice does, "" where it need not wait."""
 
-    def __init__(self, holdings: Holdings, waits_for: Callable[[SliceRecord, ReplicaRecord], str]) -> None:
+    def __init__(
+        self, holdings: ObservedState, waits_for: Callable[[SliceRecord, ReplicaRecord], str]
+    ) -> None:
         self._holdings = holdings
         self._waits_for = waits_for
         self._slices = holdings.slices
 
-    def expect(self, first: Wanted) -> None:
+    def expect(self, first: DesiredState) -> None:
         """Records of all that is wanted, before anything is done."""
         models = {model.name: model for model in first.models}
         for each in first.slices:
             self._enter(self._slices.setdefault(each.spec.name, SliceRecord(each.spec)), each, models)
 
-    def advance(self, aim: Wanted, now_us: int) -> list[Command]:
+    def advance(self, current: DesiredState, now_us: int) -> list[Command]:
         """What can be done at once."""
-        models = {model.name: model for model in aim.models}
+        models = {model.name: model for model in current.models}
         commands = self._serve(models)
-        for each in aim.slices:
+        for each in current.slices:
             commands += self._bring(each, models, now_us)
-        for each in aim.slices:
+        for each in current.slices:
             commands += self._route(each, models, now_us)
-        wanted = {each.spec.name: _index(each, models) for each in aim.slices}
+        desired = {each.spec.name: _index(each, models) for each in current.slices}
         for name, record in self._slices.items():
-            commands += self._let_go(record, wanted.get(name), aim, now_us)
+            commands += self._let_go(record, desired.get(name), current, now_us)
         commands += self._retire(models)
-        commands += self._stop(wanted, now_us)
+        commands += self._stop(desired, now_us)
         return commands
 
-    def lacks(self, aim: Wanted) -> Iterator[Lack]:
+    def differences(self, current: DesiredState) -> Iterator[Difference]:
         """What keeps the state from being so."""
-        models = {model.name: model for model in aim.models}
-        wanted = {each.spec.name: _index(each, models) for each in aim.slices}
-        for each in aim.slices:
-            yield from self._lacks_on(each, wanted[each.spec.name])
+        models = {model.name: model for model in current.models}
+        desired = {each.spec.name: _index(each, models) for each in current.slices}
+        for each in current.slices:
+            yield from self._lacks_on(each, desired[each.spec.name])
         forsaken = set[str]()
         for record, replica in self._holdings.replicas():
-            if replica.key not in wanted.get(record.spec.name, {}):
-                hopeless = self._cover(replica.model, aim) is _Cover.HOPELESS
+            if replica.key not in desired.get(record.spec.name, {}):
+                hopeless = self._cover(replica.model, current) is _Cover.HOPELESS
                 forsaken |= {record.spec.name} if hopeless else set()
                 what = f"{replica.model} {replica.variant}"
-                yield Lack(f"{what} is still on {record.spec.name}", record.spec.name, replica.key, hopeless)
-        for name in [name for name in self._slices if name not in wanted]:
-            yield Lack(f"the worker of slice {name} has not ended", name, None, name in forsaken)
+                yield Difference(
+                    f"{what} is still on {record.spec.name}", record.spec.name, replica.key, hopeless
+                )
+        for name in [name for name in self._slices if name not in desired]:
+            yield Difference(f"the worker of slice {name} has not ended", name, None, name in forsaken)
         for name in [name for name in self._holdings.models if name not in models]:
-            yield Lack(f"requests for {name} are still open")
+            yield Difference(f"requests for {name} are still open")
 
-    def _lacks_on(self, each: WantedSlice, wanted: "Mapping[Key, WantedReplica]") -> Iterator[Lack]:
+    def _lacks_on(self, each: DesiredSlice, desired: "Mapping[Key, DesiredReplica]") -> Iterator[Difference]:
         name, record = each.spec.name, self._slices.get(each.spec.name)
         if record is None or record.status is not WorkerStatus.READY:
             lost = self._holdings.lost.get(each.spec.domain)
             state = "not there" if record is None else record.status.value
             sentence = f"the worker of slice {name} is {f'lost: {lost}' if lost else state}"
-            yield Lack(sentence, name, None, record is not None and self._is_hopeless(record))
+            yield Difference(sentence, name, None, record is not None and self._is_hopeless(record))
             return
         there = record.by_key()
-        for key, replica in {} if each.spec.memory_bytes else wanted.items():
+        for key, replica in {} if each.spec.memory_bytes else desired.items():
             found = there.get(key)
             status = found.status if found else ReplicaStatus.ABSENT
             if status is not (ReplicaStatus.READY if replica.routed else ReplicaStatus.STANDING):
                 told = why_absent(record, found) if found else ""
                 why = f": {told}" if told else ""
                 sentence = f"{replica.model} {replica.variant} is {status.value} on {name}{why}"
-                yield Lack(sentence, name, key, found is not None and found.failures >= LOAD_TRIES)
+                yield Difference(sentence, name, key, found is not None and found.failures >= LOAD_TRIES)
 
     def _is_hopeless(self, record: SliceRecord) -> bool:
         """Whether a slice has no worker, and none is to be expected."""
@@ -152,7 +156,7 @@ class Reconciling:
         self._holdings.models[model.name] = model
         return ServeModel(model)
 
-    def _bring(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
+    def _bring(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """A wanted slice: its worker, and what is to be loaded there."""
         record = self._slices.setdefault(each.spec.name, SliceRecord(each.spec))
         if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._holdings.lost:
@@ -167,7 +171,7 @@ class Reconciling:
         absent = [one for one in found if one.status is ReplicaStatus.ABSENT and not one.waits_for]
         return [load(record, one, now_us) for one in absent]
 
-    def _enter(self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]) -> None:
+    def _enter(self, record: SliceRecord, each: DesiredSlice, models: Mapping[str, ServedModel]) -> None:
         """Records of the replicas that are new."""
         there = record.by_key()
         new = [
@@ -178,15 +182,15 @@ class Reconciling:
         for model, variant in new:
             self._holdings.add(record, model, variant, unknown)
 
-    def _route(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
+    def _route(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """Send batches to what stands by and is wanted so."""
         record, commands = self._slices[each.spec.name], list[Command]()
         there = record.by_key()
-        for key, wanted in _index(each, models).items():
-            model, found = models[wanted.model], there.get(key)
-            if found is None or found.status is not ReplicaStatus.STANDING or not wanted.routed:
+        for key, desired in _index(each, models).items():
+            model, found = models[desired.model], there.get(key)
+            if found is None or found.status is not ReplicaStatus.STANDING or not desired.routed:
                 continue
-            if self._holdings.models[wanted.model] != model:
+            if self._holdings.models[desired.model] != model:
                 commands.append(self._tell(model))
             found.status = ReplicaStatus.READY
             commands.append(route(record, found))
@@ -197,23 +201,27 @@ class Reconciling:
         return commands
 
     def _let_go(
-        self, record: SliceRecord, wanted: "Mapping[Key, WantedReplica] | None", aim: Wanted, now_us: int
+        self,
+        record: SliceRecord,
+        desired: "Mapping[Key, DesiredReplica] | None",
+        current: DesiredState,
+        now_us: int,
     ) -> list[Command]:
-        """What is not wanted there, or not to get batches. `wanted` None: the whole slice is not."""
+        """What is not wanted there, or not to get batches. `desired` None: the whole slice is not."""
         commands: list[Command] = []
-        lent = record.spec.memory_bytes > 0 and wanted is not None
+        lent = record.spec.memory_bytes > 0 and desired is not None
         for replica in [*record.replicas.values()]:
-            kept = (wanted or {}).get(replica.key)
-            if lent and kept is None and self._still_answers(replica.model, aim):
+            kept = (desired or {}).get(replica.key)
+            if lent and kept is None and self._still_answers(replica.model, current):
                 if replica.status is ReplicaStatus.STANDING:  # it was loaded for a request that waits
                     replica.status = ReplicaStatus.READY
                     commands.append(route(record, replica))
             elif kept is None and (replica.status in _GONE or record.status not in _ALIVE):
                 del record.replicas[replica.id]
-            elif lent:  # who goes there, and when, is decided by `serving/control/residing.py`
+            elif lent:  # who goes there, and when, is decided by `serving/control/on_demand.py`
                 continue
             elif replica.status is ReplicaStatus.READY:
-                if (kept is None or not kept.routed) and self._cover(replica.model, aim) is _Cover.THERE:
+                if (kept is None or not kept.routed) and self._cover(replica.model, current) is _Cover.THERE:
                     reason = "it is not wanted there any more"
                     name = record.spec.name
                     commands.append(Unroute(name, replica.model, replica.variant, reason))
@@ -223,31 +231,31 @@ class Reconciling:
                 commands.append(unload(record, replica, now_us))
         return commands
 
-    def _still_answers(self, model: str, aim: Wanted) -> bool:
+    def _still_answers(self, model: str, current: DesiredState) -> bool:
         """Whether a model is on its way out, and has requests left."""
-        leaving = all(each.name != model for each in aim.models)
+        leaving = all(each.name != model for each in current.models)
         return leaving and not self._holdings.retiring.get(model, False)
 
-    def _cover(self, model: str, aim: Wanted) -> "_Cover":
+    def _cover(self, model: str, current: DesiredState) -> "_Cover":
         """Whether a replica of a model may go: all that the model is to have instead gets batches, but for
         what has long failed; of one that is to go altogether, all requests are answered."""
-        served = next((each for each in aim.models if each.name == model), None)
+        served = next((each for each in current.models if each.name == model), None)
         if served is None:
             return _Cover.THERE if self._holdings.retiring.get(model, False) else _Cover.COMING
-        wanted = [
+        desired = [
             (self._slices[each.spec.name], one)
-            for each in aim.slices
+            for each in current.slices
             for one in each.replicas
             if one.model == model and one.routed and not each.spec.memory_bytes
         ]
         there = 0
-        for record, one in wanted:
+        for record, one in desired:
             found = record.by_key().get((model, one.variant, served.revision))
             if found is not None and found.status is ReplicaStatus.READY:
                 there += 1
             elif not self._is_hopeless(record) and (found is None or found.failures < LOAD_TRIES):
                 return _Cover.COMING
-        return _Cover.THERE if there or not wanted else _Cover.HOPELESS
+        return _Cover.THERE if there or not desired else _Cover.HOPELESS
 
     def _retire(self, models: Mapping[str, ServedModel]) -> list[Command]:
         """Let models go that are not wanted any more."""
@@ -261,10 +269,10 @@ class Reconciling:
                 commands.append(ForgetModel(name))
         return commands
 
-    def _stop(self, wanted: Mapping[str, object], now_us: int) -> list[Command]:
+    def _stop(self, desired: Mapping[str, object], now_us: int) -> list[Command]:
         """End the workers of slices that are not wanted and hold nothing."""
         commands: list[Command] = []
-        for name in [name for name, record in self._slices.items() if name not in wanted]:
+        for name in [name for name, record in self._slices.items() if name not in desired]:
             record = self._slices[name]
             if record.replicas or record.status is WorkerStatus.STOPPING:
                 continue
@@ -279,7 +287,7 @@ class Reconciling:
         return commands
 
 
-def _index(each: WantedSlice, models: Mapping[str, ServedModel]) -> dict[Key, WantedReplica]:
+def _index(each: DesiredSlice, models: Mapping[str, ServedModel]) -> dict[Key, DesiredReplica]:
     return {(one.model, one.variant, models[one.model].revision): one for one in each.replicas}
 
 
@@ -288,18 +296,18 @@ def _but_for_place(told: ServedModel, model: ServedModel) -> ServedModel:
     return replace(told, slices=model.slices, isolate=model.isolate)
 
 
-def excused(lack: Lack, home: Wanted | None, goal: Wanted) -> bool:
-    """Whether a move from `home` to `goal` need not wait for it: what failed before the move too, as long as
-    its place is the same, and what is to go anyway."""
-    if not lack.hopeless or home is None:
+def excused(lack: Difference, last_good: DesiredState | None, target: DesiredState) -> bool:
+    """Whether a move from `last_good` to `target` need not wait for it: what failed before the move too, as
+    long as its place is the same, and what is to go anyway."""
+    if not lack.hopeless or last_good is None:
         return lack.hopeless
-    return wants(home, lack) or not wants(goal, lack)
+    return wants(last_good, lack) or not wants(target, lack)
 
 
-def wants(wanted: Wanted, lack: Lack) -> bool:
+def wants(desired: DesiredState, lack: Difference) -> bool:
     """Whether it is wanted in that state that what lacks be there."""
-    revisions = {model.name: model.revision for model in wanted.models}
-    for each in wanted.slices:
+    revisions = {model.name: model.revision for model in desired.models}
+    for each in desired.slices:
         if each.spec.name == lack.slice:
             keys = ((one.model, one.variant, revisions.get(one.model)) for one in each.replicas)
             return lack.key is None or lack.key in keys
@@ -339,8 +347,8 @@ def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadRe
 
 
 def resolved(
-    states: Sequence[Wanted], kept: Iterable[Wanted], slices: Mapping[str, SliceRecord]
-) -> list[Wanted]:
+    states: Sequence[DesiredState], kept: Iterable[DesiredState], slices: Mapping[str, SliceRecord]
+) -> list[DesiredState]:
     """The states with names for their slices under which they can be: one that is like a slice that is there,
     or in one of the states that are `kept` to go back to, is that slice; one of a name that another slice has
     is given a free name, `name~2`, `name~3` and so on."""

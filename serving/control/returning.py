@@ -8,10 +8,10 @@ slice alone: what comes later than planned, the scheduler expects after as long 
 from collections.abc import Callable, Iterable
 
 from serving.control.commands import Cold, Command, Expect
-from serving.control.holdings import Holdings
+from serving.control.observed import ObservedState
+from serving.control.on_demand import LOAD_US
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.residing import LOAD_US
 from serving.vocabulary import NEVER_US
 
 Key = tuple[str, str]
@@ -22,9 +22,9 @@ SHIFT_US = 50_000
 
 
 class Returning:
-    """Over all slices but those that load on demand, which `serving/control/residing.py` speaks for."""
+    """Over all slices but those that load on demand, which `serving/control/on_demand.py` speaks for."""
 
-    def __init__(self, holdings: Holdings, scales: Callable[[str], bool]) -> None:
+    def __init__(self, holdings: ObservedState, scales: Callable[[str], bool]) -> None:
         """`scales`: whether the autoscaler places a model; then it says itself that none is to come."""
         self._holdings = holdings
         self._scales = scales

@@ -20,4 +20,4 @@ class Rules:
     refine: bool = True
 
 
-AS_USUAL = Rules()
+DEFAULT_RULES = Rules()

@@ -12,14 +12,16 @@ from dataclasses import replace
 
 from serving.control.capacities import Capacities
 from serving.control.commands import Cold, Command, Expect, FindCapacity, Look, SolveScaling
-from serving.control.holdings import Holdings
-from serving.control.liking import Place, keeps, liked
+from serving.control.cordon import Cordon
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.observed import ObservedState
+from serving.control.ranking import RankedSlice, by_preference, kept_slices
 from serving.control.replicas import SliceRecord
 from serving.control.rules import Rules
-from serving.control.scale_standing import ScaleStanding
-from serving.control.scaled import Scaled
+from serving.control.scaling_state import ScalingState
+from serving.control.scaling_status import ScalingStatus
 from serving.control.scaling_views import (
-    Ground,
+    ModelTopology,
     bounds,
     claim,
     claimant,
@@ -31,9 +33,7 @@ from serving.control.scaling_views import (
     standing,
     view,
 )
-from serving.control.shunned import Shunned
-from serving.control.terrain import Terrain
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.topology import Topology
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.allotment import Claim, Priced, allot
 from serving.policy.scaling.capacity import Capacity
@@ -54,18 +54,18 @@ refined, and what did not start may now. For a model that may be on sixty slices
 class Scaling:
     """Over all models with `replicas`."""
 
-    def __init__(self, holdings: Holdings, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
+    def __init__(self, holdings: ObservedState, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
         self._spec = rules.scaling
         self._create = rules.create
         self.due_us = NEVER_US
-        self.shunned = Shunned()
+        self.cordon = Cordon()
         self._holdings = holdings
         self._capacities = Capacities(holdings)
         self._kind_of = kind_of
-        self._models: dict[str, Scaled] = {}
-        self._aim: Wanted | None = None
-        self._terrain = Terrain(None, kind_of)
-        self._filtered: Wanted | None = None
+        self._models: dict[str, ScalingState] = {}
+        self._current: DesiredState | None = None
+        self._topology = Topology(None, kind_of)
+        self._filtered: DesiredState | None = None
         self._stale = True
         self._claims: dict[str, tuple[object, Claim]] = {}  # of each model, and what that was made from
         self._claimed_us = 0  # when all of them were last made
@@ -93,18 +93,18 @@ class Scaling:
         """How often each model was given more replicas, and fewer."""
         return {name: (each.ups, each.downs) for name, each in self._models.items()}
 
-    def standings(self) -> dict[str, ScaleStanding]:
+    def standings(self) -> dict[str, ScalingStatus]:
         """Of every scaled model, as of its last look."""
-        aim = self._aim
-        if aim is None:
+        current = self._current
+        if current is None:
             return {}
         slices = self._holdings.slices
         return {
-            name: standing(each, self._models[name], slices, len(self._terrain.specs(name)))
-            for name, each in self._served(aim).items()
+            name: standing(each, self._models[name], slices, len(self._topology.specs(name)))
+            for name, each in self._served(current).items()
         }
 
-    def stays(self, each: WantedSlice) -> bool:
+    def stays(self, each: DesiredSlice) -> bool:
         """Whether a slice is there whatever scaled models do: it has others, or none at all."""
         return not each.replicas or any(one.model not in self._models for one in each.replicas)
 
@@ -122,11 +122,11 @@ class Scaling:
     def seen(self, seen: Iterable[Seen], now_us: int) -> None:
         """What models were asked and how they fared: each policy that is due says how many replicas there are
         to be."""
-        aim = self._aim
-        served = self._served(aim)
+        current = self._current
+        served = self._served(current)
         for each in seen:
             scaled = self._models.get(each.model)
-            if scaled is None or aim is None:
+            if scaled is None or current is None:
                 continue
             if not scaled.seen.model:  # it was served before: what it was asked then says nothing of now
                 scaled.before, scaled.history = each, History(now_us, each.offered)
@@ -184,85 +184,87 @@ class Scaling:
 
     # what follows
 
-    def advance(self, aim: Wanted, now_us: int) -> list[Command]:
+    def advance(self, current: DesiredState, now_us: int) -> list[Command]:
         """Hand out slices, and ask for what decisions need."""
-        if aim is not self._aim:
-            self._take(aim, now_us)
+        if current is not self._current:
+            self._take(current, now_us)
         if not self._models:
             return []
         commands: list[Command] = []
-        if self.shunned.bar(self._models, self._holdings.slices, now_us):
+        if self.cordon.bar(self._models, self._holdings.slices, now_us):
             self.changed()
         self._note_starts(now_us)
         if self._stale:
-            self._divide(aim, now_us)
-        served = self._served(aim)
+            self._divide(current, now_us)
+        served = self._served(current)
         for name, scaled in self._models.items():
             commands += self._say_cold(served[name], scaled, now_us)
         if now_us >= self.due_us:
-            commands += self._look(aim, now_us)
+            commands += self._look(current, now_us)
         self._capacities.renew()  # by the next event something may have been measured
         return commands
 
-    def filtered(self, aim: Wanted) -> Wanted:
+    def filtered(self, current: DesiredState) -> DesiredState:
         """Of what is wanted, what is to be there at the present load."""
         if not self._models:
-            return aim
-        if self._filtered is None or aim is not self._aim:
-            slices = [self._filter(each) for each in aim.slices]
+            return current
+        if self._filtered is None or current is not self._current:
+            slices = [self._filter(each) for each in current.slices]
             kept = [
                 each
-                for each, was in zip(slices, aim.slices, strict=True)
+                for each, was in zip(slices, current.slices, strict=True)
                 if each.replicas or not was.replicas
             ]
-            return Wanted(tuple(kept), aim.models)
+            return DesiredState(tuple(kept), current.models)
         return self._filtered
 
     # steps
 
-    def _served(self, aim: Wanted | None) -> dict[str, ServedModel]:
-        models = aim.models if aim is not None else ()
+    def _served(self, current: DesiredState | None) -> dict[str, ServedModel]:
+        models = current.models if current is not None else ()
         return {each.name: each for each in models if each.replicas is not None}
 
-    def _ground(self, model: ServedModel) -> Ground:
+    def _ground(self, model: ServedModel) -> ModelTopology:
         """Where a model may run, and what it carries there."""
-        counts = self._terrain.counts(model.name)
-        carries = [self._capacities.of(model, alike) for alike in counts]
-        return Ground(self._terrain, counts, dict(zip(counts, carries, strict=True)))
+        counts = self._topology.counts(model.name)
+        carries = [self._capacities.of(model, slice_class) for slice_class in counts]
+        return ModelTopology(self._topology, counts, dict(zip(counts, carries, strict=True)))
 
-    def _take(self, aim: Wanted, now_us: int) -> None:
+    def _take(self, current: DesiredState, now_us: int) -> None:
         """Something else is wanted."""
-        served = self._served(aim)
-        self._terrain = Terrain(aim, self._kind_of)
+        served = self._served(current)
+        self._topology = Topology(current, self._kind_of)
         for name in [name for name in self._models if name not in served]:
             del self._models[name]
         for name, model in served.items():
             if name not in self._models and model.replicas is not None:
-                names, slices = (each.name for each in self._terrain.specs(name)), self._holdings.slices
+                names, slices = (each.name for each in self._topology.specs(name)), self._holdings.slices
                 there = tuple(each for each in names if is_ready(slices, each, name))
                 count = max(model.replicas.least, 1, len(there))
                 wish = Wish(count, "it has just come: what it is asked is not known yet")
                 policy, nothing = self._create(self._spec), Seen("")
-                self._models[name] = Scaled(policy, History(now_us), nothing, nothing, now_us, wish, there)
+                self._models[name] = ScalingState(
+                    policy, History(now_us), nothing, nothing, now_us, wish, there
+                )
         self._capacities.forget(served)
         self.due_us = (now_us if self.due_us == NEVER_US else self.due_us) if served else NEVER_US
         self._plan_us = min(self._plan_us, now_us + LOOK_US)
-        self._aim, self._filtered = aim, None
+        self._current, self._filtered = current, None
         self.changed()
 
-    def _divide(self, aim: Wanted, now_us: int) -> None:
+    def _divide(self, current: DesiredState, now_us: int) -> None:
         """Who gets which slices."""
         self._stale, self._filtered = False, None
         self._claimed_us = self._claimed_us if self._claims else now_us
-        fixed = {each.spec.name for each in aim.slices if self.stays(each)}
-        specs = {each.spec.name: each.spec for each in aim.slices}
+        fixed = {each.spec.name for each in current.slices if self.stays(each)}
+        specs = {each.spec.name: each.spec for each in current.slices}
         places = {
             name: Priced(name, 0.0 if name in fixed else spec.price)
             for name, spec in specs.items()
             if spec.domain not in self._holdings.lost
         }
         claims = []
-        for name, model in self._served(aim).items():
+        for name, model in self._served(current).items():
             scaled = self._models[name]
             given_by = (scaled.wish.count, scaled.slices, scaled.standby)
             made = self._claims.get(name)
@@ -280,21 +282,27 @@ class Scaling:
                 scaled.give(slices, now_us)
             scaled.short = given.short.get(name, "")
         self._stand_by(places.keys() & fixed, now_us)
-        self._filtered = self.filtered(aim)
+        self._filtered = self.filtered(current)
 
-    def _claim(self, model: ServedModel, ground: Ground, places: Iterable[Place]) -> Claim:
+    def _claim(self, model: ServedModel, ground: ModelTopology, places: Iterable[RankedSlice]) -> Claim:
         """What a model asks for, of what it may have."""
         scaled, (least, _) = self._models[model.name], bounds(model, 0)
-        likes = liked(places, scaled, least)
-        return claim(model, scaled.wish.count, likes, ground.usual(likes), keeps(likes, scaled, least))
+        likes = by_preference(places, scaled, least)
+        return claim(model, scaled.wish.count, likes, ground.usual(likes), kept_slices(likes, scaled, least))
 
-    def _found(self, model: ServedModel, ground: Ground, fixed: Collection[str], now_us: int) -> list[Place]:
+    def _found(
+        self, model: ServedModel, ground: ModelTopology, fixed: Collection[str], now_us: int
+    ) -> list[RankedSlice]:
         """Where a model may run, as it sees that."""
         speed, places = ground.speeds(), []
-        for spec in self._terrain.specs(model.name):
-            alike, held = self._terrain.alike[spec.name], spec.name in fixed
-            bad = self.shunned.is_bad(spec, model.name, now_us)
-            places.append(Place(spec, alike.label_held if held else alike.label, speed[alike], held, bad))
+        for spec in self._topology.specs(model.name):
+            slice_class, held = self._topology.class_of[spec.name], spec.name in fixed
+            bad = self.cordon.is_cordoned(spec, model.name, now_us)
+            places.append(
+                RankedSlice(
+                    spec, slice_class.label_held if held else slice_class.label, speed[slice_class], held, bad
+                )
+            )
         return places
 
     def _stand_by(self, fixed: Iterable[str], now_us: int) -> None:
@@ -304,13 +312,15 @@ class Scaling:
             if not scaled.wish.standby:
                 scaled.standby = ()
                 continue
-            specs, others = self._terrain.specs(model), owned.union(fixed).difference(scaled.slices)
-            there = [s.name for s in specs if s.name in others and not self.shunned.is_bad(s, model, now_us)]
+            specs, others = self._topology.specs(model), owned.union(fixed).difference(scaled.slices)
+            there = [
+                s.name for s in specs if s.name in others and not self.cordon.is_cordoned(s, model, now_us)
+            ]
             there.sort(key=lambda name: name not in scaled.standby)
             scaled.standby = tuple(there[: scaled.wish.standby])
 
-    def _filter(self, each: WantedSlice) -> WantedSlice:
-        kept: list[WantedReplica] = []
+    def _filter(self, each: DesiredSlice) -> DesiredSlice:
+        kept: list[DesiredReplica] = []
         for one in each.replicas:
             scaled = self._models.get(one.model)
             if scaled is None or each.spec.name in scaled.slices:
@@ -319,7 +329,7 @@ class Scaling:
                 kept.append(replace(one, routed=one.routed and self._bridges(scaled)))
         return replace(each, replicas=in_order(kept, self._models))
 
-    def _bridges(self, scaled: Scaled) -> bool:
+    def _bridges(self, scaled: ScalingState) -> bool:
         """Whether a replica that stands by gets batches: until others are there, if there will be any."""
         coming = len(scaled.asked_us)
         pressed = scaled.wish.count > 0 and coming == len(scaled.slices)
@@ -333,7 +343,7 @@ class Scaling:
                     scaled.started(name, now_us)
                     self._stale = True
 
-    def _say_cold(self, model: ServedModel, scaled: Scaled, now_us: int) -> list[Command]:
+    def _say_cold(self, model: ServedModel, scaled: ScalingState, now_us: int) -> list[Command]:
         """The scheduler hears that a model is on no slice before that is so, when it will be on one, and that
         it cannot be, where it wishes to and none is to be had."""
         if model.name not in self._holdings.models:
@@ -349,38 +359,38 @@ class Scaling:
         scaled.cold_us = within_us
         return [Cold(model.name, variant, within_us) for variant in model.variants]
 
-    def _look(self, aim: Wanted, now_us: int) -> list[Command]:
+    def _look(self, current: DesiredState, now_us: int) -> list[Command]:
         """Once a second: what policies, tables and plans need."""
         self.due_us = now_us + LOOK_US
         commands: list[Command] = [Look()]
-        for name, model in self._served(aim).items():
-            counts = self._terrain.counts(name)
+        for name, model in self._served(current).items():
+            counts = self._topology.counts(name)
             commands += self._capacities.ask(model, counts, sum(counts.values()))
         if now_us >= self._plan_us and now_us - self._asked_us >= PLAN_US:
             self._plan_us, self._asked_us = now_us + PLAN_US, now_us
-            commands.append(SolveScaling(self._task(aim)))
+            commands.append(SolveScaling(self._task(current)))
         return commands
 
-    def _task(self, aim: Wanted) -> ScalingTask:
+    def _task(self, current: DesiredState) -> ScalingTask:
         """What the slow plan is made from."""
         lost = self._holdings.lost
-        there = [each.spec for each in aim.slices if each.spec.domain not in lost]
-        held = {each.spec.name for each in aim.slices if self.stays(each)}
+        there = [each.spec for each in current.slices if each.spec.domain not in lost]
+        held = {each.spec.name for each in current.slices if self.stays(each)}
         kinds: dict[str, str] = {}
         for spec in there:
-            if spec.domain not in self.shunned.leaving:
-                alike = self._terrain.alike[spec.name]
-                kinds[spec.name] = alike.label_held if spec.name in held else alike.label
+            if spec.domain not in self.cordon.leaving:
+                slice_class = self._topology.class_of[spec.name]
+                kinds[spec.name] = slice_class.label_held if spec.name in held else slice_class.label
         claimants = []
-        for name, model in self._served(aim).items():
-            scaled, specs = self._models[name], self._terrain.specs(name)
+        for name, model in self._served(current).items():
+            scaled, specs = self._models[name], self._topology.specs(name)
             by_kind = {
-                kinds[each.name]: self._terrain.alike[each.name] for each in specs if each.name in kinds
+                kinds[each.name]: self._topology.class_of[each.name] for each in specs if each.name in kinds
             }
-            carries = {kind: self._capacities.of(model, alike) for kind, alike in by_kind.items()}
-            current = Counter(kinds[each] for each in scaled.slices if each in kinds)
-            claimants.append(claimant(model, scaled, carries, current))
-        offered = {spec.name for name in self._models for spec in self._terrain.specs(name)}
+            carries = {kind: self._capacities.of(model, slice_class) for kind, slice_class in by_kind.items()}
+            there_now = Counter(kinds[each] for each in scaled.slices if each in kinds)
+            claimants.append(claimant(model, scaled, carries, there_now))
+        offered = {spec.name for name in self._models for spec in self._topology.specs(name)}
         paid = sum(spec.price for spec in there if spec.name in held)
         free = [spec for spec in there if spec.name in offered and spec.name in kinds]
         return ScalingTask(

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.control.liking import Place
+from serving.control.desired import DesiredReplica
+from serving.control.ranking import RankedSlice
 from serving.control.replicas import ReplicaStatus, SliceRecord, on_slice
-from serving.control.scale_standing import ScaleStanding
-from serving.control.scaled import Scaled
-from serving.control.terrain import Alike, Terrain
-from serving.control.wanted import WantedReplica
+from serving.control.scaling_state import ScalingState
+from serving.control.scaling_status import ScalingStatus
+from serving.control.topology import SliceClass, Topology
 from serving.objectives import CHEAPEST
 from serving.policy.scaling.allotment import Claim
 from serving.policy.scaling.capacity import Capacity
@@ -25,35 +25,35 @@ Capacities = Mapping[str, Capacity]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ModelTopology:
     """Where one model may run: `counts` of slices that are alike, and what it `carries` on these."""
 
-    terrain: Terrain
-    counts: Mapping[Alike, int]
-    carries: Mapping[Alike, Capacities]
+    topology: Topology
+    counts: Mapping[SliceClass, int]
+    carries: Mapping[SliceClass, Capacities]
 
-    def speeds(self) -> dict[Alike, float]:
+    def speeds(self) -> dict[SliceClass, float]:
         """How fast slices are, as what one replica carries on each over what it carries on most of them; 1
         where nobody knows."""
         rates = {
-            alike: next((each.rate(1) for each in known.values()), 0.0)
-            for alike, known in self.carries.items()
+            slice_class: next((each.rate(1) for each in known.values()), 0.0)
+            for slice_class, known in self.carries.items()
         }
         known = Counter[float]()
-        for alike, rate in rates.items():
-            known[round(rate, 6)] += self.counts[alike] if rate > 0 else 0
+        for slice_class, rate in rates.items():
+            known[round(rate, 6)] += self.counts[slice_class] if rate > 0 else 0
         usual = known.most_common(1)[0][0] if known else 0.0
-        return {alike: rate / usual if rate > 0 else 1.0 for alike, rate in rates.items()}
+        return {slice_class: rate / usual if rate > 0 else 1.0 for slice_class, rate in rates.items()}
 
-    def usual(self, liked: Iterable[Place]) -> Capacity | None:
+    def usual(self, liked: Iterable[RankedSlice]) -> Capacity | None:
         """What the model carries by its most accurate variant, on the first of these slices that anybody has
         measured it on."""
-        carries = (self.carries[self.terrain.alike[each.spec.name]] for each in liked)
+        carries = (self.carries[self.topology.class_of[each.spec.name]] for each in liked)
         known = next((each for each in carries if each), {})
         return next(iter(known.values()), None)
 
 
-def reckoned(model: ServedModel, scaled: Scaled, capacities: Capacities) -> str:
+def assumed(model: ServedModel, scaled: ScalingState, capacities: Capacities) -> str:
     """The variant that is reckoned by: the plan's; without one the most accurate, or where the model is to be
     cheap, the quickest. "" where none has been measured."""
     if scaled.band is not None and scaled.band.variant in capacities:
@@ -66,7 +66,7 @@ def reckoned(model: ServedModel, scaled: Scaled, capacities: Capacities) -> str:
 def claim(
     model: ServedModel,
     wish: int,
-    liked: Sequence[Place],
+    liked: Sequence[RankedSlice],
     capacity: Capacity | None,
     held: frozenset[str],
 ) -> Claim:
@@ -103,11 +103,15 @@ def rank(model: ServedModel) -> int:
 
 
 def view(
-    model: ServedModel, scaled: Scaled, ground: Ground, slices: Mapping[str, SliceRecord], now_us: int
+    model: ServedModel,
+    scaled: ScalingState,
+    ground: ModelTopology,
+    slices: Mapping[str, SliceRecord],
+    now_us: int,
 ) -> View:
     """What a model's policy sees."""
-    speed, alike = ground.speeds(), ground.terrain.alike
-    own = {name: speed.get(alike[name], 1.0) if name in alike else 1.0 for name in scaled.slices}
+    speed, slice_class = ground.speeds(), ground.topology.class_of
+    own = {name: speed.get(slice_class[name], 1.0) if name in slice_class else 1.0 for name in scaled.slices}
     ready = sum(pace for name, pace in own.items() if is_ready(slices, name, model.name))
     given = sum(own.values())
     usual = next((each for each, pace in speed.items() if abs(pace - 1.0) < 1e-6), None)
@@ -125,14 +129,14 @@ def view(
         most=most,
         slo_us=model.slo_us,
         start_us=scaled.start_us,
-        variant=reckoned(model, scaled, capacities),
+        variant=assumed(model, scaled, capacities),
         capacities=capacities,
         band=scaled.band if scaled.band is not None and scaled.band.until_us > now_us else None,
         percentile=model.own.percentile,
     )
 
 
-def load_us(slices: Mapping[str, SliceRecord], scaled: Scaled, model: str) -> int:
+def load_us(slices: Mapping[str, SliceRecord], scaled: ScalingState, model: str) -> int:
     """Until a model that is on no slice gets batches once it is asked for: at once where it stands by."""
     hot = any(
         one.status in (ReplicaStatus.STANDING, ReplicaStatus.READY)
@@ -142,7 +146,9 @@ def load_us(slices: Mapping[str, SliceRecord], scaled: Scaled, model: str) -> in
     return ROUTE_US if hot else scaled.start_us
 
 
-def in_order(replicas: Sequence[WantedReplica], models: Mapping[str, Scaled]) -> tuple[WantedReplica, ...]:
+def in_order(
+    replicas: Sequence[DesiredReplica], models: Mapping[str, ScalingState]
+) -> tuple[DesiredReplica, ...]:
     """As models wish their variants to be loaded, without those that they do not wish."""
     order = {
         (model, variant): place
@@ -165,14 +171,14 @@ def is_ready(slices: Mapping[str, SliceRecord], slice_name: str, model: str) -> 
 
 
 def claimant(
-    model: ServedModel, scaled: Scaled, by_kind: Mapping[str, Capacities], current: Mapping[str, int]
+    model: ServedModel, scaled: ScalingState, by_kind: Mapping[str, Capacities], current: Mapping[str, int]
 ) -> Claimant:
     """What the slow plan knows of a model. `by_kind`: what it carries on each kind of slice; `current`: how
     many of these it has."""
     history, bin_s = scaled.history.bins()
     own = model.own
     least, most = bounds(model, MANY)
-    variant = reckoned(model, scaled, next(iter(by_kind.values()), {}))
+    variant = assumed(model, scaled, next(iter(by_kind.values()), {}))
     return Claimant(
         model=model.name,
         history=history,
@@ -192,13 +198,13 @@ def claimant(
 
 
 def standing(
-    model: ServedModel, scaled: Scaled, slices: Mapping[str, SliceRecord], there: int
-) -> ScaleStanding:
+    model: ServedModel, scaled: ScalingState, slices: Mapping[str, SliceRecord], there: int
+) -> ScalingStatus:
     """Why a model has as many replicas as it has. `there`: slices on which it may run."""
     wish = scaled.wish
     least, most = bounds(model, there)
     ready = sum(is_ready(slices, name, model.name) for name in scaled.slices)
-    return ScaleStanding(
+    return ScalingStatus(
         model=model.name,
         desired=wish.count,
         count=len(scaled.slices),

@@ -9,10 +9,10 @@ was loaded there. Where no such process may be, one slice goes first.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from serving.control.holdings import Holdings
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.observed import ObservedState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import LOADED, Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
 from serving.specs import ServedModel, own_process, place_of
 
 KEPT_MAX = 10_000
@@ -25,46 +25,46 @@ slower for it."""
 class Trials:
     """Of all that `holdings` is to have."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: ObservedState) -> None:
         self._slices = holdings.slices
         self._lost = holdings.lost
         self._loaded: dict[Key, int] = {}  # what the load took, microseconds; the latest last
         self._places: dict[Key, str] = {}  # of what was never loaded: the process that goes first
         self._deadly = set[str]()
 
-    def look(self, aim: Wanted, is_deadly: Callable[[ServedModel], bool]) -> None:
+    def look(self, current: DesiredState, is_deadly: Callable[[ServedModel], bool]) -> None:
         """Say anew where each first load takes place. `is_deadly`: whether a worker process has died busy
         with a model's present files."""
-        models = {model.name: model for model in aim.models}
-        wanted: dict[Key, list[SliceRecord]] = {}
-        for each in aim.slices:
+        models = {model.name: model for model in current.models}
+        desired: dict[Key, list[SliceRecord]] = {}
+        for each in current.slices:
             if each.spec.memory_bytes:
                 continue  # what is loaded there, and when, follows from what is asked for
             for one in each.replicas:
                 key = (one.model, one.variant, models[one.model].revision)
                 if key not in self._loaded:
                     record = self._slices.get(each.spec.name) or SliceRecord(each.spec)
-                    wanted.setdefault(key, []).append(record)
-        self._deadly = {key[0] for key in wanted if is_deadly(models[key[0]])}
+                    desired.setdefault(key, []).append(record)
+        self._deadly = {key[0] for key in desired if is_deadly(models[key[0]])}
         found: dict[Key, str] = {}
-        for key, records in wanted.items():
+        for key, records in desired.items():
             found[key] = self._place(key, models[key[0]], records, found)
         self._places = {key: place for key, place in found.items() if place}
 
-    def added(self, aim: Wanted) -> Wanted:
+    def added(self, current: DesiredState) -> DesiredState:
         """What is wanted, with the processes in which something is loaded first."""
-        specs = {each.spec.name: each.spec for each in aim.slices}
-        apart: dict[str, list[WantedReplica]] = {}
+        specs = {each.spec.name: each.spec for each in current.slices}
+        apart: dict[str, list[DesiredReplica]] = {}
         for (model, variant, _), place in self._places.items():
             if place not in specs and place_of(place) in specs:
-                apart.setdefault(place, []).append(WantedReplica(model, variant, routed=False))
+                apart.setdefault(place, []).append(DesiredReplica(model, variant, routed=False))
         if not apart:
-            return aim
+            return current
         more = (
-            WantedSlice(replace(specs[place_of(name)], name=name), tuple(replicas))
+            DesiredSlice(replace(specs[place_of(name)], name=name), tuple(replicas))
             for name, replicas in apart.items()
         )
-        return replace(aim, slices=(*aim.slices, *more))
+        return replace(current, slices=(*current.slices, *more))
 
     def waits_for(self, record: SliceRecord, replica: ReplicaRecord) -> str:
         """The process that is to load it before this one; "" where it need not wait."""

@@ -34,10 +34,10 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.course import Progress
-from serving.control.holdings import KnownProfiles
+from serving.control.desired import DesiredState
+from serving.control.observed import KnownProfiles
 from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.wanted import Wanted
+from serving.control.rollout import Progress
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
 from serving.policy.scaling.capacity import Capacity
@@ -121,7 +121,7 @@ class Fleet:
         self.control.stop()
         self._stop.set()
 
-    def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None:
+    def want(self, wanted: DesiredState, by: Sequence[DesiredState] = ()) -> None:
         """From now on this is wanted; `by` and what follows: `serving.control.control.Control.want`."""
         now = now_us()
         self._execute(self.control.want(wanted, now, by), now)
@@ -134,7 +134,7 @@ class Fleet:
     def turn_back(self, reason: str) -> None:
         """Give up the move that is under way."""
         now = now_us()
-        self._execute(self.control.turn_back(now, reason), now)
+        self._execute(self.control.roll_back(now, reason), now)
 
     @property
     def progress(self) -> Progress:

@@ -23,8 +23,8 @@ from serving.control.commands import (
     UnloadReplica,
 )
 from serving.control.control import Control
-from serving.control.course import Movement
 from serving.control.reconciling import LOAD_TRIES
+from serving.control.rollout import RolloutState
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.planning import plan_scaling
 from serving.policy.scaling.task import ScalingPlan, ScalingTask
@@ -244,12 +244,12 @@ class ControlledSimulation:
         self._push(self.now_us + self._terms.plan_us, lambda now_us: self._pass_on([happening], now_us))
 
     def _rests(self, facts: Facts) -> bool:
-        return self.control.progress.state is Movement.STEADY and self.control.wanted == facts.standing
+        return self.control.progress.state is RolloutState.STEADY and self.control.desired == facts.standing
 
     def _replan(self) -> None:
         """A plan from what is known now is there after a while, whatever has happened since."""
         failing = frozenset(key for key, times in self.failures.items() if times >= LOAD_TRIES)
-        facts = Facts(frozenset(self.lost), failing, self.control.wanted)
+        facts = Facts(frozenset(self.lost), failing, self.control.desired)
 
         def answer(now_us: int) -> None:
             if self._planner.from_rest and not self._rests(facts):

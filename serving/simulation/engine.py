@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from mypy_extensions import mypyc_attr
 
-from serving.control.patience import HEALTHY_US, backoff_us
+from serving.control.timeouts import HEALTHY_US, backoff_us
 from serving.objectives import Objective
 from serving.policy.latency import ENOUGH
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from serving.control.commands import Command, FindCapacity, Look, Route, StartWorker, Unroute, Withdraw
 from serving.control.control import Control
-from serving.control.holdings import KnownProfiles
+from serving.control.observed import KnownProfiles
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.control.rules import Rules
 from serving.objectives import ScalingSpec

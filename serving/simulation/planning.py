@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from serving.control.holdings import plain
-from serving.control.milestones import Milestones, Specs, milestones
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.observed import plain
+from serving.control.rollout_steps import RolloutSteps, Specs, rollout_steps
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.pooling import pooled
 from serving.policy.placement.problem import Demand, Problem
@@ -25,15 +25,15 @@ class Facts:
 
     lost: frozenset[str]
     failing: frozenset[tuple[str, str]]
-    standing: Wanted
+    standing: DesiredState
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to be wanted, and the states on the way."""
 
-    wanted: Wanted
-    by: tuple[Wanted, ...] = ()
+    wanted: DesiredState
+    by: tuple[DesiredState, ...] = ()
 
 
 class Planner(Protocol):
@@ -71,11 +71,11 @@ class FirstFit:
     def plan(self, facts: Facts) -> Plan | str:
         """See `Planner`."""
         there = {
-            spec: dict[tuple[str, str], WantedReplica]()
+            spec: dict[tuple[str, str], DesiredReplica]()
             for spec in self._slices
             if spec.device not in facts.lost
         }
-        moved: list[WantedReplica] = []
+        moved: list[DesiredReplica] = []
         for each in _plain(facts.standing).slices:
             for replica in each.replicas:
                 if each.spec in there and (each.spec.device, replica.model) not in facts.failing:
@@ -89,7 +89,7 @@ class FirstFit:
                 if can and len(here) < self._replicas_max:
                     here[key] = replica
                     break
-        slices = tuple(WantedSlice(spec, tuple(here.values())) for spec, here in there.items() if here)
+        slices = tuple(DesiredSlice(spec, tuple(here.values())) for spec, here in there.items() if here)
         if not moved:
             return NONE
         return Plan(replace(facts.standing, slices=slices))
@@ -104,7 +104,7 @@ class Solver:
     models: tuple[ServedModel, ...]
     trials: int = 20
     from_rest: bool = True
-    _known: dict[tuple[WantedSlice, ...], tuple[Placement, Specs]] = field(default_factory=dict)
+    _known: dict[tuple[DesiredSlice, ...], tuple[Placement, Specs]] = field(default_factory=dict)
 
     def plan(self, facts: Facts) -> Plan | str:
         """See `Planner`. A transition that is refused is no plan."""
@@ -118,13 +118,13 @@ class Solver:
         found = transition(pooled(problem, made.placement), current, made.placement, trials=self.trials)
         if isinstance(found, Refused):
             return found.reason
-        way = milestones(current, specs, found, _spec)
+        way = rollout_steps(current, specs, found, _spec)
         if not found.groups and current == self._there(facts)[0]:
             return NONE
         return self._plan(way)
 
-    def _plan(self, way: Milestones) -> Plan:
-        *by, last = (Wanted(slices, self.models) for slices in way.states)
+    def _plan(self, way: RolloutSteps) -> Plan:
+        *by, last = (DesiredState(slices, self.models) for slices in way.states)
         self._known[last.slices] = way.placement, way.specs
         return Plan(last, tuple(by))
 
@@ -155,7 +155,7 @@ def _spec(created: Create, name: str) -> SliceSpec:
     return SliceSpec(name, (), device=created.device, part=created.share)
 
 
-def _plain(wanted: Wanted) -> Wanted:
+def _plain(wanted: DesiredState) -> DesiredState:
     """With the names that the planner has given."""
     return wanted.renamed({each.spec.name: plain(each.spec.name) for each in wanted.slices})
 

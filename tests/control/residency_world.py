@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from random import Random
 
-from serving.control.residency import IN_USE, LOST, UNWANTED, WORTH_MORE, Residency
-from serving.control.residents import (
+from serving.control.on_demand_model import (
     HOLD_US,
-    Figures,
-    Load,
+    BeginLoad,
+    BeginUnload,
+    LoadFigures,
+    LoadState,
     Order,
     Ready,
     Refuse,
-    Residence,
-    Unload,
 )
+from serving.control.slice_memory import IN_USE, LOST, UNWANTED, WORTH_MORE, SliceMemory
 from serving.policy.residency import Key
 
 LIMIT = 10
@@ -35,10 +35,10 @@ class World:
     def __init__(self, seed: int, models: int = 8, surprises: bool = False) -> None:
         random = Random(seed)
         self.random = random
-        self.residency = Residency(LIMIT)
+        self.residency = SliceMemory(LIMIT)
         self.keys: list[Key] = [(f"m{number // 2}", f"v{number % 2}") for number in range(models)]
         self.figures = {
-            key: Figures(random.choice((1, 2, 3, 4, 5, 12)), random.choice((1e4, 1e5, 1e6)), slo_us=2e5)
+            key: LoadFigures(random.choice((1, 2, 3, 4, 5, 12)), random.choice((1e4, 1e5, 1e6)), slo_us=2e5)
             for key in self.keys
         }
         self.sizes = {
@@ -68,7 +68,7 @@ class World:
         rates = {model: self.random.choice((0.0, 0.1, 10.0)) for model, _ in self.keys}
         was_there = key in self.there and key not in self.going
         orders = self.residency.ask(key, rates, self.busy, self.now)
-        gone = {order.key for order in orders if isinstance(order, Unload)}
+        gone = {order.key for order in orders if isinstance(order, BeginUnload)}
         assert not {model for model, _ in gone} & self.busy, "a busy model was evicted"
         assert all(self.hold.get(each, 0) <= self.now for each in gone), (
             "one that was just loaded was evicted"
@@ -97,7 +97,7 @@ class World:
         busy = None if number % 3 == 0 else self.busy
         took_us = round(self.figures[key].load_us) + number * 1000
         orders = self.residency.loaded(key, (took_us, self.sizes[key]), self.now, busy)
-        gone = {order.key for order in orders if isinstance(order, Unload)}
+        gone = {order.key for order in orders if isinstance(order, BeginUnload)}
         assert not {model for model, _ in gone - {key}} & self.busy, "a busy model was evicted"
         assert busy is not None or gone <= {key}
         if asked and key not in gone:
@@ -164,19 +164,19 @@ class World:
     def obey(self, orders: Sequence[Order]) -> None:
         for order in orders:
             match order:
-                case Load(key=key):
+                case BeginLoad(key=key):
                     assert self.up, "a load without a worker"
                     assert self.loading is None, "two loads at once"
                     assert key not in self.there, f"{key} is loaded twice"
                     assert key in self.wanted
                     self.loading = key
-                case Unload(key=key):
+                case BeginUnload(key=key):
                     assert key in self.there or key == self.loading, f"{key} is not there to be unloaded"
                     assert key not in self.going, f"{key} is told to go twice"
                     self.going.add(key)
                 case Ready(key=key, ready_us=ready_us):
                     assert ready_us >= self.now
-                    assert key == self.loading or self.residency.residence(key) is Residence.QUEUED
+                    assert key == self.loading or self.residency.residence(key) is LoadState.QUEUED
                 case Refuse(key=key, reason=reason):
                     assert reason in REASONS or any(mark in reason for mark in (" MB", "next try", "worker"))
                     self.waiting.discard(key)
@@ -194,8 +194,8 @@ class World:
             assert held == residency.held_bytes
         for key in self.keys:
             standing = residency.residence(key)
-            assert (standing is Residence.RESIDENT) == (key in self.there and key not in self.going)
-            assert standing is not Residence.LOADING or key == self.loading
+            assert (standing is LoadState.RESIDENT) == (key in self.there and key not in self.going)
+            assert standing is not LoadState.LOADING or key == self.loading
         assert self.waiting <= self.wanted
 
     def settle(self) -> None:

@@ -31,7 +31,7 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
 from serving.specs import Limits, SliceSpec, place_of
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
@@ -76,19 +76,19 @@ class AnyHistory(RuleBasedStateMachine):
         self.lost: set[str] = set()
         self.retiring: set[str] = set()
         self.loaded: set[tuple[str, str, str]] = set()
-        self.asked: list[Wanted] = [self.control.wanted]
+        self.asked: list[DesiredState] = [self.control.desired]
         self.do(self.control.start(0))
 
     # what is asked
 
     @rule(wanted=wanted_states, by=st.lists(wanted_states, max_size=2))
-    def want(self, wanted: Wanted, by: list[Wanted]) -> None:
+    def want(self, wanted: DesiredState, by: list[DesiredState]) -> None:
         self.asked += [*by, wanted]
         self.do(self.control.want(wanted, self.now_us, by))
 
     @rule()
     def turn_back(self) -> None:
-        self.do(self.control.turn_back(self.now_us))
+        self.do(self.control.roll_back(self.now_us))
 
     # what happens
 
@@ -162,7 +162,7 @@ class AnyHistory(RuleBasedStateMachine):
         for _ in range(2000):
             if not self._go_on():
                 break
-        progress, wanted, expected = self.control.progress, self.control.wanted, self.control.expected
+        progress, wanted, expected = self.control.progress, self.control.desired, self.control.expected
         assert progress.state == "steady", progress
         assert progress.waiting == (), progress
         assert self.routed() == _places(expected, routed=True)
@@ -256,7 +256,7 @@ class AnyHistory(RuleBasedStateMachine):
         before = {place[1] for place in self.routed()}
         for command in commands:
             self._carry_out(command)
-        wanted = {place[1] for place in _places(self.control.wanted, routed=True)}
+        wanted = {place[1] for place in _places(self.control.desired, routed=True)}
         gone = before - {place[1] for place in self.routed()}
         assert fault or not gone & wanted, f"{gone} had replicas, and has none"
 
@@ -352,7 +352,7 @@ def _free(process: Process) -> list[int]:
     return [number for number in process.unloads if number not in process.loads]
 
 
-def _places(wanted: Wanted, *, routed: bool) -> set[Place]:
+def _places(wanted: DesiredState, *, routed: bool) -> set[Place]:
     revision = {model.name: model.revision for model in wanted.models}
     return {
         (each.spec.name, one.model, one.variant, revision[one.model])

@@ -22,9 +22,9 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.course import Movement
+from serving.control.desired import DesiredState
+from serving.control.rollout import RolloutState
 from serving.control.rules import Rules
-from serving.control.wanted import Wanted
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.seam import Seen, Wish
 from serving.profile.sweep import REFINED_COUNT
@@ -193,9 +193,9 @@ def play(world: World, event: tuple[str, Any, Any]) -> None:
             world.do(world.control.missed(one, "a", {}, {}, world.now_us))
     elif what == "want":
         world.models = OTHERS if one else MODELS
-        world.do(world.control.want(Wanted.of(SLICES, world.models), world.now_us))
+        world.do(world.control.want(DesiredState.of(SLICES, world.models), world.now_us))
     elif what == "turn back":
-        world.do(world.control.turn_back(world.now_us))
+        world.do(world.control.roll_back(world.now_us))
     elif what == "time":
         world.pass_time(one)
 
@@ -208,9 +208,9 @@ def test_in_any_history(events: list[tuple[str, Any, Any]], ceiling: float) -> N
         play(world, event)
     world.calm_down()
     control = world.control
-    assert control.progress.state is Movement.STEADY
+    assert control.progress.state is RolloutState.STEADY
     assert not [each for each in world.waiting if not isinstance(each, Look)]
-    models = {each.name: each for each in control.wanted.models}
+    models = {each.name: each for each in control.desired.models}
     fixed = set(models["f"].slices)
     assert world.on("f") == fixed
     m, n = world.on("m"), world.on("n")

@@ -20,8 +20,8 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.control.measuring import LOAD_PATIENCE_US
-from serving.control.patience import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, backoff_us
 from serving.control.replicas import ReplicaStatus, WorkerStatus
+from serving.control.timeouts import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, backoff_us
 from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
 from serving.profile.sweep import REFINED_COUNT

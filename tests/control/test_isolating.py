@@ -21,9 +21,9 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.isolating import DEATHS_MAX, KEPT_MAX, WINDOW_US, Isolating
-from serving.control.patience import BACKOFF_FIRST_US
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.timeouts import BACKOFF_FIRST_US
 from serving.objectives import ReplicaSpec
 from serving.specs import Limits, ServedModel, SliceSpec
 from tests.builders import KIND, model_spec
@@ -129,7 +129,7 @@ def test_the_process_is_lost_with_its_spot_slice_and_is_back_with_it() -> None:
 
 def test_a_slice_that_loads_on_demand_is_not_divided() -> None:
     limited = replace(A, memory_bytes=1 << 30)
-    whole = Wanted.of([limited], [isolated("m", "a"), model("n", "a")])
+    whole = DesiredState.of([limited], [isolated("m", "a"), model("n", "a")])
     assert Isolating().divided(whole, whole) == whole
 
 
@@ -311,7 +311,7 @@ def test_a_process_of_its_own_that_does_not_start_is_ended_like_any_other() -> N
 
 
 def test_what_is_remembered_of_deaths_is_bounded() -> None:
-    isolating, whole = Isolating(), Wanted.of([A], [isolated("m", "a", isolate="never")])
+    isolating, whole = Isolating(), DesiredState.of([A], [isolated("m", "a", isolate="never")])
     for at_us in range(3 * KEPT_MAX):
         isolating.died(["m"], whole, at_us)
     told = isolating.standing(whole.models[0], whole, 3 * KEPT_MAX)
@@ -323,7 +323,7 @@ def test_what_is_remembered_of_deaths_is_bounded() -> None:
 SPECS = (A, B, SliceSpec("c", (2,), memory_bytes=1 << 30))
 stated = st.sampled_from(("auto", "always", "never"))
 several = st.lists(
-    st.builds(WantedReplica, st.sampled_from("mno"), st.sampled_from("xy"), st.booleans()),
+    st.builds(DesiredReplica, st.sampled_from("mno"), st.sampled_from("xy"), st.booleans()),
     unique_by=lambda one: (one.model, one.variant),
 )
 deaths = st.lists(st.tuples(st.sampled_from("mno"), st.integers(0, WINDOW_US)), max_size=12)
@@ -331,14 +331,14 @@ deaths = st.lists(st.tuples(st.sampled_from("mno"), st.integers(0, WINDOW_US)), 
 
 @given(st.tuples(stated, stated, stated), st.tuples(several, several, several), deaths)
 def test_divided_it_is_the_same_replicas_and_no_other_is_with_one_that_has_its_own(
-    stated: tuple[str, ...], several: tuple[list[WantedReplica], ...], deaths: list[tuple[str, int]]
+    stated: tuple[str, ...], several: tuple[list[DesiredReplica], ...], deaths: list[tuple[str, int]]
 ) -> None:
     models = tuple(
         replace(isolated(name, isolate=isolate), spec=model_spec(name))
         for name, isolate in zip("mno", stated, strict=True)
     )
-    slices = (WantedSlice(spec, tuple(each)) for spec, each in zip(SPECS, several, strict=True))
-    whole, isolating, now_us = Wanted(tuple(slices), models), Isolating(), 0
+    slices = (DesiredSlice(spec, tuple(each)) for spec, each in zip(SPECS, several, strict=True))
+    whole, isolating, now_us = DesiredState(tuple(slices), models), Isolating(), 0
     moved, times = set[str](), dict[str, list[int]]({"m": [], "n": [], "o": []})
     for name, after_us in deaths:
         now_us += after_us
@@ -350,7 +350,7 @@ def test_divided_it_is_the_same_replicas_and_no_other_is_with_one_that_has_its_o
     divided = isolating.divided(whole, whole)
     assert divided.models == whole.models
     assert len({each.spec.name for each in divided.slices}) == len(divided.slices)
-    found = {spec.name: list[WantedReplica]() for spec in SPECS}
+    found = {spec.name: list[DesiredReplica]() for spec in SPECS}
     for each in divided.slices:
         found[each.spec.place] += each.replicas
         here = {one.model for one in each.replicas}
@@ -365,7 +365,10 @@ def test_divided_it_is_the_same_replicas_and_no_other_is_with_one_that_has_its_o
 
 @pytest.mark.parametrize("isolate", ["auto", "never"])
 def test_until_three_deaths_nothing_at_all_is_otherwise(isolate: str) -> None:
-    whole, isolating = Wanted.of([A], [isolated("m", "a", isolate=isolate), model("n", "a")]), Isolating()
+    whole, isolating = (
+        DesiredState.of([A], [isolated("m", "a", isolate=isolate), model("n", "a")]),
+        Isolating(),
+    )
     for _ in range(DEATHS_MAX - 1):
         isolating.died(["m"], whole, 0)
     assert isolating.divided(whole, whole) is whole

@@ -21,9 +21,9 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.course import Movement
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.rollout import RolloutState
 from serving.profile.curve import Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import Limits, ServedModel, SliceSpec
@@ -36,8 +36,8 @@ def model(name: str, *slices: str, revision: str = "", slo_ms: int = 50) -> Serv
     return replace(served(model_spec(name, slo_ms=slo_ms), slices), revision=revision)
 
 
-def wanted(slices: Sequence[SliceSpec], *models: ServedModel) -> Wanted:
-    return Wanted.of(slices, models)
+def wanted(slices: Sequence[SliceSpec], *models: ServedModel) -> DesiredState:
+    return DesiredState.of(slices, models)
 
 
 A, B, C = (SliceSpec(name, (number,)) for number, name in enumerate("abc"))
@@ -96,7 +96,7 @@ class World:
                 return control.model_retired(name, now)
         return ()
 
-    def want(self, goal: Wanted, by: Sequence[Wanted] = ()) -> list[Command]:
+    def want(self, goal: DesiredState, by: Sequence[DesiredState] = ()) -> list[Command]:
         """Want it, do it, and return what was done for it."""
         self.done = []
         self.waiting += self.control.want(goal, self.now, by)
@@ -126,7 +126,7 @@ def test_a_model_moves_to_another_slice_and_is_routed_there_before_it_goes_here(
     done = world.want(wanted([A, B], model("m", "b")))
     assert kinds(done) == ["ServeModel", "LoadReplica", "Route", "Unroute", "UnloadReplica"]
     assert world.routed == {"a": [], "b": ["m"]}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
     assert world.control.progress.waiting == ()
 
 
@@ -177,7 +177,7 @@ def test_a_new_model_is_served_and_a_model_that_is_gone_is_drained_before_it_is_
     world.waiting += world.control.model_retired("m", world.now)
     world.run()
     assert kinds(world.done) == ["Unroute", "UnloadReplica", "ForgetModel"]
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
 
 
 def test_a_model_that_comes_back_while_it_is_being_let_go_is_served_again() -> None:
@@ -187,7 +187,7 @@ def test_a_model_that_comes_back_while_it_is_being_let_go_is_served_again() -> N
     done = world.want(wanted([A], model("m", "a"), model("n", "a")))
     assert kinds(done) == ["ServeModel"]
     assert world.routed == {"a": ["m", "n"]}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
 
 
 def test_a_move_of_which_a_replica_cannot_be_loaded_is_given_up_and_nothing_has_gone() -> None:
@@ -199,7 +199,7 @@ def test_a_move_of_which_a_replica_cannot_be_loaded_is_given_up_and_nothing_has_
     assert [replan.reason for replan in only(done, Replan)] == ["slice b: it is broken"]
     assert world.routed == {"a": ["m", "n"], "b": []}
     progress = world.control.progress
-    assert (progress.state, progress.reasons) == (Movement.STEADY, ("slice b: it is broken",))
+    assert (progress.state, progress.reasons) == (RolloutState.STEADY, ("slice b: it is broken",))
 
 
 def test_a_move_to_a_slice_whose_worker_never_starts_is_given_up() -> None:
@@ -208,7 +208,7 @@ def test_a_move_to_a_slice_whose_worker_never_starts_is_given_up() -> None:
     done = world.want(wanted([B], model("m", "b")))
     assert len(only(done, StartWorker)) == START_TRIES
     assert world.routed == {"a": ["m"]}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
     assert "the worker of slice b exited with 1, 5 times" in world.control.given_up
 
 
@@ -246,7 +246,7 @@ def test_what_failed_before_a_move_does_not_hold_it_up() -> None:
     world.waiting += [StartWorker("c")]
     world.run(400)
     assert world.routed == {"a": [], "b": [], "c": ["m"]}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
     assert any("n a is" in reason for reason in world.control.progress.reasons)
 
 
@@ -254,26 +254,28 @@ def test_turning_back_in_mid_move_restores_what_was_there() -> None:
     world = World([A, B], model("m", "a"))
     start = world.control.want(wanted([A, B], model("m", "b")), 0)
     load = only(start, LoadReplica)[0]
-    world.waiting += world.control.turn_back(1)
+    world.waiting += world.control.roll_back(1)
     assert world.control.progress.state == "turning back"
     world.run()
     assert UnloadReplica("b", load.replica) in world.done
     assert world.routed == {"a": ["m"], "b": []}
-    assert world.control.progress.state is Movement.STEADY
-    assert not world.control.turn_back(2), "there is nothing to turn back from"
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
+    assert not world.control.roll_back(2), "there is nothing to turn back from"
+    assert world.control.progress.state is RolloutState.STEADY
 
 
 def test_a_move_goes_through_its_states_in_order() -> None:
     world = World([A, B], model("m", "a"))
     m = model("m", "a")
-    standing = Wanted(
-        (WantedSlice(A, (WantedReplica("m", "a"),)), WantedSlice(B, (WantedReplica("m", "a", False),))), (m,)
+    standing = DesiredState(
+        (DesiredSlice(A, (DesiredReplica("m", "a"),)), DesiredSlice(B, (DesiredReplica("m", "a", False),))),
+        (m,),
     )
-    turned = Wanted(
-        (WantedSlice(A, (WantedReplica("m", "a", False),)), WantedSlice(B, (WantedReplica("m", "a"),))), (m,)
+    turned = DesiredState(
+        (DesiredSlice(A, (DesiredReplica("m", "a", False),)), DesiredSlice(B, (DesiredReplica("m", "a"),))),
+        (m,),
     )
-    done = world.want(Wanted((WantedSlice(B, (WantedReplica("m", "a"),)),), (m,)), (standing, turned))
+    done = world.want(DesiredState((DesiredSlice(B, (DesiredReplica("m", "a"),)),), (m,)), (standing, turned))
     assert kinds(done) == ["LoadReplica", "Route", "Unroute", "UnloadReplica", "StopWorker", "Withdraw"]
 
 
@@ -297,7 +299,7 @@ def test_a_move_onto_a_device_that_is_lost_turns_back() -> None:
     world.waiting += world.control.device_lost("cuda:0", "it fell off the bus", 5)
     world.run()
     assert world.routed == {"a": ["m"]}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
 
 
 @pytest.mark.parametrize("at", range(12))
@@ -317,7 +319,7 @@ def test_a_worker_that_dies_anywhere_in_a_move_delays_it_only(at: int) -> None:
             world.waiting += world.control.worker_lost(victim, "died", world.now)
         world.run()
         assert world.routed == {"b": ["m", "n"]}, (victim, at)
-        assert world.control.progress.state is Movement.STEADY
+        assert world.control.progress.state is RolloutState.STEADY
 
 
 def test_stopped_it_does_nothing_more() -> None:
@@ -353,7 +355,7 @@ def test_a_worker_that_is_there_only_after_it_was_to_end_is_stopped() -> None:
     world = World([A], model("m", "a"))
     started = world.control.want(wanted([A, B], model("m", "a")), world.now)
     assert StartWorker("b") in started
-    world.control.turn_back(world.now)
+    world.control.roll_back(world.now)
     assert world.control.worker_ready("b", world.now) == [StopWorker("b")]
 
 
@@ -373,7 +375,7 @@ def test_a_worker_that_ends_late_on_a_lost_device_brings_no_other_up_there() -> 
     world.waiting += world.control.want(wanted([lost, B, C], model("m", "b")), world.now, [without, with_it])
     while world.control.progress.step < 3:
         world.waiting += world.answer(world.waiting.pop(0))
-    world.control.turn_back(world.now)
+    world.control.roll_back(world.now)
     world.control.worker_lost("c", "exited with 0", world.now)
     assert world.control.slices["a"].status == "stopping"
     world.control.device_lost("d", "it fell off", world.now)

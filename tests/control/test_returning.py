@@ -2,9 +2,9 @@
 
 from serving.control.commands import Cold, Expect, LoadReplica, Withdraw
 from serving.control.control import Control
-from serving.control.patience import backoff_us
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import START_US
+from serving.control.timeouts import backoff_us
 from serving.specs import SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served

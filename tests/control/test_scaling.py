@@ -7,9 +7,9 @@ from math import inf
 import pytest
 
 from serving.control.commands import Cold, Expect, FindCapacity, Look, SolveScaling, StartWorker, StopWorker
-from serving.control.course import Movement
+from serving.control.desired import DesiredState
 from serving.control.reconciling import START_TRIES
-from serving.control.wanted import Wanted
+from serving.control.rollout import RolloutState
 from serving.objectives import ReplicaSpec, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.seam import Band, Seen
@@ -185,7 +185,7 @@ def test_what_cannot_be_loaded_somewhere_is_tried_elsewhere() -> None:
         world.now += 200_000
         world.do(control.tick(world.now, ()))
     assert world.on("m") == {"b"}
-    assert control.progress.state is Movement.STEADY
+    assert control.progress.state is RolloutState.STEADY
 
 
 def test_policies_see_what_has_been_since_they_were_last_asked() -> None:
@@ -236,7 +236,7 @@ def test_a_table_that_was_asked_for_at_another_slo_says_nothing_of_the_present_o
         world.second()
     (asked,) = world.said(FindCapacity)
     sooner = replace(scaled(), slo_us=scaled().slo_us // 2)
-    world.do(world.control.want(Wanted.of(slices("a", "b", "c"), [sooner]), world.now))
+    world.do(world.control.want(DesiredState.of(slices("a", "b", "c"), [sooner]), world.now))
     table = Capacity((1,), (1.0,), ((123.0,),))
     world.do(world.control.capacity_found(asked, table, world.now))
     world.second()
@@ -260,14 +260,14 @@ def test_another_configuration_takes_over_what_is_there() -> None:
     world.second()
     there = world.on("m")
     kept = tuple(name for name in ("a", "b", "c") if name in there)
-    world.do(world.control.want(Wanted.of(slices("a", "b", "c"), [scaled(slices=kept)]), world.now))
+    world.do(world.control.want(DesiredState.of(slices("a", "b", "c"), [scaled(slices=kept)]), world.now))
     world.work()
     assert world.on("m") == there
     fixed = replace(scaled(slices=("a", "b", "c")), replicas=None)
-    world.do(world.control.want(Wanted.of(slices("a", "b", "c"), [fixed]), world.now))
+    world.do(world.control.want(DesiredState.of(slices("a", "b", "c"), [fixed]), world.now))
     world.work()
     assert world.on("m") == {"a", "b", "c"}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
     assert not world.control.scaling.changes
 
 
@@ -298,7 +298,7 @@ def test_beyond_what_the_plan_would_have_of_a_kind_the_cheapest_comes_first() ->
     world.work()
     first = world.on("m")
     assert len(first & {"a", "b", "c"}) == 1
-    kind = world.control.scaling._terrain.alike["a"].label
+    kind = world.control.scaling._topology.class_of["a"].label
     plan = ScalingPlan({"m": Granted("m", Band(1, 1, "a", 0), {("a", kind): 1}, 1.0, 0.0, 1.0, 4.0)}, 4.0)
     world.do(world.control.scaling_planned(plan, world.now))
     world.wish(3)
@@ -309,7 +309,7 @@ def test_beyond_what_the_plan_would_have_of_a_kind_the_cheapest_comes_first() ->
 def test_replicas_of_a_model_that_runs_already_stay_until_it_is_known_what_it_is_asked() -> None:
     world = House([replace(scaled(), replicas=None)], slices("a", "b", "c"))
     world.work()
-    world.do(world.control.want(Wanted.of(slices("a", "b", "c"), [scaled()]), world.now))
+    world.do(world.control.want(DesiredState.of(slices("a", "b", "c"), [scaled()]), world.now))
     world.work([Seen("m", offered=1_000_000, requests=1_000_000)])
     assert world.on("m") == {"a", "b", "c"}
     world.now += 1_000_000
@@ -392,7 +392,7 @@ def test_where_a_model_can_be_nowhere_the_scheduler_is_told_so_and_of_the_first_
     world.log = []
     only_n = [scaled("n", ("a",), least=0)]
     world.wish(1, 1)
-    world.do(world.control.want(Wanted.of(slices("a"), only_n), world.now))
+    world.do(world.control.want(DesiredState.of(slices("a"), only_n), world.now))
     world.do(world.control.model_retired("m", world.now))
     world.work()
     assert [type(each) for each in world.log if isinstance(each, (Cold, Expect))] == [Expect]

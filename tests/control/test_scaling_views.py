@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.control.liking import Place
+from serving.control.ranking import RankedSlice
 from serving.control.scaling_views import claim
 from serving.specs import SliceSpec
 from tests.control.scaling_house import scaled
@@ -22,7 +22,9 @@ from tests.control.scaling_house import scaled
 def test_slow_slices_count_less_and_bounds_hold(
     wish: int, speeds: tuple[float, ...], least: int, most: int | None, claimed: int
 ) -> None:
-    likes = [Place(SliceSpec(f"s{n}", ()), "kind", speed, False, False) for n, speed in enumerate(speeds)]
+    likes = [
+        RankedSlice(SliceSpec(f"s{n}", ()), "kind", speed, False, False) for n, speed in enumerate(speeds)
+    ]
     found = claim(scaled(least=least, most=most), wish, likes, None, frozenset())
     assert found.wish == claimed
     assert found.least == min(least, claimed)

@@ -4,16 +4,16 @@ something has changed."""
 from dataclasses import replace
 
 from serving.control.commands import Cold, Command, LoadReplica
+from serving.control.desired import DesiredState
+from serving.control.on_demand import PROCESS_BYTES, memory_estimate
 from serving.control.replicas import why_absent
-from serving.control.residing import PROCESS_BYTES, memory_estimate
-from serving.control.wanted import Wanted
 from serving.profile.curve import Profile
 from serving.specs import SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import profile
 from tests.control.test_control import only
 from tests.control.test_moves import model
-from tests.control.test_residing import SIZE, Small
+from tests.control.test_on_demand import SIZE, Small
 
 MB = 1 << 20
 
@@ -65,7 +65,7 @@ def test_it_is_tried_again_when_its_files_have_changed() -> None:
     world.miss("m", m=1.0)
     world.takes = SIZE
     spec = SliceSpec("a", (0,), memory_bytes=2 * SIZE)
-    world.want(Wanted.of([spec], [model("m", "a", revision="2")]))
+    world.want(DesiredState.of([spec], [model("m", "a", revision="2")]))
     assert world.routed == {"a": ["m"]} or (world.miss("m", m=1.0) and world.routed == {"a": ["m"]})
     assert world.reason("m") == ""
 
@@ -74,7 +74,7 @@ def test_it_is_tried_again_when_the_slice_has_more_memory() -> None:
     world = surprising()
     world.miss("m", m=1.0)
     spec = SliceSpec("a", (0,), memory_bytes=4 * SIZE)
-    done = world.want(Wanted.of([spec], [model("m", "a")]))
+    done = world.want(DesiredState.of([spec], [model("m", "a")]))
     assert only(done, LoadReplica)
 
 
@@ -86,7 +86,7 @@ def test_it_is_tried_again_when_another_model_has_left() -> None:
     world.miss("m", m=9.0)
     assert world.reason("m")
     world.takes = SIZE  # what the other one took beside it was counted
-    world.want(Wanted.of([SliceSpec("a", (0,), memory_bytes=2 * SIZE)], [model("m", "a")]))
+    world.want(DesiredState.of([SliceSpec("a", (0,), memory_bytes=2 * SIZE)], [model("m", "a")]))
     assert world.routed == {"a": ["m"]} or (world.miss("m", m=1.0) and world.routed == {"a": ["m"]})
 
 

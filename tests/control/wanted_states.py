@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import ServedModel, Share, SliceSpec
@@ -24,17 +24,19 @@ KNOWN = {  # all but what `n b` takes
 }
 
 
-def wanted_of(models: tuple[ServedModel, ...], chosen: Mapping[SliceSpec, Sequence[WantedReplica]]) -> Wanted:
+def wanted_of(
+    models: tuple[ServedModel, ...], chosen: Mapping[SliceSpec, Sequence[DesiredReplica]]
+) -> DesiredState:
     """With those of the replicas of which the models are served."""
     names = {model.name for model in models}
     chosen = {
         spec: several for spec, several in chosen.items() if spec not in OTHERS or _plain(spec) not in chosen
     }
     slices = (
-        WantedSlice(spec, tuple(one for one in several if one.model in names))
+        DesiredSlice(spec, tuple(one for one in several if one.model in names))
         for spec, several in chosen.items()
     )
-    return Wanted(tuple(slices), models)
+    return DesiredState(tuple(slices), models)
 
 
 def _plain(spec: SliceSpec) -> SliceSpec:
@@ -53,7 +55,7 @@ served_models = st.lists(
     max_size=2,
 )
 replicas = st.lists(
-    st.builds(WantedReplica, st.sampled_from("mn"), st.sampled_from("ab"), st.booleans()),
+    st.builds(DesiredReplica, st.sampled_from("mn"), st.sampled_from("ab"), st.booleans()),
     unique_by=lambda one: (one.model, one.variant),
     max_size=3,
 )

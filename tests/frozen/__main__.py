@@ -23,7 +23,8 @@ from tests.simulation.controlled_worlds import END_US, Asked, Residing, Simple, 
 from tests.simulation.test_any_seed import Watched, drawn
 
 SCHEDULER_SEEDS = range(20_000, 20_200)
-CONTROLLED = [(Simple, 90), (Residing, 90), (Solved, 10), (Asked, 10)]
+Controlled = type[Simple] | type[Solved] | type[Residing] | type[Asked]
+CONTROLLED: list[tuple[Controlled, int]] = [(Simple, 90), (Residing, 90), (Solved, 10), (Asked, 10)]
 CAPACITIES = ("slo", "aimd", "clockwork", "nanily", "symphony", "shepherd")
 
 
@@ -56,7 +57,7 @@ def _scheduler(seed: int) -> str:
     return plain.hexdigest()
 
 
-def _controlled(world: type[Simple] | type[Solved] | type[Residing] | type[Asked], seed: int) -> str:
+def _controlled(world: Controlled, seed: int) -> str:
     plain = Plain()
     watch = world(seed).watch(seed)
     heard, commanded = watch.heard, watch.commanded

@@ -40,9 +40,9 @@ def requests() -> Iterator[tuple[str, bytes]]:
                 f"json-{path.name}-{model.decode()}",
                 f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body,
             )
-    for path in GETS:
-        name = path.strip("/").replace("/", "_")
-        yield f"get-{name}", f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
+    for target in GETS:
+        name = target.strip("/").replace("/", "_")
+        yield f"get-{name}", f"GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
 
 
 def rest(address: str, request: bytes) -> bytes:
@@ -70,7 +70,7 @@ def rpc(address: str, message: bytes) -> bytes:
             answer, ended = call.with_call(message, timeout=20)
         except grpc.RpcError as error:
             return f"{error.code().name}\n{error.details()}\n{error.trailing_metadata()}".encode()
-        return f"OK\n{ended.initial_metadata()}\n{ended.trailing_metadata()}\n".encode() + answer
+        return f"OK\n{ended.initial_metadata()}\n{ended.trailing_metadata()}\n".encode() + bytes(answer)
 
 
 def plain(answer: bytes) -> str:

@@ -15,7 +15,7 @@ from loadtests.residency_play import (
     unequal_models,
     zipf_arrivals,
 )
-from serving.control.residents import Figures
+from serving.control.on_demand_model import LoadFigures
 from serving.policy.residency import (
     TURN_LOADS,
     TURN_US,
@@ -119,7 +119,7 @@ def test_nobody_is_kept_out_for_ever() -> None:
 # against other rules
 
 
-def played(figures: tuple[list[Figures], int], arrivals: Arrivals) -> dict[str, Tally]:
+def played(figures: tuple[list[LoadFigures], int], arrivals: Arrivals) -> dict[str, Tally]:
     policies: dict[str, EvictionPolicy] = {
         "ours": ForecastGdsf(),
         "lru": Lru(),

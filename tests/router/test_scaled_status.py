@@ -1,14 +1,14 @@
 """What `penstock status` says of replicas that follow the load."""
 
 from router.scaled_status import SHOWN_MAX, ScaledStatus, scaled_lines, scaled_status
-from serving.control.scale_standing import ScaleStanding
+from serving.control.scaling_status import ScalingStatus
 
 
 def scaled(
     ready: int = 2, desired: int = 2, standing: int = 0, why: str = "", held: str = ""
 ) -> ScaledStatus:
     return scaled_status(
-        ScaleStanding("m", desired, 2, ready, 2 - ready, standing, 1, 4, ("a", "b"), 0.75, why, held=held)
+        ScalingStatus("m", desired, 2, ready, 2 - ready, standing, 1, 4, ("a", "b"), 0.75, why, held=held)
     )
 
 

@@ -25,9 +25,9 @@ from serving.control.commands import (
     Unroute,
     Withdraw,
 )
-from serving.control.patience import HEALTHY_US
+from serving.control.desired import DesiredReplica, DesiredState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.wanted import Wanted, WantedReplica
+from serving.control.timeouts import HEALTHY_US
 from serving.simulation.controlled import ControlledSimulation
 from serving.simulation.planning import Plan
 from serving.simulation.virtual_workers import Happening
@@ -76,12 +76,12 @@ class Watch(ControlledSimulation):
         """To be called before anything else. `known`: (device, share, model, variant) with a profile."""
         self.known: set[tuple[object, ...]] = {*known}
         self.workers: dict[str, Watched] = {}
-        self.served: set[str] = {model.name for model in self.control.wanted.models}
+        self.served: set[str] = {model.name for model in self.control.desired.models}
         self.retired: set[str] = set()
         self.answered: set[str] = set()
         self.gone: set[str] = set()  # devices
-        self.path: list[Wanted] = [self.control.wanted]
-        self.home: Wanted | None = None  # what was so before the move that is under way
+        self.path: list[DesiredState] = [self.control.desired]
+        self.home: DesiredState | None = None  # what was so before the move that is under way
         self.cause: tuple[str, Happening] = ("", ("asked",))
         self.told: set[tuple[str, str]] = (
             set()
@@ -272,25 +272,25 @@ class Watch(ControlledSimulation):
         """See `ControlledSimulation`."""
         self.want(plan.wanted, plan.by)
 
-    def want(self, wanted: Wanted, by: tuple[Wanted, ...] = ()) -> None:
+    def want(self, wanted: DesiredState, by: tuple[DesiredState, ...] = ()) -> None:
         """It was asked for: until then all of what was asked for before counts."""
         self._note(f"WANT {shown(wanted)} by {[shown(each) for each in by]}")
         if self.control.progress.state == "steady":
-            self.path, self.home = [self.control.wanted], self.control.wanted
+            self.path, self.home = [self.control.desired], self.control.desired
         self.path += [*by, wanted]
 
     def turn_back(self, now_us: int) -> Sequence[Command]:
         """Give up the move that is under way, if any: what was so before it is wanted again."""
         self._note("TURN BACK")
         moving = self.control.progress.state != "steady" and self.home is not None
-        commands = self.control.turn_back(now_us)
+        commands = self.control.roll_back(now_us)
         if moving and self.home is not None:
-            assert _plain_slices(self.control.wanted) == _plain_slices(self.home)
+            assert _plain_slices(self.control.desired) == _plain_slices(self.home)
         return commands
 
     def conclude(self) -> None:
         """Long after the last accident: what is wanted is so, or it is said why not."""
-        progress, wanted = self.control.progress, self.control.wanted
+        progress, wanted = self.control.progress, self.control.desired
         assert _plain_slices(wanted) in [_plain_slices(each) for each in self.path], "nobody asked for it"
         assert self.control.wake_us > self.now_us
         assert self.served == {model.name for model in wanted.models} or progress.reasons
@@ -310,7 +310,7 @@ class Watch(ControlledSimulation):
             assert progress.reasons, f"{progress}"
         assert max(self.commands.values(), default=0) < COMMANDS_MAX, self.commands.most_common(3)
 
-    def _is_kept(self, place: Place, wanted: Wanted) -> bool:
+    def _is_kept(self, place: Place, wanted: DesiredState) -> bool:
         """Whether it is there only because its model would have nothing else."""
         places = _places(wanted, place[1])
         return bool(places) and not places & self.every()
@@ -346,11 +346,11 @@ def _plain(spec: SliceSpec) -> SliceSpec:
     return replace(spec, name=spec.name.partition("~")[0])
 
 
-def _plain_slices(wanted: Wanted) -> list[tuple[SliceSpec, tuple[WantedReplica, ...]]]:
+def _plain_slices(wanted: DesiredState) -> list[tuple[SliceSpec, tuple[DesiredReplica, ...]]]:
     return [(_plain(each.spec), each.replicas) for each in wanted.slices]
 
 
-def _places(wanted: Wanted, model: str = "", *, standing: bool = False) -> set[Place]:
+def _places(wanted: DesiredState, model: str = "", *, standing: bool = False) -> set[Place]:
     revision = {each.name: each.revision for each in wanted.models}
     return {
         (_plain(each.spec), one.model, one.variant, revision[one.model])
@@ -360,7 +360,7 @@ def _places(wanted: Wanted, model: str = "", *, standing: bool = False) -> set[P
     }
 
 
-def shown(wanted: Wanted) -> str:
+def shown(wanted: DesiredState) -> str:
     """For the log."""
     there = []
     for each in wanted.slices:

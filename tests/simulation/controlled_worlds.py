@@ -6,7 +6,7 @@ from random import Random
 
 from serving.control.commands import Command
 from serving.control.control import Control
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.policy.freshness import Freshness
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.plan import Resident, Slot
@@ -91,7 +91,7 @@ class Simple:
             if random.random() < share
         }
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredState:
         """Anything."""
         random = self.random
         models = [each for each in self.models if random.random() < 0.8]
@@ -106,10 +106,10 @@ class Simple:
         slices = []
         for spec in random.sample(self.slices, random.randint(1, len(self.slices))):
             keys = {(model.name, random.choice(model.variants)) for model in models if random.random() < 0.5}
-            replicas = tuple(WantedReplica(*key, random.random() < 0.9) for key in sorted(keys))
+            replicas = tuple(DesiredReplica(*key, random.random() < 0.9) for key in sorted(keys))
             other = replace(spec, part=Share("mps", 40.0)) if random.random() < 0.1 else spec
-            slices.append(WantedSlice(other, replicas[:3]))
-        return Wanted(tuple(slices), tuple(models))
+            slices.append(DesiredSlice(other, replicas[:3]))
+        return DesiredState(tuple(slices), tuple(models))
 
     def watch(self, seed: int) -> Watch:
         """The world, with its moves and faults to come."""
@@ -247,16 +247,16 @@ class Residing(Simple):
         }
         self.planner = Stubborn()
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredState:
         """Most of the models on some of the slices."""
         random = self.random
         models = tuple(each for each in self.models if random.random() < 0.8)
         slices = []
         for spec in random.sample(self.slices, random.randint(1, len(self.slices))):
             keys = [(each.name, variant) for each in models for variant in each.variants]
-            replicas = tuple(WantedReplica(*key) for key in keys if random.random() < 0.8)
-            slices.append(WantedSlice(spec, replicas))
-        return Wanted(tuple(slices), models)
+            replicas = tuple(DesiredReplica(*key) for key in keys if random.random() < 0.8)
+            slices.append(DesiredSlice(spec, replicas))
+        return DesiredState(tuple(slices), models)
 
     def watch(self, seed: int) -> Watch:
         """As `Simple.watch`, with requests for what is cold."""
@@ -321,7 +321,7 @@ class Solved:
 
     def watch(self, seed: int) -> "Crowd":
         """As `Simple.watch`."""
-        random, nothing = self.random, Wanted((), self.models)
+        random, nothing = self.random, DesiredState((), self.models)
         control = Control((), self.models, {}, LIMITS, lambda _: KIND)
         found = Crowd(control, self.terms, self.planner, Quiet(), seed, CALM_US)
         found.begin(())
@@ -337,12 +337,12 @@ class Solved:
         )
         return found
 
-    def _move(self, watch: "Crowd", standing: Wanted | None, now_us: int) -> Sequence[Command]:
+    def _move(self, watch: "Crowd", standing: DesiredState | None, now_us: int) -> Sequence[Command]:
         """To what suits other rates, where nothing moves already."""
         if watch.control.progress.state != "steady":
             return ()
         self.planner.problem = self._asked(self.problem)
-        facts = Facts(frozenset(watch.lost), frozenset(), standing or watch.control.wanted)
+        facts = Facts(frozenset(watch.lost), frozenset(), standing or watch.control.desired)
         plan = self.planner.plan(facts)
         if isinstance(plan, str):
             return ()

@@ -20,7 +20,7 @@ from loadtests.virtual_moves import (
     wanted,
 )
 from serving.control.control import Control
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.simulation.dataplane import Asked, Ended, Requests
@@ -54,7 +54,7 @@ def test_requests_fail_only_where_a_worker_died_and_no_other_had_the_model_yet()
     assert (len(to_old.ended), to_old.open) == (to_old.asked, 0)
 
 
-def play(before: Wanted, after: Wanted, asked: list[Asked]) -> list[Ended]:
+def play(before: DesiredState, after: DesiredState, asked: list[Asked]) -> list[Ended]:
     """A move at 5 s on one slice, until 20 s."""
     known = {
         ("d-0", name, "a"): Profile(
@@ -85,7 +85,7 @@ def test_a_model_that_goes_answers_what_it_accepted_and_refuses_what_comes_later
     assert {outcome.kind for outcome in later} == {Kind.REJECTED}
 
 
-def cold(slo_us: int) -> tuple[Wanted, list[Asked]]:
+def cold(slo_us: int) -> tuple[DesiredState, list[Asked]]:
     """Room for one of two models, of which the other is there at first; this one is asked for from 3 s on."""
     models = tuple(replace(model, slo_us=slo_us) for model in (M, N))
     state = wanted((replace(ONE, memory_bytes=GIB), models))

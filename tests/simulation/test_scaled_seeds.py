@@ -79,7 +79,7 @@ class ScaledWatch(Watch):
         assert least or sum(self.prices[name] for name in given_out) <= self.cost_max + 1e-9
 
     def _places(self, name: str, model: str) -> list[tuple[SliceSpec, str, str, str]]:
-        spec = next(each.spec for each in self.control.wanted.slices if each.spec.name == name)
+        spec = next(each.spec for each in self.control.desired.slices if each.spec.name == name)
         return [(spec, model, variant, "") for variant in self.models[model].variants]
 
     def capacity(self, asked: FindCapacity) -> Capacity | None:
@@ -101,7 +101,7 @@ class ScaledWatch(Watch):
             assert standing.ready == standing.count
         wanted = {name for each in standings.values() for name in each.slices}
         assert wanted <= self.workers.keys()
-        scaled = {each.spec.name for each in self.control.wanted.slices if each.replicas}
+        scaled = {each.spec.name for each in self.control.desired.slices if each.replicas}
         assert wanted == self.workers.keys() & scaled, f"{self.workers.keys() - wanted} are held for nobody"
         assert max(self.commands.values(), default=0) < COMMANDS_MAX, self.commands.most_common(3)
 

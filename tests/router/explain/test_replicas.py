@@ -10,14 +10,14 @@ from router.explain.body import Explanation
 from router.explain.replicas import replica_sentences
 from router.explain.scaled import Bill, Scaled, describe_replicas, scaled_model
 from serving.control.control import Control
-from serving.control.scale_standing import ScaleStanding
+from serving.control.scaling_status import ScalingStatus
 from serving.objectives import ReplicaSpec
 from serving.policy.scaling.seam import Band
 from serving.specs import Limits, SliceSpec
 from tests.builders import model_spec, served
 from tests.router.explain.explanations import counters, explanation, ladder, promise
 
-STANDING = ScaleStanding(
+STANDING = ScalingStatus(
     model="digits",
     desired=4,
     count=3,
@@ -71,7 +71,7 @@ def test_all_that_decides_is_said_with_what_it_costs() -> None:
 
 
 def test_a_model_that_is_on_no_slice_and_costs_nothing_is_told_in_three_lines() -> None:
-    idle = ScaleStanding("digits", 0, 0, 0, 0, 0, 0, 4, (), why="nobody has asked for 5 minutes")
+    idle = ScalingStatus("digits", 0, 0, 0, 0, 0, 0, 4, (), why="nobody has asked for 5 minutes")
     assert told(describe_replicas(idle, "slo", Bill())) == [
         "replicas",
         "0 (at least 0, at most 4; policy slo): 0 get batches",

@@ -16,9 +16,9 @@ import pytest
 from router.operations.drift import WORKER_BYTES, Drift, Held, Sight, Worker, drifted, examined, sight
 from router.operations.standing import Load
 from serving.control.control import Control
-from serving.control.course import Movement, Progress
+from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.replicas import ReplicaStatus
-from serving.control.wanted import Wanted, WantedReplica, WantedSlice
+from serving.control.rollout import Progress, RolloutState
 from serving.objectives import ReplicaSpec
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
@@ -28,12 +28,12 @@ from tests.runtime.house import house
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 SPEC = SliceSpec("cpu-a", CORES[:1])
-LINEAR = WantedReplica("digits", "linear")
+LINEAR = DesiredReplica("digits", "linear")
 READY = Held("digits", "linear", ReplicaStatus.READY, memory_bytes=1 << 20)
 
 
-def seen(*held: Held, spec: SliceSpec = SPEC, wanted: tuple[WantedReplica, ...] = (LINEAR,)) -> Sight:
-    return Sight((Worker(spec, None, held),), Wanted((WantedSlice(spec, wanted),), ()))
+def seen(*held: Held, spec: SliceSpec = SPEC, wanted: tuple[DesiredReplica, ...] = (LINEAR,)) -> Sight:
+    return Sight((Worker(spec, None, held),), DesiredState((DesiredSlice(spec, wanted),), ()))
 
 
 def sentences(found: Sight) -> list[str]:
@@ -73,7 +73,9 @@ def test_of_a_scaled_model_no_more_is_wanted_than_its_load_takes() -> None:
     scaled = replace(served(model_spec("digits")), slices=("a", "b"), replicas=ReplicaSpec())
     control = Control(slices, [scaled], {}, Limits(), lambda _spec: "cpu-here")
     control.tick(1_000_000, [])
-    fleet = SimpleNamespace(control=control, progress=Progress(Movement.STEADY, 1, 1), pid=lambda _name: None)
+    fleet = SimpleNamespace(
+        control=control, progress=Progress(RolloutState.STEADY, 1, 1), pid=lambda _name: None
+    )
     found = sight(cast(Fleet, fleet), cast(Gateway, SimpleNamespace(rates=dict)))
     assert found.wanted is not None
     assert [each.spec.name for each in found.wanted.slices] == ["a"]
@@ -207,7 +209,7 @@ def test_a_worker_that_holds_much_more_than_its_slice_may_is_named(process: int,
 @pytest.mark.slow
 async def test_a_gateway_at_rest_has_not_drifted_and_one_without_its_worker_has(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.until(lambda: here.fleet.progress.state is Movement.STEADY)
+        await here.until(lambda: here.fleet.progress.state is RolloutState.STEADY)
         found = sight(here.fleet, here.gateway)
         assert [each.spec.name for each in found.workers] == ["s"]
         assert {each.model for each in found.workers[0].replicas} == {"simple", "identity"}

@@ -16,8 +16,8 @@ from router.operations.current import Current, Refused
 from router.operations.placement import Placement, add_placement
 from router.operations.standing import Load, path_of, read, settings_in_force
 from router.settings import Settings, load_settings
-from serving.control.course import Movement, Progress
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
+from serving.control.rollout import Progress, RolloutState
 from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from tests.router.settings.samples import write_deployment, write_gateway
@@ -29,7 +29,7 @@ models:
   - {path: models/minilm, slices: [cpu-b]}
 """
 PATIENCE_S = 60.0
-STEADY = Progress(Movement.STEADY, 1, 1)
+STEADY = Progress(RolloutState.STEADY, 1, 1)
 LOAD = {"requests_per_s": 50.0, "rows": 2.0, "capacity_rows_per_s": 400.0}
 BODY = {
     "slices": [{"name": "cpu-a", "cores": 1}, {"name": "wide", "cores": 2, "threads": 2}],
@@ -43,7 +43,7 @@ class Workers:
 
     progress: Progress = STEADY
     given_up: tuple[str, ...] = ()
-    wanted: list[tuple[Wanted, Sequence[Wanted]]] = field(default_factory=list)
+    wanted: list[tuple[DesiredState, Sequence[DesiredState]]] = field(default_factory=list)
     scaled: list[ScalingSpec] = field(default_factory=list)
     event: asyncio.Event = field(default_factory=asyncio.Event)
     told: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,17 +51,17 @@ class Workers:
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None:
         pass
 
-    def want(self, wanted: Wanted, by: Sequence[Wanted] = ()) -> None:
+    def want(self, wanted: DesiredState, by: Sequence[DesiredState] = ()) -> None:
         self.wanted.append((wanted, by))
         self.told.set()
         self.given_up = ()
-        self.progress = Progress(Movement.MOVING, 1, 2, waiting=("slice wide is starting",))
+        self.progress = Progress(RolloutState.MOVING, 1, 2, waiting=("slice wide is starting",))
 
     def scale(self, spec: ScalingSpec) -> None:
         self.scaled.append(spec)
 
     def turn_back(self, reason: str = "it was told to turn back") -> None:
-        self.progress = Progress(Movement.TURNING_BACK, 1, 1)
+        self.progress = Progress(RolloutState.TURNING_BACK, 1, 1)
         self.given_up = (reason,)
 
     async def changed(self) -> None:
@@ -299,7 +299,7 @@ async def test_a_second_one_is_refused_while_one_is_under_way(house: House) -> N
 
 
 async def test_a_gateway_that_is_starting_takes_none(house: House) -> None:
-    house.workers.progress = Progress(Movement.MOVING, 1, 1, waiting=("slice cpu-a is starting",))
+    house.workers.progress = Progress(RolloutState.MOVING, 1, 1, waiting=("slice cpu-a is starting",))
     answer = await house.put()
     assert answer.status_code == 409
     assert "slice cpu-a is starting" in answer.json()["error"]
@@ -380,7 +380,7 @@ async def test_back_to_the_file_forgets_what_was_applied(house: House) -> None:
 async def test_a_move_that_fails_inside_the_gateway_says_so(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_wanted: Wanted, _by: Sequence[Wanted] = ()) -> None:
+    def fail(_wanted: DesiredState, _by: Sequence[DesiredState] = ()) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(house.workers, "want", fail)

@@ -9,8 +9,8 @@ from router.operations.current import Current, Refused
 from router.operations.repository import Place, Repository
 from router.operations.watching import Watch
 from router.settings import Settings, load_settings
+from serving.control.desired import DesiredState
 from serving.control.replicas import ReplicaRecord, SliceRecord
-from serving.control.wanted import Wanted
 from serving.specs import ServedModel
 from tests.router.fakes import FakeServing
 from tests.router.settings.samples import write_deployment, write_model
@@ -51,7 +51,7 @@ class FakeCurrent:
         serving.models = _by_name(settings)
 
     async def change(
-        self, asked: Settings | Callable[[Settings], Settings], by: Sequence[Wanted] = ()
+        self, asked: Settings | Callable[[Settings], Settings], by: Sequence[DesiredState] = ()
     ) -> None:
         settings = asked if isinstance(asked, Settings) else asked(self.settings)
         before, self.settings = self.settings, settings

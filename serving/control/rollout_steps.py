@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from serving.control.wanted import WantedReplica, WantedSlice
+from serving.control.desired import DesiredReplica, DesiredSlice
 from serving.policy.placement.plan import Placement
 from serving.policy.transition.state import Replica, State
 from serving.policy.transition.steps import Create, Transition
@@ -15,20 +15,20 @@ Specs = Mapping[str, Sequence[SliceSpec]]
 
 
 @dataclass(frozen=True, slots=True)
-class Milestones:
+class RolloutSteps:
     """`states`: what is wanted one after the other; at least one, the last is to stay.
 
     `placement` and `specs` are then what is there, and where the next transition begins.
     """
 
-    states: tuple[tuple[WantedSlice, ...], ...]
+    states: tuple[tuple[DesiredSlice, ...], ...]
     placement: Placement
     specs: Specs
 
 
-def milestones(
+def rollout_steps(
     old: Placement, specs: Specs, transition: Transition, spec_of: Callable[[Create, str], SliceSpec]
-) -> Milestones:
+) -> RolloutSteps:
     """The way from `old`, whose slices are `specs`. `spec_of` says what a created slice of that name is:
     a name that no other slice has had before or on the way, but one of the same share in the same place."""
     state = State.of({device: old[device] for device in sorted(old)})
@@ -36,21 +36,21 @@ def milestones(
         (device, number): spec for device, several in specs.items() for number, spec in enumerate(several)
     }
     taken = {spec.name for spec in there.values()}
-    states = [_wanted(state, there)]
+    states = [_desired(state, there)]
     for group in transition.groups:
         for step in group:
             if isinstance(step, Create):
                 there[step.device, step.slice] = spec_of(step, _named(step, taken))
             state = state.apply(step)
-        wanted = _wanted(state, there)
-        if wanted != states[-1]:  # a wait, or other batches for what stays
-            states.append(wanted)
+        desired = _desired(state, there)
+        if desired != states[-1]:  # a wait, or other batches for what stays
+            states.append(desired)
     final = {
         device: tuple(there[device, each.number] for each in slices)
         for device, slices in state.devices.items()
     }
     placement = {device: tuple(each.routed for each in slices) for device, slices in state.devices.items()}
-    return Milestones(tuple(states[1:] or states), placement, final)
+    return RolloutSteps(tuple(states[1:] or states), placement, final)
 
 
 def _named(created: Create, taken: set[str]) -> str:
@@ -62,18 +62,18 @@ def _named(created: Create, taken: set[str]) -> str:
     return name
 
 
-def _wanted(state: State, specs: Mapping[tuple[str, int], SliceSpec]) -> tuple[WantedSlice, ...]:
+def _desired(state: State, specs: Mapping[tuple[str, int], SliceSpec]) -> tuple[DesiredSlice, ...]:
     return tuple(
-        WantedSlice(specs[device, each.number], _replicas(each.replicas))
+        DesiredSlice(specs[device, each.number], _replicas(each.replicas))
         for device, slices in sorted(state.devices.items())
         for each in slices
     )
 
 
-def _replicas(there: Sequence[Replica]) -> tuple[WantedReplica, ...]:
+def _replicas(there: Sequence[Replica]) -> tuple[DesiredReplica, ...]:
     """One of each variant: a worker that has it twice computes no more with it."""
     routed: dict[tuple[str, str], bool] = {}
     for each in there:
         key = (each.resident.model, each.resident.option.variant)
         routed[key] = routed.get(key, False) or each.routed
-    return tuple(WantedReplica(*key, takes) for key, takes in routed.items())
+    return tuple(DesiredReplica(*key, takes) for key, takes in routed.items())

@@ -15,7 +15,7 @@ RETRY_MAX_US: Final = 60_000_000
 """Between two tries of a load that fails: doubling. Each may cost another model its place."""
 
 
-class Residence(StrEnum):
+class LoadState(StrEnum):
     """Where a model stands on the slice."""
 
     ABSENT = "absent"
@@ -26,7 +26,7 @@ class Residence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LoadFigures:
     """What is known of a variant before it was loaded here: the memory and the time that loading it takes.
     `share`: of the requests for its model; `slo_us`: how soon these are to be answered."""
 
@@ -37,14 +37,14 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BeginLoad:
     """Load it; `loaded` or `failed` follows."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
-class Unload:
+class BeginUnload:
     """Send it nothing more, and let it go; `unloaded` follows."""
 
     key: Key
@@ -66,17 +66,17 @@ class Refuse:
     reason: str
 
 
-Order = Load | Unload | Ready | Refuse
+Order = BeginLoad | BeginUnload | Ready | Refuse
 
 
 @dataclass(slots=True)
-class Resident:
+class OnDemandModel:
     """A model that may be there. `held_bytes`: what it holds until it has gone; `promised_bytes`: the room
     that is kept for it while it waits to be loaded, 0 where it does not."""
 
-    figures: Figures
-    residence: Residence = Residence.ABSENT  # QUEUED is in `promised_bytes`: it may be leaving still
-    wanted: bool = True
+    figures: LoadFigures
+    residence: LoadState = LoadState.ABSENT  # QUEUED is in `promised_bytes`: it may be leaving still
+    desired: bool = True
     asked: bool = False  # a request waits for it to be loaded
     held_bytes: int = 0
     promised_bytes: int = 0
@@ -123,7 +123,7 @@ class Resident:
 
     def may_go(self, now_us: int) -> bool:
         """It is there, and has been for long enough."""
-        return self.residence is Residence.RESIDENT and self.keep_us <= now_us
+        return self.residence is LoadState.RESIDENT and self.keep_us <= now_us
 
     def fail(self, now_us: int) -> int:
         """A load failed; returns for how long it is not tried again."""

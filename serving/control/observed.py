@@ -12,7 +12,7 @@ KnownProfiles = Mapping[tuple[str, str, str], Profile]
 """Stored profiles by (slice, model, variant)."""
 
 
-class Holdings:
+class ObservedState:
     """`models`: as the scheduler was told of them; `retiring`: those that it was told to let go, and whether
     all their requests have been answered; `lost`: devices that are gone, and why."""
 

@@ -7,7 +7,7 @@ from serving.specs import ServedModel, SliceSpec
 
 
 @dataclass(frozen=True, slots=True)
-class WantedReplica:
+class DesiredReplica:
     """A variant of a model. Not `routed`: loaded and warm, but no batches are sent to it."""
 
     model: str
@@ -16,30 +16,30 @@ class WantedReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedSlice:
+class DesiredSlice:
     """A slice and its replicas, in the order in which they are to be loaded.
 
     Where the slice has `memory_bytes` they are loaded on demand, within these; else all of them, always.
     """
 
     spec: SliceSpec
-    replicas: tuple[WantedReplica, ...] = ()
+    replicas: tuple[DesiredReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredState:
     """Slices by unlike names, and the models that are served, of whatever replicas."""
 
-    slices: tuple[WantedSlice, ...]
+    slices: tuple[DesiredSlice, ...]
     models: tuple[ServedModel, ...]
 
     @classmethod
-    def of(cls, slices: Iterable[SliceSpec], models: Iterable[ServedModel]) -> "Wanted":
+    def of(cls, slices: Iterable[SliceSpec], models: Iterable[ServedModel]) -> "DesiredState":
         """Every served variant on every slice of its model, answering variants first."""
         served = tuple(models)
-        return cls(tuple(WantedSlice(spec, _on(spec.name, served)) for spec in slices), served)
+        return cls(tuple(DesiredSlice(spec, _on(spec.name, served)) for spec in slices), served)
 
-    def renamed(self, names: Mapping[str, str]) -> "Wanted":
+    def renamed(self, names: Mapping[str, str]) -> "DesiredState":
         """With other names for some slices."""
         return replace(
             self,
@@ -50,19 +50,19 @@ class Wanted:
         )
 
 
-def _on(slice_name: str, models: Iterable[ServedModel]) -> tuple[WantedReplica, ...]:
+def _on(slice_name: str, models: Iterable[ServedModel]) -> tuple[DesiredReplica, ...]:
     here = [model for model in models if slice_name in model.slices]
     pairs = [(model, variant) for model in here for variant in model.variants]
     pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
-    return tuple(WantedReplica(model.name, variant) for model, variant in pairs)
+    return tuple(DesiredReplica(model.name, variant) for model, variant in pairs)
 
 
-def union(old: Wanted, new: Wanted) -> Wanted:
+def union(old: DesiredState, new: DesiredState) -> DesiredState:
     """All of both at once: what make before break goes through. Models that both have are as in `new`."""
     before = {each.spec.name: each for each in old.slices}
     after = {each.spec.name: each for each in new.slices}
     slices = tuple(
-        WantedSlice(
+        DesiredSlice(
             (after.get(name) or before[name]).spec,
             _merged(
                 after[name].replicas if name in after else (), before[name].replicas if name in before else ()
@@ -71,11 +71,11 @@ def union(old: Wanted, new: Wanted) -> Wanted:
         for name in {**after, **before}
     )
     models = {model.name: model for model in (*old.models, *new.models)}
-    return Wanted(slices, tuple(models.values()))
+    return DesiredState(slices, tuple(models.values()))
 
 
-def _merged(new: Iterable[WantedReplica], old: Iterable[WantedReplica]) -> tuple[WantedReplica, ...]:
-    found: dict[tuple[str, str], WantedReplica] = {}
+def _merged(new: Iterable[DesiredReplica], old: Iterable[DesiredReplica]) -> tuple[DesiredReplica, ...]:
+    found: dict[tuple[str, str], DesiredReplica] = {}
     for each in (*new, *old):
         key = (each.model, each.variant)
         had = found.get(key)

@@ -11,7 +11,7 @@ STARTS = 5  # of these the middle one is what is reckoned with: one that died on
 
 
 @dataclass(slots=True)
-class Scaled:
+class ScalingState:
     """`slices`: those that it has, in the order in which it likes them; `standby`: those on which it is only
     loaded, beside another model. `short`: why it has fewer than it wishes; `lacking`: what the slow plan
     could not have for it. `asked_us`: when a slice was given to it that does not get batches yet. `cold_us`:

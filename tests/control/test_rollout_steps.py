@@ -5,8 +5,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.control.milestones import Specs, milestones
-from serving.control.wanted import WantedReplica, WantedSlice
+from serving.control.desired import DesiredReplica, DesiredSlice
+from serving.control.rollout_steps import Specs, rollout_steps
 from serving.policy.placement.plan import Placement
 from serving.policy.transition import Transition, transition
 from serving.policy.transition.state import Replica, State
@@ -39,7 +39,7 @@ def test_the_states_are_those_after_each_group_and_end_at_the_new_placement(seed
     found = transition(problem, old, new, 1, trials=10)
     if not isinstance(found, Transition):
         return
-    way = milestones(old, named(old), found, spec_of)
+    way = rollout_steps(old, named(old), found, spec_of)
     assert contents(way.placement) == contents(new)
     assert {device: len(slots) for device, slots in way.placement.items()} == {
         device: len(specs) for device, specs in way.specs.items()
@@ -75,7 +75,7 @@ def _routed(replicas: tuple[Replica, ...], one: Replica) -> bool:
     return any(each.routed for each in replicas if (each.resident.model, each.resident.option.variant) == key)
 
 
-def _replicas(slices: tuple[WantedSlice, ...]) -> dict[str, list[set[tuple[str, str, bool]]]]:
+def _replicas(slices: tuple[DesiredSlice, ...]) -> dict[str, list[set[tuple[str, str, bool]]]]:
     found: dict[str, list[set[tuple[str, str, bool]]]] = {}
     for each in slices:
         there = {(one.model, one.variant, one.routed) for one in each.replicas}
@@ -90,13 +90,13 @@ def test_a_model_that_moves_is_made_there_before_it_is_broken_here() -> None:
     problem = problem_of(mps(2), {"gpu-0": (A, B)})
     found = transition(problem, {"gpu-0": (A, B)}, {"gpu-0": (B,), "gpu-1": (A,)})
     assert isinstance(found, Transition)
-    way = milestones({"gpu-0": (A, B)}, named({"gpu-0": (A, B)}), found, spec_of)
+    way = rollout_steps({"gpu-0": (A, B)}, named({"gpu-0": (A, B)}), found, spec_of)
     of_a = [
         [
             (each.spec.name, one.routed)
             for each in state
             for one in each.replicas
-            if one == WantedReplica("a", "fp16", one.routed)
+            if one == DesiredReplica("a", "fp16", one.routed)
         ]
         for state in way.states
     ]
@@ -109,5 +109,5 @@ def test_a_placement_that_stays_is_one_state() -> None:
     problem = problem_of(mps(1), {"gpu-0": (A,)})
     found = transition(problem, {"gpu-0": (A,)}, {"gpu-0": (A,)})
     assert isinstance(found, Transition)
-    (state,) = milestones({"gpu-0": (A,)}, named({"gpu-0": (A,)}), found, spec_of).states
+    (state,) = rollout_steps({"gpu-0": (A,)}, named({"gpu-0": (A,)}), found, spec_of).states
     assert [each.spec.name for each in state] == ["gpu-0/0"]

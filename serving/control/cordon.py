@@ -5,27 +5,27 @@ from collections.abc import Mapping
 
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import SliceRecord, WorkerStatus, on_slice
-from serving.control.scaled import Scaled
+from serving.control.scaling_state import ScalingState
 from serving.specs import SliceSpec, own_process
 
-BAR_US = 60_000_000
+CORDON_US = 60_000_000
 """A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
 long."""
 
 
-class Shunned:
+class Cordon:
     """`leaving`: domains that will be lost soon, and why."""
 
     def __init__(self) -> None:
         self.leaving: dict[str, str] = {}
         self._barred: dict[tuple[str, str], int] = {}  # (slice, model) -> until when
 
-    def is_bad(self, spec: SliceSpec, model: str, now_us: int) -> bool:
+    def is_cordoned(self, spec: SliceSpec, model: str, now_us: int) -> bool:
         """Whether a slice is the last choice of a model."""
         leaves = bool(self.leaving) and spec.domain in self.leaving
         return leaves or self._barred.get((spec.name, model), 0) > now_us
 
-    def bar(self, models: Mapping[str, Scaled], slices: Mapping[str, SliceRecord], now_us: int) -> bool:
+    def bar(self, models: Mapping[str, ScalingState], slices: Mapping[str, SliceRecord], now_us: int) -> bool:
         """What cannot be loaded somewhere is rather to be elsewhere; whether there is more of that."""
         found = [
             (name, model)
@@ -33,7 +33,7 @@ class Shunned:
             for name in (*scaled.slices, *scaled.standby)
             if self._barred.get((name, model), 0) <= now_us and _fails(slices, name, model)
         ]
-        self._barred |= dict.fromkeys(found, now_us + BAR_US)
+        self._barred |= dict.fromkeys(found, now_us + CORDON_US)
         return bool(found)
 
 

@@ -18,8 +18,8 @@ from serving.control.commands import (
     UnloadReplica,
     Unroute,
 )
-from serving.control.course import Movement
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
+from serving.control.rollout import RolloutState
 from serving.profile.curve import Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import SliceSpec
@@ -77,7 +77,7 @@ def test_what_fits_is_loaded_at_the_start_and_the_rest_is_cold() -> None:
     world = Small()
     assert world.routed == {"a": ["m", "n"]}
     assert world.cold == {"o": True, "p": True, "q": True}
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
 
 
 def test_what_is_asked_for_is_loaded_in_the_place_of_another_which_is_cold_before_it_goes() -> None:
@@ -105,7 +105,7 @@ def test_what_cannot_be_loaded_is_said_to_those_who_wait_and_nothing_else_is_har
     done = world.miss("o", o=1.0, n=9.0)
     assert only(done, Cold)[-1].load_us > 1_000_000, "it is not tried again for a while"
     assert "n" in world.routed["a"]
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
 
 
 def test_what_fails_when_it_is_measured_gives_its_memory_back_and_may_be_tried_again() -> None:
@@ -132,7 +132,7 @@ def test_what_fails_when_it_is_measured_gives_its_memory_back_and_may_be_tried_a
 def test_a_model_whose_files_changed_goes_and_comes_and_is_cold_in_between() -> None:
     world = Small(names="mn")
     spec = SliceSpec("a", (0,), memory_bytes=2 * SIZE)
-    done = world.want(Wanted.of([spec], [model("m", "a", revision="2"), model("n", "a")]))
+    done = world.want(DesiredState.of([spec], [model("m", "a", revision="2"), model("n", "a")]))
     assert kinds(done)[:3] == ["Cold", "Unroute", "UnloadReplica"]
     assert only(done, LoadReplica) == [] or only(done, LoadReplica)[0].revision == "2"
     load = only(done or [], LoadReplica) or only(world.miss("m", m=1.0), LoadReplica)
@@ -155,8 +155,8 @@ def test_when_its_worker_dies_nothing_is_cold_and_when_it_is_back_what_fits_is_l
 def test_a_model_that_is_gone_is_not_cold_but_unknown() -> None:
     world = Small()
     spec = SliceSpec("a", (0,), memory_bytes=2 * SIZE)
-    world.want(Wanted.of([spec], [model(name, "a") for name in "op"]))
-    assert world.control.progress.state is Movement.STEADY
+    world.want(DesiredState.of([spec], [model(name, "a") for name in "op"]))
+    assert world.control.progress.state is RolloutState.STEADY
     assert set(world.control._holdings.models) == {"o", "p"}
     assert world.routed["a"] == [] or set(world.routed["a"]) <= {"o", "p"}
     assert only(world.miss("o", o=1.0), Route) or "o" in world.routed["a"]
@@ -197,12 +197,14 @@ def test_a_request_that_waits_for_a_load_is_answered_though_its_model_is_unloade
     world.done = []
     world.waiting += world.control.missed("o", "a", {"o": 1.0, "n": 5.0}, {"a": ()}, world.now)
     world.run(steps)
-    world.waiting += world.control.want(Wanted.of([spec], [model(name, "a") for name in "mn"]), world.now)
+    world.waiting += world.control.want(
+        DesiredState.of([spec], [model(name, "a") for name in "mn"]), world.now
+    )
     world.run()
     assert "o" in world.routed["a"]
     assert Cold("o", "a", NEVER_US) not in world.done
     world.waiting += world.control.model_retired("o", world.now)
     world.run()
     assert "o" not in world.routed["a"]
-    assert world.control.progress.state is Movement.STEADY
+    assert world.control.progress.state is RolloutState.STEADY
     assert world.control.progress.waiting == ()

@@ -7,7 +7,7 @@ from serving.policy.scaling.seam import Band
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleStanding:
+class ScalingStatus:
     """`desired`: replicas that the policy wishes; `count` of them can be had, on `slices`, and `held`, if not
     "", says why not more. `ready` get batches, `coming` are being started or loaded, `standing` are loaded
     without batches. `why`, `up`, `down`: why so many, and what would change it, in sentences; `budget`: what

@@ -4,12 +4,12 @@ looks at all slices of its model, and there may be many of both."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.control.wanted import Wanted
+from serving.control.desired import DesiredState
 from serving.specs import SliceSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alike:
+class SliceClass:
     """Slices of one `kind`, which compute alike, and of one price. `label`: what plans call them;
     `label_held`: those of them that are held whatever scaled models do, and so cost no more."""
 
@@ -19,37 +19,39 @@ class Alike:
     specs: tuple[SliceSpec, ...]
 
 
-class Terrain:
-    """`alike` by the name of a slice."""
+class Topology:
+    """`slice_class` by the name of a slice."""
 
-    def __init__(self, aim: Wanted | None, kind_of: Callable[[SliceSpec], str]) -> None:
+    def __init__(self, current: DesiredState | None, kind_of: Callable[[SliceSpec], str]) -> None:
         found: dict[tuple[str, float, bool], list[SliceSpec]] = {}
         self._specs: dict[str, list[SliceSpec]] = {}
-        for each in aim.slices if aim is not None else ():
+        for each in current.slices if current is not None else ():
             spec = each.spec
             found.setdefault((kind_name(kind_of(spec), spec), spec.price, spec.spot), []).append(spec)
             for model in {one.model for one in each.replicas}:
                 self._specs.setdefault(model, []).append(spec)
-        self.alike: dict[str, Alike] = {}
+        self.class_of: dict[str, SliceClass] = {}
         for (kind, price, spot), specs in found.items():
             mark = " spot" if spot else ""
-            alike = Alike(kind, f"{kind} at {price:g}{mark}", f"{kind} at no more{mark}", tuple(specs))
-            self.alike |= dict.fromkeys((spec.name for spec in specs), alike)
+            slice_class = SliceClass(
+                kind, f"{kind} at {price:g}{mark}", f"{kind} at no more{mark}", tuple(specs)
+            )
+            self.class_of |= dict.fromkeys((spec.name for spec in specs), slice_class)
         self._counts = {model: self._counted(specs) for model, specs in self._specs.items()}
 
     def specs(self, model: str) -> Sequence[SliceSpec]:
         """The slices on which a model may run."""
         return self._specs.get(model, ())
 
-    def counts(self, model: str) -> Mapping[Alike, int]:
+    def counts(self, model: str) -> Mapping[SliceClass, int]:
         """How many these are of each that are alike."""
         return self._counts.get(model, {})
 
-    def _counted(self, specs: Sequence[SliceSpec]) -> dict[Alike, int]:
-        counts: dict[Alike, int] = {}
+    def _counted(self, specs: Sequence[SliceSpec]) -> dict[SliceClass, int]:
+        counts: dict[SliceClass, int] = {}
         for spec in specs:
-            alike = self.alike[spec.name]
-            counts[alike] = counts.get(alike, 0) + 1
+            slice_class = self.class_of[spec.name]
+            counts[slice_class] = counts.get(slice_class, 0) + 1
         return counts
 
 

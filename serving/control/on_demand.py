@@ -1,19 +1,27 @@
 """Slices with less memory than all that is wanted there: models are loaded when they are asked for.
 
-`serving/control/residency.py` decides, for one slice, who is there; here its orders become commands, and the
-scheduler is told what is cold, and when what is being loaded will be ready. A model that is served anew from
-changed files goes there before it comes: for a moment it is cold.
+`serving/control/slice_memory.py` decides, for one slice, which models are there. Here its orders become
+commands, and the scheduler is told what is cold, and when what is being loaded will be ready. A model that
+is served anew from changed files goes there before it comes: for a moment it is cold.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from serving.control.commands import Cold, Command, Expect, Unroute
-from serving.control.holdings import Holdings
+from serving.control.desired import DesiredSlice, DesiredState
+from serving.control.observed import ObservedState
+from serving.control.on_demand_model import (
+    BeginLoad,
+    BeginUnload,
+    LoadFigures,
+    LoadState,
+    Order,
+    Ready,
+    Refuse,
+)
 from serving.control.reconciling import load, unload
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.residency import Residency
-from serving.control.residents import Figures, Load, Order, Ready, Refuse, Residence, Unload
-from serving.control.wanted import Wanted, WantedSlice
+from serving.control.slice_memory import SliceMemory
 from serving.policy.residency import Key
 from serving.profile.curve import Profile
 from serving.specs import ServedModel
@@ -28,27 +36,27 @@ PROCESS_BYTES = 8 << 20
 """What a variant that was never loaded here is thought to hold beside its artifact."""
 
 
-class Residing:
+class OnDemandLoading:
     """Over all residency slices."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: ObservedState) -> None:
         self._holdings = holdings
-        self._places: dict[str, Residency] = {}  # by slice
-        self._wanted: dict[str, Mapping[Key, ServedModel]] = {}
+        self._places: dict[str, SliceMemory] = {}  # by slice
+        self._desired: dict[str, Mapping[Key, ServedModel]] = {}
         self._filled: set[str] = set()  # the slices that know of their worker
         self._cold: set[Key] = set()  # of which the scheduler knows that they are, or are being loaded
         self._rates: Mapping[str, float] = {}
 
-    def advance(self, aim: Wanted, now_us: int) -> list[Command]:
+    def advance(self, current: DesiredState, now_us: int) -> list[Command]:
         """What follows from what is wanted."""
         commands: list[Command] = []
-        models = {model.name: model for model in aim.models}
-        limited = [each for each in aim.slices if each.spec.memory_bytes]
+        models = {model.name: model for model in current.models}
+        limited = [each for each in current.slices if each.spec.memory_bytes]
         for each in limited:
             commands += self._want(each, models, now_us)
         kept = {each.spec.name for each in limited}
         for name in [name for name in self._places if name not in kept]:
-            if self._wanted.pop(name, None) is not None:
+            if self._desired.pop(name, None) is not None:
                 self._places[name].want({}, now_us)  # what is there goes as from other slices
             self._filled.discard(name)
             if name not in self._holdings.slices:
@@ -87,7 +95,7 @@ class Residing:
         replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US  # when again is decided there
         commands = self._carry_out(name, place.failed(key, now_us), now_us)
         commands += self._retract(place, key, commands, now_us)
-        if place.residence(key) is Residence.LEAVING:
+        if place.residence(key) is LoadState.LEAVING:
             commands += self._carry_out(name, place.unloaded(key, now_us), now_us)
         return commands
 
@@ -108,18 +116,18 @@ class Residing:
 
     # steps
 
-    def _want(self, each: WantedSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
+    def _want(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         name, record = each.spec.name, self._holdings.slices[each.spec.name]
-        place = self._places.setdefault(name, Residency(each.spec.memory_bytes))
+        place = self._places.setdefault(name, SliceMemory(each.spec.memory_bytes))
         keys = dict(self._keys(record, each, models))
         commands: list[Command] = []
-        if name not in self._wanted:  # what was to go, when it was not wanted, goes
-            leaving = [key for key in keys if place.residence(key) is Residence.LEAVING]
+        if name not in self._desired:  # what was to go, when it was not wanted, goes
+            leaving = [key for key in keys if place.residence(key) is LoadState.LEAVING]
             commands += [command for key in leaving for command in self._unload(record, key, now_us)]
-        before = self._wanted.get(name, {})
+        before = self._desired.get(name, {})
         renewed = [key for key in keys if key in before and keys[key].revision != before[key].revision]
         if keys.keys() != before.keys() or renewed:
-            self._wanted[name] = keys
+            self._desired[name] = keys
             for key in renewed:
                 place.renew(key)
             figures = {key: self._figure(record, served, key[1]) for key, served in keys.items()}
@@ -132,7 +140,7 @@ class Residing:
         return commands
 
     def _keys(
-        self, record: SliceRecord, each: WantedSlice, models: Mapping[str, ServedModel]
+        self, record: SliceRecord, each: DesiredSlice, models: Mapping[str, ServedModel]
     ) -> Iterator[tuple[Key, ServedModel]]:
         """What may be there: what is wanted, and not still there of other files; and what is not wanted any
         more, and still answers."""
@@ -141,32 +149,32 @@ class Residing:
             for one in record.replicas.values()
             if one.model in models and one.served.revision != models[one.model].revision
         }
-        for wanted in each.replicas:
-            key = (wanted.model, wanted.variant)
+        for desired in each.replicas:
+            key = (desired.model, desired.variant)
             if key not in stale:
-                yield key, models[wanted.model]
+                yield key, models[desired.model]
         for one in record.replicas.values():
             if one.model not in models and not self._holdings.retiring.get(one.model, False):
                 yield _key(one), one.served
 
-    def _figure(self, record: SliceRecord, model: ServedModel, variant: str) -> Figures:
+    def _figure(self, record: SliceRecord, model: ServedModel, variant: str) -> LoadFigures:
         profile = self._holdings.profile(record.spec, model.name, variant)
         load_us = profile.load_us if profile is not None else 0
         share = 1.0 if variant == model.answering_variant else 0.0
         artifact_bytes = model.spec.variant(variant).artifact_bytes
         held_bytes = memory_estimate(profile, artifact_bytes, record.spec.memory_bytes)
-        return Figures(held_bytes, load_us or LOAD_US, share, model.slo_us)
+        return LoadFigures(held_bytes, load_us or LOAD_US, share, model.slo_us)
 
     def _carry_out(self, name: str, orders: Iterable[Order], now_us: int) -> list[Command]:
         record = self._holdings.slices[name]
         commands: list[Command] = []
         for order in orders:
             model, variant = key = order.key
-            if isinstance(order, Load):
+            if isinstance(order, BeginLoad):
                 found = next((one for one in record.replicas.values() if _key(one) == key), None)
                 if found is not None:
                     commands.append(load(record, found, now_us))
-            elif isinstance(order, Unload):
+            elif isinstance(order, BeginUnload):
                 commands += self._unload(record, key, now_us)
             elif isinstance(order, Ready) and model in self._holdings.models:
                 self._cold.add(key)
@@ -193,7 +201,7 @@ class Residing:
     def _say(self, now_us: int) -> Iterator[Command]:
         """What the scheduler does not know yet of what is cold."""
         routed = {_key(one) for _, one in self._holdings.replicas() if one.status is ReplicaStatus.READY}
-        here = {key for name in self._filled for key in self._wanted.get(name, {})}
+        here = {key for name in self._filled for key in self._desired.get(name, {})}
         for key in sorted(here - routed - self._cold):
             yield from self._tell(key, self._load_us(key, now_us))
         for key in sorted(self._cold - here - routed):
@@ -208,9 +216,11 @@ class Residing:
         reasons = [place.why_never(key) for place in self._places.values()] if load_us == NEVER_US else []
         return [Cold(*key, load_us, next(filter(None, reasons), ""))]
 
-    def _retract(self, place: Residency, key: Key, told: Iterable[Command], now_us: int) -> Iterable[Command]:
+    def _retract(
+        self, place: SliceMemory, key: Key, told: Iterable[Command], now_us: int
+    ) -> Iterable[Command]:
         """The scheduler expects what was loaded ahead of any request, too: it hears that it does not come."""
-        there = place.residence(key) in (Residence.RESIDENT, Residence.LOADING, Residence.QUEUED)
+        there = place.residence(key) in (LoadState.RESIDENT, LoadState.LOADING, LoadState.QUEUED)
         if there or key not in self._cold or any(isinstance(each, Cold) for each in told):
             return []
         return self._tell(key, self._ready_in_us(key, now_us))

@@ -8,16 +8,16 @@ memory, but for the moment in which a model shows itself larger than was known.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from serving.control.residents import (
+from serving.control.on_demand_model import (
     HOLD_US,
-    Figures,
-    Load,
+    BeginLoad,
+    BeginUnload,
+    LoadFigures,
+    LoadState,
+    OnDemandModel,
     Order,
     Ready,
     Refuse,
-    Residence,
-    Resident,
-    Unload,
 )
 from serving.policy.residency import EvictionPolicy, ForecastGdsf, Key, Newcomer
 from serving.vocabulary import NEVER_US
@@ -35,7 +35,7 @@ and then, those that go have to have gone, and the request is to be answered."""
 _MB = 1 << 20
 
 
-class Residency:
+class SliceMemory:
     """Who is on one residency slice of `limit_bytes`. Loads are one at a time: those that requests wait for
     first, in the order of asking, then what is loaded ahead of any."""
 
@@ -44,19 +44,19 @@ class Residency:
         self._policy: EvictionPolicy = policy or ForecastGdsf()
         self._there = False  # the worker
         self._rates: Rates = {}
-        self._residents: dict[Key, Resident] = {}
+        self._residents: dict[Key, OnDemandModel] = {}
         self._queue: list[Key] = []
         self._loading: Key | None = None  # what the worker's loader is busy with, even if it is to go
         self._clouded = False  # what the load under way takes cannot be seen: others go meanwhile
 
     # what may be asked
 
-    def residence(self, key: Key) -> Residence:
+    def residence(self, key: Key) -> LoadState:
         """Where it stands; ABSENT also for what is not wanted here."""
         one = self._residents.get(key)
         if one is None:
-            return Residence.ABSENT
-        return Residence.QUEUED if one.promised_bytes else one.residence
+            return LoadState.ABSENT
+        return LoadState.QUEUED if one.promised_bytes else one.residence
 
     @property
     def held_bytes(self) -> int:
@@ -67,21 +67,21 @@ class Residency:
     def planned_bytes(self) -> int:
         """What will hold memory when all that goes has gone, and all that was promised room has come."""
         return sum(
-            one.promised_bytes + (0 if one.residence is Residence.LEAVING else one.held_bytes)
+            one.promised_bytes + (0 if one.residence is LoadState.LEAVING else one.held_bytes)
             for one in self._residents.values()
         )
 
     def load_us(self, key: Key, now_us: int) -> int:
         """How soon it could be there at best, with nothing else to load; NEVER_US where it cannot be."""
         one = self._residents.get(key)
-        if one is None or not one.wanted or one.need_bytes > self.limit_bytes:
+        if one is None or not one.desired or one.need_bytes > self.limit_bytes:
             return NEVER_US
         return round(max(0, one.retry_us - now_us) + one.load_us)
 
     def why_never(self, key: Key) -> str:
         """Why it cannot be loaded until something changes; "" where it can be, or is not wanted here."""
         one = self._residents.get(key)
-        if one is None or not one.wanted or one.need_bytes <= self.limit_bytes:
+        if one is None or not one.desired or one.need_bytes <= self.limit_bytes:
             return ""
         return _too_large(one.need_bytes, self.limit_bytes)
 
@@ -92,10 +92,10 @@ class Residency:
         if alone_us == NEVER_US:
             return NEVER_US
         one = self._residents[key]
-        if one.residence is Residence.RESIDENT:
+        if one.residence is LoadState.RESIDENT:
             return 0
         wait_us = 0.0 if self._loading is None else self._residents[self._loading].remaining_us(now_us)
-        if one.residence is not Residence.LOADING:
+        if one.residence is not LoadState.LOADING:
             asked = self._asked()
             before = asked[: asked.index(key)] if key in asked else asked
             wait_us += sum(self._residents[other].load_us for other in before)
@@ -104,7 +104,7 @@ class Residency:
 
     # events
 
-    def want(self, keys: Mapping[Key, Figures], now_us: int) -> Sequence[Order]:
+    def want(self, keys: Mapping[Key, LoadFigures], now_us: int) -> Sequence[Order]:
         """These may be here, and no others; the first are the first to be loaded. What is not wanted any more
         goes, whoever uses it."""
         orders: list[Order] = []
@@ -115,10 +115,10 @@ class Residency:
             for one in self._residents.values():
                 one.forget_oversize(self.limit_bytes)
         before = self._residents
-        self._residents = {key: before.get(key, Resident(figures)) for key, figures in keys.items()}
+        self._residents = {key: before.get(key, OnDemandModel(figures)) for key, figures in keys.items()}
         for key, figures in keys.items():
             one = self._residents[key]
-            one.wanted, one.figures = True, figures
+            one.desired, one.figures = True, figures
         self._residents = self._residents | before  # the others are on their way out
         return [*orders, *self._next(now_us)]
 
@@ -136,7 +136,7 @@ class Residency:
         absent = [
             one.candidate(key, rates.get(key[0], 0.0))
             for key, one in self._residents.items()
-            if one.wanted and self.residence(key) is Residence.ABSENT and one.retry_us <= now_us
+            if one.desired and self.residence(key) is LoadState.ABSENT and one.retry_us <= now_us
         ]
         for each in sorted(absent, key=lambda one: -one.worth / one.memory_bytes):
             if each.memory_bytes <= free_bytes and (first or each.worth > 0.0):
@@ -150,10 +150,10 @@ class Residency:
         `Refuse`. `busy`: the models that have batches in flight or requests waiting; they stay."""
         self._rates = rates
         one = self._residents.get(key)
-        if one is not None and one.residence is Residence.RESIDENT:
+        if one is not None and one.residence is LoadState.RESIDENT:
             return ()
         orders: Sequence[Order] = ()
-        if one is None or not one.wanted or one.residence is not Residence.LOADING:
+        if one is None or not one.desired or one.residence is not LoadState.LOADING:
             orders, reason = self._admit(key, busy, now_us)
             if reason:
                 return (Refuse(key, reason),)
@@ -171,13 +171,13 @@ class Residency:
         one = self._residents.get(key)
         if self._loading == key:
             self._loading = None
-        if one is None or one.residence is not Residence.LOADING:  # it was told to go meanwhile
+        if one is None or one.residence is not LoadState.LOADING:  # it was told to go meanwhile
             return self._next(now_us)
         load_us, memory_bytes = cost
         if self._clouded:
             memory_bytes = max(memory_bytes, one.held_bytes)
         one.learn(load_us, memory_bytes, self.limit_bytes)
-        one.residence, one.held_bytes = Residence.RESIDENT, max(one.need_bytes, memory_bytes)
+        one.residence, one.held_bytes = LoadState.RESIDENT, max(one.need_bytes, memory_bytes)
         asked, one.asked = one.asked, False
         one.keep_us = now_us + max(load_us, HOLD_US) if asked else now_us
         self._policy.enter(key, now_us)
@@ -211,7 +211,7 @@ class Residency:
             reason = f"it could not be loaded; the next try is in {pause_us / 1e6:g} s"
             orders.append(Refuse(key, reason))
         self._drop([key])
-        if one.residence is Residence.RESIDENT:
+        if one.residence is LoadState.RESIDENT:
             orders += self._evict(key)
         else:
             self._clear(key)
@@ -233,7 +233,7 @@ class Residency:
     def _admit(self, key: Key, busy: Collection[str], now_us: int) -> tuple[Sequence[Order], str]:
         """Give it a place in the queue, before what nobody waits for; or a reason why not."""
         one = self._residents.get(key)
-        if one is None or not one.wanted:
+        if one is None or not one.desired:
             return (), UNWANTED
         if one.asked:
             return (), ""
@@ -294,14 +294,14 @@ class Residency:
             return []
         key = self._queue[0]
         one = self._residents[key]
-        if one.residence is not Residence.ABSENT or self.held_bytes + one.promised_bytes > self.limit_bytes:
+        if one.residence is not LoadState.ABSENT or self.held_bytes + one.promised_bytes > self.limit_bytes:
             return []  # what goes for it has not gone yet
         del self._queue[0]
-        one.residence, one.since_us = Residence.LOADING, now_us
+        one.residence, one.since_us = LoadState.LOADING, now_us
         one.held_bytes, one.promised_bytes = one.promised_bytes, 0
         self._loading = key
-        self._clouded = any(other.residence is Residence.LEAVING for other in self._residents.values())
-        return [Load(key), *(self._ready(each, now_us) for each in (key, *self._asked()))]
+        self._clouded = any(other.residence is LoadState.LEAVING for other in self._residents.values())
+        return [BeginLoad(key), *(self._ready(each, now_us) for each in (key, *self._asked()))]
 
     def _ready(self, key: Key, now_us: int) -> Ready:
         return Ready(key, now_us + self.ready_in_us(key, now_us))
@@ -318,27 +318,27 @@ class Residency:
                 self._residents[key].promised_bytes = 0
 
     def _evict(self, key: Key) -> list[Order]:
-        self._residents[key].residence = Residence.LEAVING
+        self._residents[key].residence = LoadState.LEAVING
         self._clouded = True
-        return [Unload(key)]
+        return [BeginUnload(key)]
 
     def _dismiss(self, key: Key) -> list[Order]:
         """It is not wanted any more."""
         one = self._residents[key]
         orders: list[Order] = [Refuse(key, UNWANTED)] if one.asked else []
-        one.wanted = one.asked = False
+        one.desired = one.asked = False
         self._drop([key])
-        if one.residence in (Residence.LOADING, Residence.RESIDENT):
+        if one.residence in (LoadState.LOADING, LoadState.RESIDENT):
             orders += self._evict(key)
-        elif one.residence is Residence.ABSENT:
+        elif one.residence is LoadState.ABSENT:
             del self._residents[key]
         return orders
 
     def _clear(self, key: Key) -> None:
         """It is not there any more."""
         one = self._residents[key]
-        one.residence, one.held_bytes, one.keep_us = Residence.ABSENT, 0, 0
-        if not one.wanted:
+        one.residence, one.held_bytes, one.keep_us = LoadState.ABSENT, 0, 0
+        if not one.desired:
             del self._residents[key]
 
 
