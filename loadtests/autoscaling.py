@@ -28,10 +28,17 @@ from serving.control.commands import FindCapacity
 from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.baselines.oracle import Oracle
 from serving.policy.scaling.catalogue import create_policy
-from serving.policy.scaling.seam import ReplicaPolicy
-from serving.simulation.dataplane import Asked
+from serving.policy.scaling.interface import ReplicaPolicy
+from serving.simulation.dataplane import VirtualRequest
 from serving.simulation.patterns import Seconds
-from serving.simulation.scaled import KIND, SECOND, ScaledModel, ScaledSimulation, ScaledWorld, Tables
+from serving.simulation.scaled import (
+    KIND,
+    SECOND,
+    ScaledModel,
+    ScaledSimulation,
+    ScaledWorld,
+    SimulatedTables,
+)
 
 POLICIES: dict[str, tuple[str, float | None]] = {
     "slo": ("slo", None),
@@ -94,12 +101,12 @@ class Case:
         )
 
 
-def play(case: Case, tables: Tables) -> Row:
+def play(case: Case, tables: SimulatedTables) -> Row:
     """One run to its end."""
     began_s = process_time()
     load = WORKLOADS[case.workload]
     instants = load.instants(case.seed, case.share)
-    asked = [Asked(int(at_s * SECOND) + 1, "m", load.rows) for at_s in instants.tolist()]
+    asked = [VirtualRequest(int(at_s * SECOND) + 1, "m", load.rows) for at_s in instants.tolist()]
 
     def create(spec: ScalingSpec) -> ReplicaPolicy:
         return _oracle(instants, load.rows) if case.policy == "oracle" else create_policy(spec)
@@ -122,9 +129,9 @@ def _oracle(instants: Seconds, rows: int) -> Oracle:
     return Oracle(future, cv=sqrt(2 * rows - 1))
 
 
-def filled(models: Iterable[ScaledModel]) -> Tables:
+def filled(models: Iterable[ScaledModel]) -> SimulatedTables:
     """With the capacity of every variant of these: half a minute each."""
-    tables = Tables()
+    tables = SimulatedTables()
     for model in models:
         world = ScaledWorld((model,))
         served = model.served(world.specs)
@@ -152,7 +159,7 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def _played(cases: Sequence[Case], tables: Tables, processes: int) -> Iterator[Row]:
+def _played(cases: Sequence[Case], tables: SimulatedTables, processes: int) -> Iterator[Row]:
     with ProcessPoolExecutor(processes) as pool:
         for row in pool.map(play, cases, [tables] * len(cases)):
             sys.stderr.write(f"{' '.join(map(str, row.cells))}, {row.seconds:.0f} s\n")

@@ -39,7 +39,7 @@ from loadtests.processes import undisturbed
 from loadtests.record import Record
 from loadtests.report import Promise, summarise, without_nan
 from loadtests.testbed import CONNECTIONS_MAX, may_go_first
-from serving.simulation.patterns import Step
+from serving.simulation.patterns import RateStep
 
 SPOT = 5  # of the six slices: whatever is started beyond the first can be taken away
 # requests a second; one to three replicas answer BUSY, four or five FULL
@@ -68,7 +68,7 @@ class Scenario:
 
     name: str
     strike: Callable[[Living, Fault], None]
-    steps: Sequence[Step] = (Step(CALM, CALM_S),)
+    steps: Sequence[RateStep] = (RateStep(CALM, CALM_S),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def play(scenario: Scenario, seconds: float, seed: int, profiles: Path) -> Findi
     with tempfile.TemporaryDirectory(prefix="penstock-") as made:
         folder = Path(made)
         cast = waiting(folder, seed)
-        load = Load(arrivals([*scenario.steps, Step(FULL, seconds)], seed), cast.subject.requests())
+        load = Load(arrivals([*scenario.steps, RateStep(FULL, seconds)], seed), cast.subject.requests())
         with living(folder, settings(cast, profiles)) as there, ThreadPoolExecutor(1) as threads:
             await_rest(there.gateway)
             server = Server("127.0.0.1", there.ports[0], CONNECTIONS, CONNECTIONS_MAX)
@@ -285,7 +285,7 @@ def _ready(there: Living) -> set[str]:
 SCENARIOS = (
     Scenario("new worker killed", _new_killed),
     Scenario("old worker killed", _old_killed),
-    Scenario("spot slice lost", _spot_lost, (Step(CALM, CALM_S), Step(BUSY, BUSY_S))),
+    Scenario("spot slice lost", _spot_lost, (RateStep(CALM, CALM_S), RateStep(BUSY, BUSY_S))),
     Scenario("gateway killed", _gateway_killed),
 )
 

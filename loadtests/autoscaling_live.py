@@ -55,7 +55,7 @@ from loadtests.testbed import CONNECTIONS_MAX, may_go_first
 from loadtests.variants_play import read_told
 from loadtests.variants_scores import Known, Stair, figures
 from loadtests.variants_subjects import await_variants
-from serving.simulation.patterns import Seconds, Step
+from serving.simulation.patterns import RateStep, Seconds
 
 PEAK = "fixed peak"
 PROVISIONS = ("slo", "hpa", PEAK)
@@ -70,7 +70,7 @@ _BILL_S = (
 class Trace:
     """The day of a subject: when its requests are due, in a warm-up and then."""
 
-    steps: Sequence[Step]
+    steps: Sequence[RateStep]
     warm_up_s: Seconds
     due_s: Seconds
 
@@ -90,7 +90,7 @@ def main() -> int:
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 160)
     rounds: list[Round] = []
-    steps: dict[str, Sequence[Step]] = {}
+    steps: dict[str, Sequence[RateStep]] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder, kept_profiles(asked.profiles) as profiles:
         for name in asked.subject:
             cast = CASTS[name](Path(folder, name), asked.seed)
@@ -131,7 +131,7 @@ def learn(cast: Cast, profiles: Path) -> Known:
 def trace_of(cast: Cast, known: Known, day_s: float, seed: int) -> Trace:
     """The subject's day, and a moment of its night before."""
     full = known.full / cast.subject.terms.rows
-    night = [Step(cast.shape.low * full, WARM_UP_S)]
+    night = [RateStep(cast.shape.low * full, WARM_UP_S)]
     steps = day(cast.shape, day_s, full)
     return Trace(steps, arrivals(night, seed + 1), arrivals(steps, seed))
 

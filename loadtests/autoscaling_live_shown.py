@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.autoscaling_live_trace import Round
-from serving.simulation.patterns import Step
+from serving.simulation.patterns import RateStep
 
 HEADINGS = (
     "model", "provision", "in time", "worst 10 s", "accuracy", "replica-s", "cost", "changes", "most held",
@@ -61,7 +61,7 @@ def write_markdown(rounds: Sequence[Round], path: Path) -> None:
     path.write_text("".join(f"| {' | '.join(row)} |\n" for row in rows))
 
 
-def draw(rounds: Sequence[Round], steps: Mapping[str, Sequence[Step]], path: Path) -> None:
+def draw(rounds: Sequence[Round], steps: Mapping[str, Sequence[RateStep]], path: Path) -> None:
     """Write the PNG; each model gets a column: what was asked, slices held, and the share in time."""
     with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=(6.4 * max(len(steps), 1), 7.6), layout="constrained")
@@ -80,7 +80,7 @@ def draw(rounds: Sequence[Round], steps: Mapping[str, Sequence[Step]], path: Pat
         figure.savefig(path, dpi=130)
 
 
-def _asked(axes: Axes, name: str, steps: Sequence[Step]) -> None:
+def _asked(axes: Axes, name: str, steps: Sequence[RateStep]) -> None:
     ends_s = np.cumsum([step.seconds for step in steps]).tolist()
     axes.stairs([step.rate for step in steps], [0.0, *ends_s], color="black", baseline=None)
     axes.set_ylim(bottom=0)

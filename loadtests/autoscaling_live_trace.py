@@ -9,7 +9,7 @@ import numpy as np
 
 from loadtests.report import IN_TIME
 from loadtests.variants_scores import Figures, Told
-from serving.simulation.patterns import POISSON_CV, Seconds, Step, diurnal, draw
+from serving.simulation.patterns import POISSON_CV, RateStep, Seconds, diurnal, draw
 
 FLASH_AT = 0.12
 """When the crowd comes, as a share of the day: in the morning, while few replicas are there."""
@@ -26,7 +26,7 @@ class Shape:
     flash: float
 
 
-def day(shape: Shape, day_s: float, full: float) -> list[Step]:
+def day(shape: Shape, day_s: float, full: float) -> list[RateStep]:
     """The steps of one day of `day_s` seconds, a cosine from night to night, in which the crowd's load takes
     the place of the day's for FLASH_S. `full`: requests a second that one replica carries.
 
@@ -36,22 +36,22 @@ def day(shape: Shape, day_s: float, full: float) -> list[Step]:
     until_s = from_s + FLASH_S
     if not until_s < day_s:
         raise ValueError(f"a day of {day_s:g} s has no room for a crowd of {FLASH_S:g} s")
-    steps: list[Step] = []
+    steps: list[RateStep] = []
     start_s = 0.0
     for step in diurnal(shape.low * full, shape.peak * full, day_s, day_s):
         end_s = start_s + step.seconds
         before_s, after_s = min(end_s, from_s) - start_s, end_s - max(start_s, until_s)
         if before_s > 0:
-            steps.append(Step(step.rate, before_s))
+            steps.append(RateStep(step.rate, before_s))
         if start_s <= from_s < end_s:
-            steps.append(Step(shape.flash * full, FLASH_S))
+            steps.append(RateStep(shape.flash * full, FLASH_S))
         if after_s > 0:
-            steps.append(Step(step.rate, after_s))
+            steps.append(RateStep(step.rate, after_s))
         start_s = end_s
     return steps
 
 
-def arrivals(steps: Sequence[Step], seed: int) -> Seconds:
+def arrivals(steps: Sequence[RateStep], seed: int) -> Seconds:
     """When its requests are due: Poisson under these rates, the same for the same seed."""
     return draw(steps, POISSON_CV, np.random.default_rng(seed))
 

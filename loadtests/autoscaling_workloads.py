@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from serving.simulation.patterns import Flash, Generator, Seconds, Step, diurnal, draw, flash, mmpp
+from serving.simulation.patterns import Flash, Generator, RateStep, Seconds, diurnal, draw, flash, mmpp
 
 SETTLE_S, LENGTH_S = 180.0, 1800.0
 """Before anything counts replicas find their number; then it lasts two compressed days."""
@@ -18,7 +18,7 @@ CODE_MEAN = 15.0
 SPARSE_MEAN = 2.6  # requests a second: Azure's code completion as it was recorded
 DATA = "PENSTOCK_DATA"
 
-Rates = Callable[[Generator], Sequence[Step]]
+Rates = Callable[[Generator], Sequence[RateStep]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,81 +38,87 @@ class Workload:
         """When requests come, from the first `share` of its length."""
         rng = np.random.default_rng([seed, *self.name.encode()])
         steps = [*self.rates(rng)]
-        kept = draw([Step(steps[0].rate, SETTLE_S), *steps], self.cv, rng)
+        kept = draw([RateStep(steps[0].rate, SETTLE_S), *steps], self.cv, rng)
         return kept[kept < SETTLE_S + self.length_s * share]
 
 
-def _constant(_rng: Generator) -> Sequence[Step]:
-    return [Step(MEAN, LENGTH_S)]
+def _constant(_rng: Generator) -> Sequence[RateStep]:
+    return [RateStep(MEAN, LENGTH_S)]
 
 
-def _days(_rng: Generator) -> Sequence[Step]:
+def _days(_rng: Generator) -> Sequence[RateStep]:
     return diurnal(0.4 * MEAN, 1.6 * MEAN, LENGTH_S / 2, LENGTH_S)
 
 
-def _step(_rng: Generator) -> Sequence[Step]:
+def _step(_rng: Generator) -> Sequence[RateStep]:
     low = MEAN / 2
-    return [Step(low, LENGTH_S / 3), Step(3 * low, LENGTH_S / 3), Step(low, LENGTH_S / 3)]
+    return [RateStep(low, LENGTH_S / 3), RateStep(3 * low, LENGTH_S / 3), RateStep(low, LENGTH_S / 3)]
 
 
-def _ramp(_rng: Generator) -> Sequence[Step]:
-    low, up = MEAN * 2 / 3, [Step(MEAN * 2 / 3 * (1 + (second + 0.5) / 60), 1.0) for second in range(60)]
+def _ramp(_rng: Generator) -> Sequence[RateStep]:
+    low, up = MEAN * 2 / 3, [RateStep(MEAN * 2 / 3 * (1 + (second + 0.5) / 60), 1.0) for second in range(60)]
     third = LENGTH_S / 3
-    return [Step(low, third), *up, Step(2 * low, third - 60), *reversed(up), Step(low, third - 60)]
+    return [
+        RateStep(low, third),
+        *up,
+        RateStep(2 * low, third - 60),
+        *reversed(up),
+        RateStep(low, third - 60),
+    ]
 
 
-def _flash(_rng: Generator) -> Sequence[Step]:
+def _flash(_rng: Generator) -> Sequence[RateStep]:
     crowd = Flash(peak=10, at_s=LENGTH_S / 3, ramp_s=5, hold_s=1, decay_s=120)
     return flash(MEAN * 0.4, crowd, LENGTH_S)
 
 
-def _on_off(rng: Generator) -> Sequence[Step]:
+def _on_off(rng: Generator) -> Sequence[RateStep]:
     return mmpp((MEAN / 6, MEAN * 11 / 6), (30.0,), LENGTH_S, rng)
 
 
-def _code(rng: Generator) -> Sequence[Step]:
+def _code(rng: Generator) -> Sequence[RateStep]:
     return _completions(CODE_MEAN, LENGTH_S, rng)
 
 
-def _sparse(rng: Generator) -> Sequence[Step]:
+def _sparse(rng: Generator) -> Sequence[RateStep]:
     return _completions(SPARSE_MEAN, HOUR_S, rng)
 
 
-def _sessions(rng: Generator) -> Sequence[Step]:
+def _sessions(rng: Generator) -> Sequence[RateStep]:
     """None in the mean for three quarters of a minute, then as many for a quarter."""
     return mmpp((0.0, 4 * SPARSE_MEAN), (45.0, 15.0), HOUR_S, rng)
 
 
-def _completions(mean: float, length_s: float, rng: Generator) -> Sequence[Step]:
+def _completions(mean: float, length_s: float, rng: Generator) -> Sequence[RateStep]:
     """Seconds on and off in turns: 73 % are empty, the fullest has 26 times the mean, gaps have a CV of 13:
     the code trace of Azure's LLM service of 2023 (Patel et al., ISCA 2024; AzurePublicDataset)."""
     on_s, off_s, sigma, second = 3.2, 8.7, 0.55, 0.0
-    steps: list[Step] = []
+    steps: list[RateStep] = []
     while second < length_s:
         for mean_s, level in ((off_s, 0.0), (on_s, mean * (on_s + off_s) / on_s)):
             for _ in range(int(rng.geometric(1 / mean_s))):
                 spread = float(np.exp(sigma * rng.standard_normal() - sigma**2 / 2))
-                steps.append(Step(level * spread, 1.0))
+                steps.append(RateStep(level * spread, 1.0))
                 second += 1
     return steps
 
 
-def _conversation(rng: Generator) -> Sequence[Step]:
+def _conversation(rng: Generator) -> Sequence[RateStep]:
     """Gaps of CV 1.09, under a rate that wanders by a fifth: the conversation trace of the same service."""
     wander, steps = 0.0, []
     for _ in range(int(LENGTH_S / 10)):
         wander = 0.9 * wander + 0.2 * float(np.sqrt(1 - 0.9**2) * rng.standard_normal())
-        steps.append(Step(MEAN * float(np.exp(wander)), 10.0))
+        steps.append(RateStep(MEAN * float(np.exp(wander)), 10.0))
     return steps
 
 
-def _recorded(_rng: Generator) -> Sequence[Step]:
+def _recorded(_rng: Generator) -> Sequence[RateStep]:
     """The conversation trace itself, its rates over ten seconds as much higher as the mean here is."""
     path = Path(os.environ[DATA], "traces", "azure_llm_conv_2023.csv")
     times = np.loadtxt(path, delimiter=",", skiprows=1, usecols=0, dtype="datetime64[us]")
     at_s = (times - times[0]).astype(float) / 1e6
     counts = np.bincount((at_s / 10).astype(int))[: int(LENGTH_S / 10)]
-    return [Step(float(each), 10.0) for each in counts * MEAN / counts.mean()]
+    return [RateStep(float(each), 10.0) for each in counts * MEAN / counts.mean()]
 
 
 _ALL = (

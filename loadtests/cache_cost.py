@@ -28,7 +28,7 @@ from loadtests.gateway import model_entry, started
 from loadtests.observed import Watch
 from loadtests.processes import cpu_us, pin
 from loadtests.wire import digits_question
-from serving.cache.worth import Worth
+from serving.cache.benefit import CacheBenefit
 from serving.ports import Call, Reply
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
@@ -72,7 +72,7 @@ class Quiet(Watch):
         """Nobody asks."""
 
 
-class Steadfast(Worth):
+class Steadfast(CacheBenefit):
     """It is on, or off, whatever that is worth."""
 
     __slots__ = ()

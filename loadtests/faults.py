@@ -31,7 +31,7 @@ from loadtests.gateway import ROOT, Gateway, started
 from loadtests.processes import undisturbed
 from loadtests.testbed import may_go_first
 from loadtests.wire import Answer, post
-from serving.simulation.patterns import POISSON_CV, Step, draw
+from serving.simulation.patterns import POISSON_CV, RateStep, draw
 
 MODEL = ROOT / "tests" / "models" / "poisonable"
 SLO_S = 0.05
@@ -160,7 +160,7 @@ async def _experiment(
 def _arrivals(asked: argparse.Namespace, over: Callable[[], bool]) -> Iterator[float]:
     """For as long as is asked, and on until it is over: workers may be long in coming back."""
     random = np.random.default_rng(asked.seed)
-    yield from draw([Step(asked.rate, asked.seconds)], POISSON_CV, random).tolist()
+    yield from draw([RateStep(asked.rate, asked.seconds)], POISSON_CV, random).tolist()
     at_s = asked.seconds
     while not over() and at_s < asked.seconds + BACK_S:
         at_s += random.exponential(1 / asked.rate)

@@ -13,7 +13,14 @@ from pathlib import Path
 
 from serving.policy.placement.bound import lower_bound
 from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Pool, Problem
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 SCENARIOS = (1, 2, 3, 4, 5, 6)
@@ -33,10 +40,10 @@ TAIL = 1.2
 Models = Mapping[str, Sequence[Option]]
 
 
-def fleet(demands: Iterable[Demand], devices: int) -> Problem:
+def fleet(demands: Iterable[Demand], devices: int) -> PlacementProblem:
     """Demands for so many A100s of 80 GB at a price of 1."""
-    names = tuple(Device(f"gpu{place}") for place in range(devices))
-    return Problem(tuple(demands), (Pool(KIND, KIND, Instances(A100_80), names),))
+    names = tuple(PlacementDevice(f"gpu{place}") for place in range(devices))
+    return PlacementProblem(tuple(demands), (Pool(KIND, KIND, Instances(A100_80), names),))
 
 
 def measured(folder: Path) -> Models:

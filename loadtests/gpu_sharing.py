@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from loadtests.observed import Bench, Ending, Watch
-from router.profiling.asked import UsageError, find_model, find_variants
-from router.profiling.devices import Device, check_clients, device
+from router.profiling.asked import MeasureRequestError, find_model, find_variants
+from router.profiling.devices import MeasuredDevice, check_clients, device
 from serving.control.control import Control
 from serving.ports import Call
 from serving.profile.curve import Profile
@@ -70,7 +70,7 @@ class Goodput:
 class Site:
     """Where, and with which profiles; what a gateway measures here itself, beside others, is not kept."""
 
-    place: Device
+    place: MeasuredDevice
     store: ProfileStore
     limits: Limits
 
@@ -81,7 +81,7 @@ def main() -> int:
     logging.disable(logging.WARNING)  # that profiles and neighbours differ is what is looked at here
     try:
         found = asyncio.run(compare(asked))
-    except* (UsageError, SlicingError, RuntimeError, ValueError, OSError) as errors:
+    except* (MeasureRequestError, SlicingError, RuntimeError, ValueError, OSError) as errors:
         error: BaseException = errors
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -104,7 +104,7 @@ async def compare(asked: argparse.Namespace) -> list[Goodput]:
     )
     models = [_served(*each) for each in zip(asked.models, asked.slo_ms or (None, None), SLICES, strict=True)]
     if models[0].name == models[1].name:
-        raise UsageError(f"{models[0].name} twice: a gateway serves a model once; name two")
+        raise MeasureRequestError(f"{models[0].name} twice: a gateway serves a model once; name two")
     shares = [site.place.share(text) for text in asked.shares] or [_knee(site, each) for each in models]
     own, whole = _slices(site.place, shares)
     parts = [("shares", models, own), ("default", models, whole)]
@@ -141,21 +141,21 @@ def _knee(site: Site, model: ServedModel) -> Share:
     profiles = [profile for profile in measured if profile is not None]
     knee = knee_at_slo(Surface.of(profiles, _size(model.spec)), model.slo_us) if profiles else None
     if knee is None:
-        raise UsageError(
+        raise MeasureRequestError(
             f"{model.name} {model.answering_variant} has no knee on {site.place.kind}: run `penstock profile "
             f"{model.name} --device {site.place.name}`, or say --shares"
         )
     return Share(kind, knee.amount)
 
 
-def _slices(place: Device, shares: Sequence[Share]) -> tuple[list[SliceSpec], list[SliceSpec]]:
+def _slices(place: MeasuredDevice, shares: Sequence[Share]) -> tuple[list[SliceSpec], list[SliceSpec]]:
     """Of each model: a share of its own, and all that both have."""
     if place.gpu is not None:
         own = [SliceSpec(name, (), 1, place.name, share) for name, share in zip(SLICES, shares, strict=True)]
         return own, [replace(spec, part=TURNS) for spec in own]
     first, both = int(shares[0].amount), int(shares[0].amount + shares[1].amount)
     if both > len(place.cores):
-        raise UsageError(f"--shares: {both} cores are needed of {len(place.cores)}")
+        raise MeasureRequestError(f"--shares: {both} cores are needed of {len(place.cores)}")
     cores = place.cores[:first], place.cores[first:both]
     own = [SliceSpec(name, each, len(each)) for name, each in zip(SLICES, cores, strict=True)]
     return own, [replace(spec, cores=place.cores[:both], threads=both) for spec in own]
@@ -221,7 +221,9 @@ def _capacity(profile: Profile, model: ServedModel) -> float:
 def _due_s(model: ServedModel, rate: float, asked: argparse.Namespace, times: int) -> list[float]:
     """The same arrivals whatever the way, `times` as fast."""
     if times * rate / asked.rows > REQUESTS_MAX:
-        raise UsageError(f"{model.name} at {times * rate:.0f} rows/s are too many requests; raise --rows")
+        raise MeasureRequestError(
+            f"{model.name} at {times * rate:.0f} rows/s are too many requests; raise --rows"
+        )
     numbers = np.random.default_rng([asked.seed, SLICES.index(model.slices[0])])
     due = due_times(f"{rate / asked.rows}", asked.seconds, POISSON_CV, numbers) / times
     found: list[float] = due.tolist()

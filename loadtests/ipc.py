@@ -21,7 +21,7 @@ from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
 from serving.worker.batches import BatchInput, BatchResult
-from serving.worker.orders import Loaded, Measured
+from serving.worker.orders import Loaded, MeasuredBatches
 
 ROWS = 32
 PAYLOADS = tuple(1 << exponent for exponent in range(12, 24))
@@ -92,7 +92,7 @@ class Traffic:
     def batch_failed(self, _link: Link, _batch_id: int, message: str) -> None:
         raise RuntimeError(message)
 
-    def measured(self, link: Link, found: Measured) -> None: ...
+    def measured(self, link: Link, found: MeasuredBatches) -> None: ...
 
     def worker_lost(self, _link: Link, reason: str) -> None:
         if not self.ready.done():

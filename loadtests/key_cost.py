@@ -21,8 +21,8 @@ from uvicorn.server import ServerState
 from loadtests.gateway import ROOT
 from router.auth.guard import KeyGuard
 from router.auth.issuing import make_key
-from router.auth.keys import Keys
-from router.fastpath.edge import Edge
+from router.auth.keys import KeyFile
+from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
 from router.settings import load_model
 from router.settings.keys import KeySpec
@@ -131,7 +131,7 @@ def connect(core: Core, guard: KeyGuard | None) -> FastProtocol:
 
     config = Config(nothing, interface="asgi3", ws="none", lifespan="off", log_config=None, access_log=False)
     config.load()
-    edge = Edge(core, Limits(), ServerState())
+    edge = FastEdge(core, Limits(), ServerState())
     edge.guard = guard
     protocol = FastProtocol(config, edge)
     protocol.connection_made(Sink())
@@ -156,7 +156,7 @@ async def measure(rounds: int) -> dict[str, list[float]]:
     specs = [
         KeySpec(f"k{at}", each.id, each.hash, DEFAULT_TENANT, ("infer",)) for at, each in enumerate(made)
     ]
-    guard, text = KeyGuard(Keys(specs)), made[KEYS // 2].text
+    guard, text = KeyGuard(KeyFile(specs)), made[KEYS // 2].text
     cases = {
         "off": (connect(core, None), request_of(core, "")),
         "x-api-key": (connect(core, guard), request_of(core, f"x-api-key: {text}\r\n")),

@@ -20,7 +20,7 @@ from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec
 from serving.worker.batches import BatchInput, BatchResult
-from serving.worker.orders import Loaded, Measured
+from serving.worker.orders import Loaded, MeasuredBatches
 
 MODELS = Path(__file__).parents[1] / "models"
 ROW = {"FP32": 4, "INT32": 4}
@@ -72,7 +72,7 @@ class Traffic:
     def batch_failed(self, _link: Link, _batch_id: int, message: str) -> None:
         raise RuntimeError(message)
 
-    def measured(self, link: Link, found: Measured) -> None: ...
+    def measured(self, link: Link, found: MeasuredBatches) -> None: ...
 
     def worker_lost(self, _link: Link, reason: str) -> None:
         if not self.ready.done():

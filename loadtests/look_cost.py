@@ -24,7 +24,7 @@ from serving.control.commands import (
     UnloadReplica,
 )
 from serving.control.control import Control
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from serving.simulation.scaled import SECOND, ScaledModel, ScaledWorld
 
 MODELS = (1, 2, 5, 10, 20, 50)
@@ -52,7 +52,7 @@ class Fleet:
         self._rates *= np.where(turned, self._chance.choice([0.5, 2.0], len(self._rates)), 1.0)
         self._offered += self._chance.poisson(self._rates)
         seen = [
-            Seen(name, offered=rows, requests=rows, gaps_s2=2 * self._now_us / 1e6, completed=rows)
+            LoadReport(name, offered=rows, requests=rows, gaps_s2=2 * self._now_us / 1e6, completed=rows)
             for name, rows in zip(self._names, self._offered.tolist(), strict=True)
         ]
         before = self._slices()

@@ -17,10 +17,10 @@ from time import process_time
 
 from loadtests import fleets
 from serving.policy.placement.baselines import first_fit, mig_serving, parvagpu
-from serving.policy.placement.counting.bundling import carries
 from serving.policy.placement.exact import solve_exact
+from serving.policy.placement.formulation.bundling import carries
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.rounding import price_and_round, round_prices
 
 SEED = 7
@@ -34,7 +34,7 @@ LIMIT_S = 20.0
 EXACT_MAX = 300
 SLOW_MAX = 1_000
 
-Solve = Callable[[Problem], Draft | None]
+Solve = Callable[[PlacementProblem], Draft | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Line:
     results: Mapping[str, Result]
 
 
-def exact(problem: Problem) -> Draft | None:
+def exact(problem: PlacementProblem) -> Draft | None:
     """The integer program."""
     return solve_exact(problem, {}, LIMIT_S)
 
@@ -71,7 +71,7 @@ SOLVERS: Mapping[str, tuple[Solve, int]] = {
 """With the most demands that they are asked for."""
 
 
-def measure(name: str, problem: Problem) -> Line:
+def measure(name: str, problem: PlacementProblem) -> Line:
     """All solvers that are not too slow for it. ValueError where one carries less than is asked."""
     draft, whole = round_prices(problem)
     results = {}
@@ -88,7 +88,7 @@ def measure(name: str, problem: Problem) -> Line:
     return Line(name, draft.bound, whole, results)
 
 
-def problems(data: Path | None) -> Iterator[tuple[str, Problem]]:
+def problems(data: Path | None) -> Iterator[tuple[str, PlacementProblem]]:
     """The scenarios of the data, if there are any, and large fleets of its models, or of drawn ones."""
     folder = data / "parvagpu" if data else None
     if folder:

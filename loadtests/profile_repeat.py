@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from router.profiling.main import profile
-from router.profiling.options import Options
+from router.profiling.options import ProfileOptions
 from serving.profile.curve import Point
 from serving.profile.store import ProfileStore
 
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _sweep(asked: argparse.Namespace, folder: Path, full: bool) -> Swept:
-    options = Options(
+    options = ProfileOptions(
         model=asked.model, variant=asked.variant, shares=asked.shares, full=full, profiles=folder,
         point_seconds=asked.point_seconds, allow_noise=asked.allow_noise,
     )  # fmt: skip

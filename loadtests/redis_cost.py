@@ -19,10 +19,10 @@ import numpy as np
 import uvloop
 
 from loadtests.redis_server import redis_server
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.values import decode, encode, seal_of
 from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import Found, Look, RedisTier
+from serving.runtime.redis_tier import Found, RedisQuery, RedisTier
 from serving.specs import RedisSpec
 from serving.tensor import Tensor
 
@@ -88,7 +88,7 @@ async def _look(tier: RedisTier, ticks: Sequence[Sequence[bytes]], name: str) ->
         start_us = time.perf_counter() * 1e6
         found = await asyncio.gather(*(_asked(tier, key) for key in keys))
         took_us.append(time.perf_counter() * 1e6 - start_us)
-        if any(each is None or isinstance(each, Entry) != name.startswith("hit") for each in found):
+        if any(each is None or isinstance(each, KeptAnswer) != name.startswith("hit") for each in found):
             raise RuntimeError(f"{name}: not what was to be found")
     count = len(ticks[0])
     cpu_us = (time.process_time() - cpu_s) / len(ticks) / count * 1e6
@@ -100,7 +100,7 @@ async def _look(tier: RedisTier, ticks: Sequence[Sequence[bytes]], name: str) ->
 
 def _asked(tier: RedisTier, key: bytes) -> "asyncio.Future[Found]":
     told: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-    tier.look(Look(MODEL, key, LEASE_US, told.set_result))
+    tier.look(RedisQuery(MODEL, key, LEASE_US, told.set_result))
     return told
 
 

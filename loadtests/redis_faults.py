@@ -36,7 +36,7 @@ from loadtests.processes import undisturbed
 from loadtests.redis_server import redis_server
 from loadtests.testbed import may_go_first
 from loadtests.wire import Answer
-from serving.simulation.patterns import POISSON_CV, Step, draw
+from serving.simulation.patterns import POISSON_CV, RateStep, draw
 
 SLO_S = 1.0
 LAG_S = 0.25
@@ -100,7 +100,7 @@ class Course:
         random = np.random.default_rng(self._seed)
         async with asyncio.TaskGroup() as tasks:
             for asked_first in (0, 1):
-                due_s = draw([Step(self._rate / 2, self._seconds)], POISSON_CV, random)
+                due_s = draw([RateStep(self._rate / 2, self._seconds)], POISSON_CV, random)
                 rows = [_row(next(self._numbers)) for _ in due_s]
                 for again in (0, 1):
                     client = Client(gateways[asked_first ^ again])

@@ -12,7 +12,7 @@ import numpy as np
 from serving.control.on_demand_model import BeginLoad, BeginUnload, LoadFigures, LoadState, Order, Refuse
 from serving.control.slice_memory import SliceMemory
 from serving.policy.residency import EvictionPolicy, Key
-from serving.scheduler.forecast import Forecast
+from serving.scheduler.mean_rate import MeanRate
 
 UNLOAD_US = 1_000
 SERVICE_US = 5_000
@@ -90,7 +90,7 @@ class Play:
         self.tally = Tally()
         self._told = policy if isinstance(policy, Told) else None
         self._figures = {key_of(place): figures for place, figures in enumerate(catalogue)}
-        self._forecasts = {model: Forecast() for model, _ in self._figures}
+        self._forecasts = {model: MeanRate() for model, _ in self._figures}
         self._events: list[tuple[int, int, bool, Key]] = []
         self._numbers = count()
         self._waiting: set[str] = set()

@@ -17,22 +17,22 @@ from time import process_time
 from serving.objectives import OPTIMIZE
 from serving.policy.forecasting.quantiles import Quantiles
 from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.objective_value import worth
 from serving.policy.scaling.planning import plans
 from serving.policy.scaling.problem import make_problem
 from serving.policy.scaling.rounding import round_covers
-from serving.policy.scaling.task import Claimant, Key, Kind, ScalingTask
-from serving.policy.scaling.worth import worth
+from serving.policy.scaling.task import Claimant, Key, ScalingTask, SliceKind
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 POOLED = (0.22, 0.54, 0.75, 0.87, 0.93, 0.97)
 """Of what n servers could, what they carry with an SLO of three services (M/D/n)."""
 KINDS = (
-    (Kind("small", 0.5), 0.4, 1.0),
-    (Kind("medium", 1.0), 1.0, 1.0),
-    (Kind("large", 3.0), 3.2, 0.6),
-    (Kind("largest", 6.0), 6.5, 0.3),
-    (Kind("spot medium", 0.35, spot=True), 1.0, 0.5),
-    (Kind("spot large", 1.0, spot=True), 3.2, 0.3),
+    (SliceKind("small", 0.5), 0.4, 1.0),
+    (SliceKind("medium", 1.0), 1.0, 1.0),
+    (SliceKind("large", 3.0), 3.2, 0.6),
+    (SliceKind("largest", 6.0), 6.5, 0.3),
+    (SliceKind("spot medium", 0.35, spot=True), 1.0, 0.5),
+    (SliceKind("spot large", 1.0, spot=True), 3.2, 0.3),
 )
 """With their speed, and how many there are for each model where there is one slice of the first."""
 ROWS = (
@@ -51,7 +51,7 @@ def draw(count: int, seed: int, slices: float, cost_max: float) -> tuple[Scaling
     claimants = [_claimant(f"m{place}", chance) for place in range(count)]
     rates = [min(0.5 * each.weight * 100 * chance.paretovariate(1.2), 10_000.0) for each in claimants]
     kinds = tuple(
-        Kind(kind.name, kind.price, max(1, int(count * slices * share)), kind.spot)
+        SliceKind(kind.name, kind.price, max(1, int(count * slices * share)), kind.spot)
         for kind, _, share in KINDS
     )
     task = ScalingTask(tuple(claimants), kinds, count * cost_max)

@@ -18,10 +18,10 @@ from serving.control.desired import DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import Asked, Ended, Requests
-from serving.simulation.patterns import POISSON_CV, Step, draw
+from serving.simulation.dataplane import Ended, Requests, VirtualRequest
+from serving.simulation.patterns import POISSON_CV, RateStep, draw
 from serving.simulation.planning import Stubborn
-from serving.simulation.virtual_workers import Terms, Weight
+from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits, ModelSpec, ServedModel, Share, SliceSpec, TensorSpec, VariantSpec
 from serving.vocabulary import Kind
 
@@ -82,9 +82,9 @@ class Scene:
         """`rate` requests a second for each model that is there before and after."""
         rng = np.random.default_rng(seed)
         names = [each.name for each in self.before.models if each.name in {m.name for m in self.after.models}]
-        steps = [Step(rate, END_US / 1e6)]
+        steps = [RateStep(rate, END_US / 1e6)]
         asked = [
-            Asked(int(at_s * 1e6) + 1, name)
+            VirtualRequest(int(at_s * 1e6) + 1, name)
             for name in names
             for at_s in draw(steps, POISSON_CV, rng).tolist()
         ]
@@ -101,7 +101,7 @@ class Scene:
 
         devices = {spec.name: spec.device for spec in self._specs()}
         plane = Requests(self.before.models, truth, sorted(asked), devices)
-        terms = Terms({(name, "a"): Weight(LOAD_US, GIB) for name in names})
+        terms = WorkerTerms({(name, "a"): Weight(LOAD_US, GIB) for name in names})
         run = Run(control, terms, Stubborn(), plane, seed, calm_us=0)
         run.at(0, control.start)
         run.at(MOVE_US, lambda now_us: control.want(self.after, now_us, self.by))

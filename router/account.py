@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
 from router.tensors.errors import RequestError, memory_full
-from serving.policy.memory import PAUSE_SHARE, RESUME_SHARE, Holding, Level, level_of, relieve
+from serving.policy.memory import PAUSE_SHARE, RESUME_SHARE, HeldMemory, Level, level_of, relieve
 from serving.specs import Limits
 
 STEP_SHARE: Final = 1 / 256
@@ -162,11 +162,11 @@ class Account:
 
     def _review(self) -> None:
         self._measure_readers()
-        found: list[Holding] = []
+        found: list[HeldMemory] = []
         for reader, size in self._readers.items():
-            found.append(Holding(reader.address(), size, False, True))
+            found.append(HeldMemory(reader.address(), size, False, True))
         for upload, size in self._uploads.items():
-            found.append(Holding(upload.address(), size, upload.is_growing(), False))
+            found.append(HeldMemory(upload.address(), size, upload.is_growing(), False))
         relief = relieve(found, self._besides_bytes(), self.limit_bytes)
         holders: list[Holder] = [*self._readers, *self._uploads]
         uploads = [*self._uploads]

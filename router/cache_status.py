@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
 if TYPE_CHECKING:  # a reader of JSON needs none of it
-    from serving.cache.worth import Worth
-    from serving.runtime.doubts import Doubts
+    from serving.cache.benefit import CacheBenefit
+    from serving.runtime.nondeterminism import Doubts
     from serving.specs import ServedModel
 
 HEADING: Final = " kept answers, % of the requests that asked the cache:"
@@ -26,7 +26,7 @@ class CacheStatus(TypedDict):
 
 
 def cache_status(
-    model: "ServedModel", worth: "Mapping[str, Worth]", asked: Mapping[str, int], doubts: "Doubts"
+    model: "ServedModel", worth: "Mapping[str, CacheBenefit]", asked: Mapping[str, int], doubts: "Doubts"
 ) -> CacheStatus | None:
     """Of one model; None where there is nothing to say. `worth`: of the models of which answers are kept;
     `asked`: requests by what the cache did."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from router.feasibility import Measured, Measurements, check_promises
 from router.fitting import check_memory
-from router.operations.standing import standing
+from router.operations.applied import standing
 from router.plan import key_lines, plan_lines
-from router.settings import Problem, SettingsError, read_settings
+from router.settings import SettingsError, SettingsProblem, read_settings
 from router.settings.keys import check_keys
 
 
@@ -16,8 +16,8 @@ from router.settings.keys import check_keys
 class Report:
     """What `check` found. `notes` and `plan` are sentences for the operator."""
 
-    errors: tuple[Problem, ...]
-    warnings: tuple[Problem, ...] = ()
+    errors: tuple[SettingsProblem, ...]
+    warnings: tuple[SettingsProblem, ...] = ()
     notes: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
 

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from router.auth.options import KeysOption
-from router.auth.options import Options as KeyOptions
+from router.auth.options import KeyOptions, KeysOption
 from router.commands import Verb, Verbs, command
 from router.key_env import KEY_ENV, KeyEnvOption
-from router.place.options import Options as PlaceOptions
-from router.profiling.options import Options as ProfileOptions
-from router.simulate.options import Options
+from router.place.options import PlaceOptions
+from router.profiling.options import ProfileOptions
+from router.simulate.options import SimulateOptions
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 key_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys for the callers of a gateway.")
@@ -140,7 +139,7 @@ def explain(
     raise typer.Exit(explain_model(model, url, tier, as_json, key_env=key_env))
 
 
-def _simulate(asked: Options) -> int:
+def _simulate(asked: SimulateOptions) -> int:
     """Simulate what a settings file would answer in time, on measured latencies.
 
     penstock simulate penstock.yaml --rate digits=50,minilm=20 --policy slo,static
@@ -152,7 +151,7 @@ def _simulate(asked: Options) -> int:
     return simulate(asked)
 
 
-app.command("simulate", cls=Verb)(command(Options, _simulate))
+app.command("simulate", cls=Verb)(command(SimulateOptions, _simulate))
 
 
 def _profile(asked: ProfileOptions) -> int:

@@ -15,7 +15,7 @@ from router.admin import ChangeGuard
 from router.app import create_app
 from router.auth.following import KeyWatch
 from router.auth.guard import KeyGuard
-from router.auth.keys import Keys
+from router.auth.keys import KeyFile
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
 from router.edges import Edges
@@ -37,7 +37,7 @@ from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
 from router.sharedmemory import add_shared_memory, shared_memory_methods
-from router.status import Replica, SliceStatus, Status, describe
+from router.status import ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (
     AuthPresent,
     ConditionPresent,
@@ -67,7 +67,7 @@ from serving.simulation.tables import find_capacity
 from serving.specs import CacheSpec, Limits, ServedModel, SliceSpec
 
 
-class Deployment:
+class GatewayServer:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
     def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
@@ -104,7 +104,7 @@ class Deployment:
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
         self._sharing: asyncio.Task[None] | None = None
         self._bulk = Bulk(limits)
-        self._guard = KeyGuard(Keys(keys))
+        self._guard = KeyGuard(KeyFile(keys))
         self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self._make_edges(server, limits, selecting)
@@ -324,9 +324,9 @@ class Deployment:
                     held[name] = slices[-1]
                 held[name]["notice"] = said
 
-    def _replicas(self) -> list[Replica]:
+    def _replicas(self) -> list[ReplicaBody]:
         judged = {(each.slice, each.model, each.variant): each for each in self.gateway.judgements()}
-        found: list[Replica] = []
+        found: list[ReplicaBody] = []
         for name, record in self.fleet.control.slices.items():
             for each in record.replicas.values():
                 said = judged.get((name, each.model, each.variant))
@@ -367,7 +367,7 @@ class Deployment:
             redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
 
-    def _condition(self, replicas: Sequence[Replica]) -> ConditionPresent:
+    def _condition(self, replicas: Sequence[ReplicaBody]) -> ConditionPresent:
         gateway, watch = self.gateway, self.operations.watch
         variants: dict[tuple[str, str], bool] = {}
         for each in replicas:

@@ -17,7 +17,7 @@ PAUSES_S: Final = (0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.4)
 process takes it."""
 
 
-class Edge(Protocol):
+class Listener(Protocol):
     """A server on a port."""
 
     @property
@@ -33,7 +33,7 @@ class Edge(Protocol):
 class Edges:
     """The edges of a gateway by name, and how often each was started again."""
 
-    def __init__(self, edges: Mapping[str, Edge]) -> None:
+    def __init__(self, edges: Mapping[str, Listener]) -> None:
         self._edges = edges
         self._ended = asyncio.Event()
         self._says = {name: Seldom(logger) for name in edges}
@@ -63,7 +63,7 @@ class Edges:
             finally:
                 waiting.cancel()
 
-    async def _start_again(self, name: str, edge: Edge) -> None:
+    async def _start_again(self, name: str, edge: Listener) -> None:
         fault = ""
         for pause_s in PAUSES_S:
             await asyncio.sleep(pause_s)

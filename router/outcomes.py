@@ -36,7 +36,7 @@ CLIENT_LEFT = 499
 """nginx's status for a client that left before its answer: never sent, the access log has it."""
 
 
-class Answer(NamedTuple):
+class ProtocolAnswer(NamedTuple):
     """What a client is told: HTTP status, gRPC code, and the sentence where there is no better one.
 
     `retry`: whether it is also told when to come back, where the core can say (`Reply.retry_us`).
@@ -60,63 +60,65 @@ _DEADLINES: Mapping[Outcome, str] = {
 }
 """In the words of grpc itself, for which clients and Triton's tests look in any error of a deadline."""
 
-ANSWERS: Mapping[Outcome, Answer] = MappingProxyType(
+ANSWERS: Mapping[Outcome, ProtocolAnswer] = MappingProxyType(
     {
-        COMPLETED: Answer(200, _Code.OK, ""),
-        BAD_INPUT: Answer(400, _Code.INVALID_ARGUMENT, "the request is not valid for this model"),
-        TOO_LARGE: Answer(413, _Code.RESOURCE_EXHAUSTED, "the request exceeds a limit of this gateway"),
-        UNKNOWN_MODEL: Answer(404, _Code.NOT_FOUND, "Request for unknown model"),
-        UNAUTHENTICATED: Answer(401, _Code.UNAUTHENTICATED, "an API key is needed"),
-        FORBIDDEN: Answer(403, _Code.PERMISSION_DENIED, "the API key may not do this"),
+        COMPLETED: ProtocolAnswer(200, _Code.OK, ""),
+        BAD_INPUT: ProtocolAnswer(400, _Code.INVALID_ARGUMENT, "the request is not valid for this model"),
+        TOO_LARGE: ProtocolAnswer(
+            413, _Code.RESOURCE_EXHAUSTED, "the request exceeds a limit of this gateway"
+        ),
+        UNKNOWN_MODEL: ProtocolAnswer(404, _Code.NOT_FOUND, "Request for unknown model"),
+        UNAUTHENTICATED: ProtocolAnswer(401, _Code.UNAUTHENTICATED, "an API key is needed"),
+        FORBIDDEN: ProtocolAnswer(403, _Code.PERMISSION_DENIED, "the API key may not do this"),
         # RESOURCE_EXHAUSTED, not UNAVAILABLE: clients retry the latter by themselves, into a full queue.
-        QUEUE_FULL: Answer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size", retry=True),
-        MEMORY_FULL: Answer(
+        QUEUE_FULL: ProtocolAnswer(503, _Code.RESOURCE_EXHAUSTED, "Exceeds maximum queue size", retry=True),
+        MEMORY_FULL: ProtocolAnswer(
             503,
             _Code.RESOURCE_EXHAUSTED,
             "the accepted requests hold all the memory they may (limits.held_mb)",
             retry=True,
         ),
-        OVERLOAD: Answer(
+        OVERLOAD: ProtocolAnswer(
             503,
             _Code.RESOURCE_EXHAUSTED,
             "more requests come in than can be answered within their deadlines",
             retry=True,
         ),
-        QUOTA: Answer(
+        QUOTA: ProtocolAnswer(
             429,
             _Code.RESOURCE_EXHAUSTED,
             "the tenant is over its share of an overloaded gateway",
             retry=True,
         ),
-        DEADLINE_UNREACHABLE: Answer(
+        DEADLINE_UNREACHABLE: ProtocolAnswer(
             503,
             _Code.RESOURCE_EXHAUSTED,
             f"the deadline could not be met even if the request ran next{_COMING}",
             retry=True,
         ),
-        NO_REPLICA: Answer(503, _Code.UNAVAILABLE, "no replica of the model is ready", retry=True),
+        NO_REPLICA: ProtocolAnswer(503, _Code.UNAVAILABLE, "no replica of the model is ready", retry=True),
         # UNAVAILABLE: it is being loaded, and a client that tries again by itself finds it there.
-        NOT_LOADED: Answer(
+        NOT_LOADED: ProtocolAnswer(
             503, _Code.UNAVAILABLE, "the model could not be loaded by the request's deadline", retry=True
         ),
-        DRAINING: Answer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
-        DEADLINE_QUEUED: Answer(
+        DRAINING: ProtocolAnswer(503, _Code.UNAVAILABLE, "the gateway is shutting down"),
+        DEADLINE_QUEUED: ProtocolAnswer(
             504, _Code.DEADLINE_EXCEEDED, f"Request timeout expired in the queue{_PASSED}"
         ),
-        DEADLINE_RUNNING: Answer(
+        DEADLINE_RUNNING: ProtocolAnswer(
             504,
             _Code.DEADLINE_EXCEEDED,
             f"Request timeout expired while the model was running{_PASSED}",
         ),
-        DEADLINE_UNMET: Answer(
+        DEADLINE_UNMET: ProtocolAnswer(
             504,
             _Code.DEADLINE_EXCEEDED,
             f"the deadline could no longer be met{_PASSED}",
             retry=True,
         ),
-        WORKER_LOST: Answer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
-        MODEL_ERROR: Answer(500, _Code.INTERNAL, "the model failed on this request"),
-        CLIENT_GONE: Answer(CLIENT_LEFT, _Code.CANCELLED, "the client left before the answer"),
+        WORKER_LOST: ProtocolAnswer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
+        MODEL_ERROR: ProtocolAnswer(500, _Code.INTERNAL, "the model failed on this request"),
+        CLIENT_GONE: ProtocolAnswer(CLIENT_LEFT, _Code.CANCELLED, "the client left before the answer"),
     }
 )
 """Every outcome of `serving.vocabulary.ALL_OUTCOMES`; 499 (nginx) only shows in logs. Some sentences

@@ -17,12 +17,12 @@ from typing import Final
 import uvloop
 
 from router.builds import identified
-from router.deployment import Deployment
+from router.deployment import GatewayServer
 from router.descriptors import raise_limit
 from router.example import example_curl
 from router.key_env import KEY_ENV
 from router.logs import logging_to_output, say
-from router.operations.standing import settings_in_force
+from router.operations.applied import settings_in_force
 from router.output import Output
 from router.plan import cache_lines, key_lines, slice_lines
 from router.settings import Settings
@@ -68,7 +68,7 @@ def freeze() -> None:
 
 
 async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec]) -> int:
-    deployment = Deployment(settings, filed, _say, keys)
+    deployment = GatewayServer(settings, filed, _say, keys)
     freeze()  # while there is no client that would wait for it
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -100,7 +100,7 @@ async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequ
     return 1 if deployment.edges.why_dead else 0
 
 
-async def _watch_edges(deployment: Deployment, stop: asyncio.Event) -> None:
+async def _watch_edges(deployment: GatewayServer, stop: asyncio.Event) -> None:
     """End the gateway where an edge has ended and cannot be started again."""
     await deployment.edges.run()
     deployment.gateway.stop_ready()
@@ -115,7 +115,7 @@ def _on_signal(stop: asyncio.Event, output: Output) -> None:
     stop.set()
 
 
-async def _drain(deployment: Deployment, settings: Settings) -> int:
+async def _drain(deployment: GatewayServer, settings: Settings) -> int:
     """Answer what was accepted, within the limits; returns how many requests were not."""
     limits = settings.limits
     logger.info("penstock is draining: %d open requests", deployment.serving.open_requests)
@@ -124,7 +124,7 @@ async def _drain(deployment: Deployment, settings: Settings) -> int:
     return await deployment.drain(limits.drain_s)
 
 
-async def _announce_changes(deployment: Deployment) -> None:
+async def _announce_changes(deployment: GatewayServer) -> None:
     """Say, as it happens, which models became ready and what befalls workers and replicas."""
     gateway = deployment.gateway
     since = dict.fromkeys(gateway.models, gateway.now_us())  # models that are not ready yet
@@ -158,7 +158,7 @@ async def _announce_changes(deployment: Deployment) -> None:
         changed.clear()
 
 
-def _announce(deployment: Deployment, settings: Settings, keys: Sequence[KeySpec]) -> None:
+def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeySpec]) -> None:
     recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
     told = (*slice_lines(settings), *cache_lines(settings), *key_lines(settings, keys))
     defaults = [f"  {line}" for line in told]

@@ -47,7 +47,7 @@ _SPARED: Final = ("batch", "rows/s", "down %", "accuracy", "burn 1h", "variant",
 _GAPS: Final = (2, 1, 0)  # blanks behind a column, beside the one that the table's box takes
 
 
-class Replica(TypedDict):
+class ReplicaBody(TypedDict):
     """A variant on a slice; `state` is the control plane's word ("ready", "loading", ...). `profile`: what
     its batches say of its profile ("fresh", "stale", "interfered"), `profile_ratio` what they took over it (1
     where it is fresh); `renewing`: it is being measured anew."""
@@ -81,7 +81,7 @@ class ModelStatus(TypedDict):
     slo_us: int
     variants: list[str]
     answering_variant: str
-    replicas: list[Replica]
+    replicas: list[ReplicaBody]
     queue_rows: int
     counters: "Counters"
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
@@ -125,7 +125,7 @@ def describe(
     serving: Serving,
     counters: "Mapping[str, Counters]",
     queue_rows: Mapping[str, int],
-    replicas: Sequence[Replica],
+    replicas: Sequence[ReplicaBody],
     slices: Sequence[SliceStatus],
     uptime_s: float,
 ) -> Status:

@@ -44,7 +44,7 @@ ARRIVAL_TYPE = np.dtype(
 )
 
 
-class Flow(NamedTuple):
+class RecordedFlow(NamedTuple):
     """Whose requests these are. `variant`: pinned by the client, or ""; `slo_us`: what they were promised
     then; `tier`: what they asked for, "" for the model's own."""
 
@@ -63,7 +63,7 @@ class Recording:
     """
 
     start_unix_us: int
-    flows: tuple[Flow, ...]
+    flows: tuple[RecordedFlow, ...]
     arrivals: npt.NDArray[np.void]
     cut: str = ""
 
@@ -74,7 +74,7 @@ def header(start_unix_us: int) -> bytes:
     return head + _CHECKSUM.pack(crc32(head))
 
 
-def flows_block(flows: Sequence[Flow]) -> bytes:
+def flows_block(flows: Sequence[RecordedFlow]) -> bytes:
     """The next flows of a file; they are numbered from 0 in the order of all its blocks."""
     return _block(_NAMES, json.dumps(flows, separators=(",", ":")).encode())
 
@@ -104,7 +104,7 @@ def parse(content: bytes) -> Recording:
         empty = np.empty(0, ARRIVAL_TYPE)
         return Recording(0, (), empty, f"ends after {len(content)} bytes, within its header")
     start_unix_us = _parse_header(content)
-    flows: list[Flow] = []
+    flows: list[RecordedFlow] = []
     found = [np.empty(0, ARRIVAL_TYPE)]
     cut = ""
     for at, kind, body, whole in _blocks(content):
@@ -175,10 +175,10 @@ def _parse_arrivals(body: bytes, flow_count: int, at: int) -> npt.NDArray[np.voi
     return arrivals
 
 
-def _parse_flows(body: bytes, at: int) -> list[Flow]:
+def _parse_flows(body: bytes, at: int) -> list[RecordedFlow]:
     try:
         entries = json.loads(body)
-        flows = [Flow(*entry) for entry in cast("list[list[object]]", entries)]  # type: ignore[arg-type]
+        flows = [RecordedFlow(*entry) for entry in cast("list[list[object]]", entries)]  # type: ignore[arg-type]
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"damaged at byte {at}: expected a list of flows ({error})") from error
     for flow in flows:

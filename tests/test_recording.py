@@ -14,7 +14,7 @@ from serving.recording import (
     ARRIVAL_TYPE,
     MAGIC,
     RECORD,
-    Flow,
+    RecordedFlow,
     arrivals_block,
     flows_block,
     header,
@@ -23,7 +23,10 @@ from serving.recording import (
 )
 
 START_UNIX_US = 1_700_000_000_000_000
-FLOWS = (Flow("digits", "default", "", 25_000), Flow("minilm", "shop", "int8", 250_000, "gold"))
+FLOWS = (
+    RecordedFlow("digits", "default", "", 25_000),
+    RecordedFlow("minilm", "shop", "int8", 250_000, "gold"),
+)
 
 Record = tuple[int, int, int, int, int]
 Block = tuple[int, list[Record]]
@@ -31,12 +34,12 @@ Block = tuple[int, list[Record]]
 int32s, uint32s = st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32 - 1)
 records = st.tuples(int32s, uint32s, st.integers(0, 1), st.integers(1, 2**32 - 1), uint32s)
 blocks = st.lists(st.tuples(st.integers(-(2**50), 2**50), st.lists(records, max_size=4)), max_size=4)
-flows = st.builds(Flow, st.text(), st.text(), st.text(), st.integers(1, 2**40), st.text())
+flows = st.builds(RecordedFlow, st.text(), st.text(), st.text(), st.integers(1, 2**40), st.text())
 
 TWO_BLOCKS: list[Block] = [(0, [(0, 0, 0, 1, 0), (40, 5_000, 0, 8, 0)]), (10**6, [(-7, 0, 1, 1, 300)])]
 
 
-def written(content: list[Block], names: tuple[Flow, ...] = FLOWS) -> bytes:
+def written(content: list[Block], names: tuple[RecordedFlow, ...] = FLOWS) -> bytes:
     """A file whose second flow comes after the first block."""
     file = header(START_UNIX_US) + flows_block(names[:1])
     for place, (base_us, rows) in enumerate(content):
@@ -50,7 +53,7 @@ def expected(content: list[Block]) -> list[Record]:
 
 
 @given(blocks, flows, flows)
-def test_what_is_written_is_read(content: list[Block], first: Flow, second: Flow) -> None:
+def test_what_is_written_is_read(content: list[Block], first: RecordedFlow, second: RecordedFlow) -> None:
     content = [(0, []), *content]  # requests of the second flow come after its name
     recording = parse(written([*content, (0, [])], (first, second)))
     assert recording.start_unix_us == START_UNIX_US
@@ -128,7 +131,7 @@ def test_a_file_of_version_1_is_read_as_of_requests_that_asked_for_no_tier() -> 
         b"".join(part if part in (names, body) else part + struct.pack("<I", crc32(part)) for part in parts)
     )
     assert recording.start_unix_us == START_UNIX_US
-    assert recording.flows == (Flow("digits", "shop", "cnn", 25_000, ""),)
+    assert recording.flows == (RecordedFlow("digits", "shop", "cnn", 25_000, ""),)
     assert recording.arrivals.tolist() == [(10, 0, 0, 2, 0)]
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from loadtests.fuzz.playing import Fault, Target, seeds_of, words_of
 from loadtests.fuzz.served import SIMPLE
 from loadtests.gateway import ROOT
-from router.operations import standing
+from router.operations import applied
 from router.settings import SettingsError, load_model, load_settings
 from serving.control.commands import FindCapacity
 from serving.policy.scaling.guess import guess
@@ -100,18 +100,18 @@ def placement_target() -> Iterator[Target]:
         settings.write_bytes(seeds_of("settings")["good-all.yaml"])
         Path(home, "models").symlink_to(ROOT / "models")
         loaded = load_settings(settings)
-        standing.path_of(settings).parent.mkdir()
+        applied.path_of(settings).parent.mkdir()
 
         def play(data: bytes) -> bool:
-            standing.path_of(settings).write_bytes(data)
-            found, said = standing.standing(loaded)
+            applied.path_of(settings).write_bytes(data)
+            found, said = applied.standing(loaded)
             if found is None and said is None:
                 raise Fault("a placement was passed over without a word")
-            kept = standing.kept(settings)
+            kept = applied.kept(settings)
             if kept is not None:
-                standing.in_force(loaded, kept)
-                standing.keep(settings, kept)
-                if standing.kept(settings) != kept:
+                applied.in_force(loaded, kept)
+                applied.keep(settings, kept)
+                if applied.kept(settings) != kept:
                     raise Fault("a placement that was kept again is another")
             return kept is not None
 

@@ -15,9 +15,9 @@ from loadtests.fuzz.http import Line
 from loadtests.fuzz.playing import Fault, Target
 from loadtests.fuzz.served import IDENTITY, MODELS, SIMPLE, TEXT
 from router.tensors import rest
-from router.tensors.decoded import Decoded, Wanted
+from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.errors import RequestError
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.cache.soundness import fault_of
 from serving.cache.values import decode, seal_of
 from serving.ports import Call, Reply
@@ -25,7 +25,7 @@ from serving.runtime.link import Link
 from serving.tensor import DATATYPES, ITEM_BYTES
 from serving.vocabulary import COMPLETED
 from serving.worker.batches import BatchInput, BatchResult, unpack_run
-from serving.worker.orders import Loaded, Measured, unpack_load, unpack_measure, unpack_unload
+from serving.worker.orders import Loaded, MeasuredBatches, unpack_load, unpack_measure, unpack_unload
 from serving.worker.wire import HEADER, MAGIC, VERSION, FrameBuffer, FrameKind, ProtocolError
 
 BATCHES: Final = {7: (1, SIMPLE), 8: (2, IDENTITY), 9: (3, TEXT)}
@@ -74,7 +74,7 @@ class Heard:
     def batch_failed(self, link: Link, batch_id: int, message: str) -> None:  # noqa: ARG002
         self.ended.append(batch_id)
 
-    def measured(self, link: Link, found: Measured) -> None: ...
+    def measured(self, link: Link, found: MeasuredBatches) -> None: ...
 
     def worker_lost(self, link: Link, reason: str) -> None:  # noqa: ARG002
         self.lost += 1
@@ -162,7 +162,7 @@ def play_redis(data: bytes) -> bool:
     return sound
 
 
-def _answerable(entry: Entry, call: Call) -> None:
+def _answerable(entry: KeptAnswer, call: Call) -> None:
     for tensor in entry.outputs:
         item = ITEM_BYTES[tensor.datatype]
         if tensor.shape[0] != call.rows or (item and prod(tensor.shape) * item != len(tensor.data)):
@@ -170,7 +170,7 @@ def _answerable(entry: Entry, call: Call) -> None:
     reply = Reply(COMPLETED)
     reply.outputs = entry.outputs
     for binary in (True, False):
-        wanted = tuple(Wanted(index, binary) for index in range(len(entry.outputs)))
+        wanted = tuple(RequestedOutput(index, binary) for index in range(len(entry.outputs)))
         with contextlib.suppress(RequestError):  # BYTES that are no text
             rest.encode(Decoded(call, "", wanted), reply)
 

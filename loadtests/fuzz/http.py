@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 from loadtests.fuzz.playing import Fault, Target, words_of
 from loadtests.fuzz.served import LIMITS, Core
 from loadtests.wire import Answer, read_answer
-from router.fastpath.edge import Edge
+from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
 
 STATUSES: Final = frozenset((200, 400, 404, 405, 411, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505))
@@ -87,7 +87,7 @@ class _Connections:
         self._core = Core()
         self._application = Application()
         self._state = ServerState()
-        self._edge = Edge(self._core, LIMITS, self._state)
+        self._edge = FastEdge(self._core, LIMITS, self._state)
         self._config = Config(
             self._application, interface="asgi3", ws="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, server_header=False,

@@ -33,7 +33,7 @@ from serving.worker.batches import BatchInput, EncodedOutput, pack_failed, pack_
 from serving.worker.orders import (
     Loaded,
     LoadOrder,
-    Measured,
+    MeasuredBatches,
     MeasureOrder,
     Raised,
     pack_hello,
@@ -227,7 +227,7 @@ def _worker() -> Seeds:
     simple = pack_result((7, 50, 1, 0, 2, 0), outputs, 64) + ROW * 4
     text = pack_result((9, 50, 1, 16, 2, 0), [EncodedOutput("FP32", (2,), bytes(16))], 16) + bytes(16)
     yield "good-answers", hello + loads + simple + text + pack_failed(8, "ValueError: no")
-    yield "good-measured", hello + loads + pack_measured(Measured(1, 1, 0, [100, 120], [500], 4096))
+    yield "good-measured", hello + loads + pack_measured(MeasuredBatches(1, 1, 0, [100, 120], [500], 4096))
     raised = pack_raised(Raised("simple", "exact", "a batch", "ValueError", "no", "Traceback\n  x"))
     yield "good-raised", hello + raised + pack_load_failed(2, "no such file") + simple
     yield "bad-answered-twice", hello + loads + simple * 2
@@ -298,8 +298,8 @@ def _capacities() -> Seeds:
 
 def _recording() -> Seeds:
     flows = [
-        recording.Flow("simple", "default", "", 25_000),
-        recording.Flow("simple", "default", "exact", 0, "best"),
+        recording.RecordedFlow("simple", "default", "", 25_000),
+        recording.RecordedFlow("simple", "default", "exact", 0, "best"),
     ]
     records = b"".join(recording.RECORD.pack(at * 1000, 0, at % 2, 1 + at, 0) for at in range(20))
     whole = recording.header(1_700_000_000_000_000) + recording.flows_block(flows)

@@ -7,12 +7,12 @@ from math import inf
 from pathlib import Path
 
 from router.auth.issuing import Entry, IssueError, add_key, revoke_key
-from router.auth.options import Options
+from router.auth.options import KeyOptions
 from router.settings import SettingsError, load_settings
 from router.settings.keys import KeySpec, read_keys, tenants_of
 
 
-def new(asked: Options) -> int:
+def new(asked: KeyOptions) -> int:
     """Print a new key, once. Returns the exit code."""
     try:
         path, tenants = _find(asked.config, asked.keys)
@@ -24,7 +24,7 @@ def new(asked: Options) -> int:
     return 0
 
 
-def entry(asked: Options) -> Entry:
+def entry(asked: KeyOptions) -> Entry:
     """What a new entry of the keys file says beside the key itself."""
     found: Entry = {"name": asked.name}
     if asked.tenant:

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterator
 
 from router.auth.guard import KeyGuard
-from router.auth.keys import Keys
-from router.editions import Follower, Say
+from router.auth.keys import KeyFile
+from router.file_following import FileFollower, Say
 from router.settings import Settings, SettingsError
 from router.settings.keys import KeySpec, read_keys, tenants_of
 
 
-class KeyWatch(Follower):
+class KeyWatch(FileFollower):
     """Follows the keys file of settings with `auth:` into the guard."""
 
     def __init__(self, settings: Settings, guard: KeyGuard, say: Say) -> None:
@@ -28,7 +28,7 @@ class KeyWatch(Follower):
             return
         before, self.refused = self._guard.keys.specs, ()
         if specs != before:
-            self._guard.keys = Keys(specs)
+            self._guard.keys = KeyFile(specs)
             self._say(f"{self._path} was edited: {'; '.join(differences(before, specs))}")
 
 

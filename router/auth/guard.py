@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from router.auth.identity import Identity
-from router.auth.keys import Keys
+from router.auth.keys import KeyFile
 from router.auth.rights import WATCHERS, Roles
 from router.settings.keys import ROLES
 from router.tensors.errors import RequestError
@@ -21,7 +21,7 @@ _HOW: Final = "send one as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 class KeyGuard:
     """`refused`: how many requests, by why. `now_s`: Unix time, read for keys that expire."""
 
-    def __init__(self, keys: Keys, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, keys: KeyFile, now_s: Callable[[], float] = time.time) -> None:
         self.keys = keys
         self.refused: dict[str, int] = dict.fromkeys((*_WITHOUT, *_MAY_NOT), 0)
         self._now_s = now_s

@@ -39,7 +39,7 @@ class Known:
         )
 
 
-class Keys:
+class KeyFile:
     """Those of a file."""
 
     __slots__ = ("_by_id", "specs")

@@ -12,7 +12,7 @@ KeysOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Options:
+class KeyOptions:
     """One field an option; the texts are what --help says. Lists have commas between their names."""
 
     name: Annotated[str, typer.Option(help="Name of the key in logs and in `penstock key revoke`.")]

@@ -22,7 +22,7 @@ ADMINS: Final[Roles] = frozenset((ADMIN,))
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NeededRight:
     """`roles`: any of these will do, ANYBODY without a key. `model`: the one that it is of, "" for none."""
 
     roles: Roles
@@ -70,16 +70,16 @@ _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
 )
 
 
-def need_of(method: str, path: str) -> Need:
+def need_of(method: str, path: str) -> NeededRight:
     """What a REST request needs; `path` is decoded, as the application's own routes see it."""
     method = "GET" if method == "HEAD" else method
     roles = _PLACES.get((method, path))
     if roles is not None:
-        return Need(roles)
+        return NeededRight(roles)
     found = _MODEL.match(path)
     if found is not None:
-        return Need(_OF_MODELS.get((method, found.group(2) or ""), ADMINS), found.group(1))
-    return Need(WATCHERS if method == "POST" and _REPOSITORY.match(path) else ADMINS)
+        return NeededRight(_OF_MODELS.get((method, found.group(2) or ""), ADMINS), found.group(1))
+    return NeededRight(WATCHERS if method == "POST" and _REPOSITORY.match(path) else ADMINS)
 
 
 def rpc_roles(method: str) -> Roles:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final  # Any: arguments and results are of any kind that travels
 
 from router.tensors import proto, rest
-from router.tensors.decoded import Decoded, Wanted
+from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.errors import RequestError
 from serving.ports import Call, Reply
 from serving.specs import Limits, ServedModel
@@ -38,7 +38,7 @@ def fold_rest(
     model: ServedModel, request_id: str, wanted: Sequence[tuple[int, bool]], outputs: Sequence[Output]
 ) -> tuple[bytes, int | None]:
     """See `router.tensors.rest.encode`."""
-    decoded = Decoded(Call(model, (), 1), request_id, tuple(Wanted(*each) for each in wanted))
+    decoded = Decoded(Call(model, (), 1), request_id, tuple(RequestedOutput(*each) for each in wanted))
     reply = Reply(COMPLETED)
     reply.outputs = [Tensor(*each) for each in outputs]
     return rest.encode(decoded, reply)

@@ -6,17 +6,17 @@ from math import isfinite
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from router.cache_status import CacheStatus
-from router.explain.scaled import Scaled
+from router.explain.scaled import ScaledBody
 from router.isolation import IsolationStatus
 from serving.objectives import Objective
 from serving.policy.climbing import LOAD_SHARE
 from serving.specs import ServedModel
 
 if TYPE_CHECKING:  # a reader of JSON needs neither
-    from router.status import Replica
+    from router.status import ReplicaBody
     from router.telemetry import Counters
-    from serving.profile.carrying import Carried
-    from serving.scheduler.standing import Ladder, Standing
+    from serving.profile.carrying import ProfiledCapacity
+    from serving.scheduler.variant_reasons import LadderReasons, VariantReasons
 
 
 class Carries(TypedDict):
@@ -26,8 +26,9 @@ class Carries(TypedDict):
     batch_rows: int
 
 
-class Rung(TypedDict):
-    """A variant that a slice would be given a batch for, as `serving.scheduler.standing.Rung`."""
+class RungBody(TypedDict):
+    """A variant that a slice would be given a batch for, as
+    `serving.scheduler.variant_reasons.RungReasons`."""
 
     variant: str
     accuracy: float | None
@@ -44,7 +45,7 @@ class LadderOfSlice(TypedDict):
     present load."""
 
     slice: str
-    rungs: list[Rung]
+    rungs: list[RungBody]
     preferred: int
     carrying: int
 
@@ -98,18 +99,18 @@ class Explanation(TypedDict):
     variants: list[Variant]
     promises: list[Promise]
     counters: "Counters"
-    replicas: Scaled | None
+    replicas: ScaledBody | None
     cache: CacheStatus | None
     isolation: NotRequired[IsolationStatus]
 
 
 def describe(
     model: ServedModel,
-    standing: "Standing",
-    replicas: "Sequence[Replica]",
+    standing: "VariantReasons",
+    replicas: "Sequence[ReplicaBody]",
     counters: "Counters",
     uptime_s: float,
-    scaled: Scaled | None = None,
+    scaled: ScaledBody | None = None,
 ) -> Explanation:
     """The model as it stands, without its kept answers; `replicas` may be of others too. `scaled`: None where
     its replicas do not follow its load."""
@@ -148,7 +149,7 @@ def describe(
     }
 
 
-def _promises(model: ServedModel, ladders: "Mapping[str, Sequence[Ladder]]") -> list[Promise]:
+def _promises(model: ServedModel, ladders: "Mapping[str, Sequence[LadderReasons]]") -> list[Promise]:
     found = [_promise(model.own, "", model.needs.chooses, ladders.get("", ()))]
     for needs in model.tiers:
         objective = model.by_tier[needs.tier]
@@ -157,7 +158,7 @@ def _promises(model: ServedModel, ladders: "Mapping[str, Sequence[Ladder]]") -> 
     return found
 
 
-def _promise(objective: Objective, tier: str, chooses: bool, ladders: "Sequence[Ladder]") -> Promise:
+def _promise(objective: Objective, tier: str, chooses: bool, ladders: "Sequence[LadderReasons]") -> Promise:
     return {
         "tier": tier,
         "slo_us": objective.slo_us,
@@ -172,8 +173,8 @@ def _promise(objective: Objective, tier: str, chooses: bool, ladders: "Sequence[
     }
 
 
-def _ladder(ladder: "Ladder") -> LadderOfSlice:
-    rungs: list[Rung] = [
+def _ladder(ladder: "LadderReasons") -> LadderOfSlice:
+    rungs: list[RungBody] = [
         {
             "variant": each.variant,
             "accuracy": each.accuracy,
@@ -194,7 +195,7 @@ def _ladder(ladder: "Ladder") -> LadderOfSlice:
     }
 
 
-def _carries(found: "Carried | None") -> Carries | None:
+def _carries(found: "ProfiledCapacity | None") -> Carries | None:
     return None if found is None else {"rows_per_s": found.rate, "batch_rows": found.rows}
 
 

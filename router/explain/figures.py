@@ -17,7 +17,7 @@ _SAME = 1e-6  # as shares: sums of floats that are meant to be equal
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RungFigures:
     """Of a rung, over the slices of a stretch: the variant, and the most that a row of it takes there."""
 
     variant: str
@@ -33,12 +33,12 @@ class Stretch:
     """Slices whose ladders stand alike; `rows`: their rungs, the most accurate first."""
 
     slices: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[RungFigures, ...]
     preferred: int
     carrying: int
 
     @property
-    def carries(self) -> Row:
+    def carries(self) -> RungFigures:
         """The rung that carries the load."""
         return self.rows[self.carrying]
 
@@ -56,13 +56,15 @@ def stretches(ladders: Sequence[LadderOfSlice]) -> list[Stretch]:
     ]
 
 
-def _rows(ladders: Sequence[LadderOfSlice]) -> tuple[Row, ...]:
+def _rows(ladders: Sequence[LadderOfSlice]) -> tuple[RungFigures, ...]:
     found = []
     for rungs in zip(*(each["rungs"] for each in ladders), strict=True):
         slowest = max(rungs, key=lambda rung: rung["row_us"])
         one_us, cost = (max(rung[what] for rung in rungs) for what in ("one_us", "cost"))
         found.append(
-            Row(slowest["variant"], slowest["accuracy"], slowest["row_us"], slowest["rows"], one_us, cost)
+            RungFigures(
+                slowest["variant"], slowest["accuracy"], slowest["row_us"], slowest["rows"], one_us, cost
+            )
         )
     return tuple(found)
 

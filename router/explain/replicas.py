@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from router.explain.body import Explanation
 from router.explain.numbers import joined
-from router.explain.scaled import Expected, Scaled
+from router.explain.scaled import Expected, ScaledBody
 
 HOUR_S = 3600.0
 _MILLION = 1e6
@@ -22,7 +22,7 @@ def replica_sentences(now: Explanation, before: Explanation | None = None) -> li
     return ["replicas", *(f"  {each}" for each in _sentences(scaled, now, before))]
 
 
-def _sentences(scaled: Scaled, now: Explanation, before: Explanation | None) -> Iterator[str]:
+def _sentences(scaled: ScaledBody, now: Explanation, before: Explanation | None) -> Iterator[str]:
     yield _standing(scaled)
     if scaled["why"]:
         yield f"why: {scaled['why']}"
@@ -46,7 +46,7 @@ def _sentences(scaled: Scaled, now: Explanation, before: Explanation | None) -> 
     yield from _cost(scaled, now, before)
 
 
-def _standing(scaled: Scaled) -> str:
+def _standing(scaled: ScaledBody) -> str:
     """For example `2 on cpu-1 and cpu-2 (at least 1, at most 4; policy slo): 1 gets batches, ...`."""
     bounds = f"at least {scaled['least']}, at most {scaled['most']}"
     if scaled["least"] == scaled["most"]:
@@ -76,7 +76,7 @@ def _plan(expected: Expected) -> str:
     return f"the plan for the next minutes reckons with {count}{by}{why}"
 
 
-def _cost(scaled: Scaled, now: Explanation, before: Explanation | None) -> Iterator[str]:
+def _cost(scaled: ScaledBody, now: Explanation, before: Explanation | None) -> Iterator[str]:
     """Nothing where slices have no price."""
     if not scaled["held_per_hour"]:
         return

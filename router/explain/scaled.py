@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:  # a reader of JSON needs none of it
     from serving.control.control import Control
     from serving.control.scaling_status import ScalingStatus
-    from serving.policy.scaling.seam import Band
+    from serving.policy.scaling.interface import PlannedBand
 
 
 class Expected(TypedDict):
@@ -21,7 +21,7 @@ class Expected(TypedDict):
     lacking: str
 
 
-class Scaled(TypedDict):
+class ScaledBody(TypedDict):
     """Of a model whose replicas follow its load, as `serving.control.scaling_status.ScalingStatus`; costs in
     the currency of the prices.
 
@@ -52,7 +52,7 @@ class Scaled(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class HourlyCost:
     """What an hour costs: of a model's slices, of all that are held, and at most (inf: no limit)."""
 
     own: float = 0.0
@@ -60,7 +60,7 @@ class Bill:
     most: float = float("inf")
 
 
-def describe_replicas(standing: "ScalingStatus", policy: str, bill: Bill) -> Scaled:
+def describe_replicas(standing: "ScalingStatus", policy: str, bill: HourlyCost) -> ScaledBody:
     """The standing as JSON has it."""
     return {
         "policy": policy,
@@ -86,7 +86,7 @@ def describe_replicas(standing: "ScalingStatus", policy: str, bill: Bill) -> Sca
     }
 
 
-def scaled_model(control: "Control", model: str, policy: str) -> Scaled | None:
+def scaled_model(control: "Control", model: str, policy: str) -> ScaledBody | None:
     """The model as control has it at this moment; None where its replicas do not follow its load. `policy`:
     by which they would."""
     scaling = control.scaling
@@ -95,10 +95,10 @@ def scaled_model(control: "Control", model: str, policy: str) -> Scaled | None:
         return None
     held = scaling.held()
     own = (held[name].price for name in standing.slices if name in held)
-    bill = Bill(sum(own), scaling.cost_per_hour, scaling.cost_max)
+    bill = HourlyCost(sum(own), scaling.cost_per_hour, scaling.cost_max)
     return describe_replicas(standing, policy, bill)
 
 
-def _expected(band: "Band", lacking: str) -> Expected:
+def _expected(band: "PlannedBand", lacking: str) -> Expected:
     low, high, variant = band.low, band.high, band.variant
     return {"low": low, "high": high, "variant": variant, "why": band.why, "lacking": lacking}

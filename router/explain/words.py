@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from router.explain.body import Explanation, Promise, Rung, Variant
+from router.explain.body import Explanation, Promise, RungBody, Variant
 from router.explain.carries import carries
-from router.explain.figures import Row, Stretch, room_us, stretches
+from router.explain.figures import RungFigures, Stretch, room_us, stretches
 from router.explain.happened import happened
 from router.explain.numbers import accuracy, joined, milliseconds, named, rate
 from router.explain.promised import promised
@@ -75,7 +75,7 @@ def _because(variant: Variant, slice_name: str) -> str:
     return f": {reason}" if reason else ""
 
 
-def _why_no_rung(variant: Variant, promise: Promise, rungs: Sequence[Rung], state: str) -> str:
+def _why_no_rung(variant: Variant, promise: Promise, rungs: Sequence[RungBody], state: str) -> str:
     """A ladder leaves out what is not there, what costs too much, and what takes as long as a rung that is as
     accurate: what is over the cost is slower than all rungs, so that the first of these has the better answer
     unless it is less accurate."""
@@ -166,7 +166,7 @@ def _unkept(promise: Promise, stretch: Stretch) -> Iterator[str]:
     slo_us, cost_max = promise["slo_us"], promise["cost_max"]
     if cost_max is not None and stretch.rows[-1].cost > cost_max:
         yield f"all cost more than {cost_max:g} a million rows: the cheapest answers"
-    late: list[Row] = [row for row in stretch.rows[stretch.preferred :] if row.one_us > slo_us]
+    late: list[RungFigures] = [row for row in stretch.rows[stretch.preferred :] if row.one_us > slo_us]
     for row in late:
         yield (
             f"{row.variant} takes {milliseconds(row.one_us)} for one row alone, more than "

@@ -14,11 +14,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from router.fastpath.edge import Edge
-from router.fastpath.exchange import Exchange, Inference, Refusal
+from router.fastpath.edge import FastEdge
+from router.fastpath.exchange import Exchange, HttpRefusal, Inference
 from router.fastpath.hangups import PROBE
 from router.fastpath.places import NONE, RESERVED
-from router.fastpath.sweep import Waiting
+from router.fastpath.sweep import WaitsFor
 from router.rest import Rendered, plain_error
 from router.tensors.rest import Body
 from serving.policy.crowding import BUSY
@@ -28,7 +28,7 @@ Cycle = Exchange | RequestResponseCycle
 BETWEEN, HEAD, BODY = range(3)
 """What the parser is in the middle of: nothing, a request's head, its body."""
 
-_UNDER_WAY = (Waiting.ANSWER, Waiting.READER, Waiting.ROOM)
+_UNDER_WAY = (WaitsFor.ANSWER, WaitsFor.READER, WaitsFor.ROOM)
 """What a connection that has a request under way waits for."""
 
 _SURPLUS_CONNECTIONS = 64
@@ -77,13 +77,13 @@ class _Flow(FlowControl):
 class Connection(HttpToolsProtocol):
     """`cycle` is its newest request (uvicorn's name), `active` the one whose turn it is to be answered."""
 
-    def __init__(self, config: Config, edge: Edge) -> None:
+    def __init__(self, config: Config, edge: FastEdge) -> None:
         super().__init__(config, edge.state, {})
         self.edge = edge
         self.active: Cycle | None = None
         self.parsing = BETWEEN
         self.answers = 0
-        self.swept = (-1, Waiting.REQUEST, 0.0)
+        self.swept = (-1, WaitsFor.REQUEST, 0.0)
         self.refused = False
         self.stopped = False  # nothing more is parsed
         self.lingering = False
@@ -257,7 +257,7 @@ class Connection(HttpToolsProtocol):
         self.reading.held_back = False
         parsing, self.parsing = self.parsing, BETWEEN
         if parsing != BODY or self._withdraw_newest():
-            self._enqueue(Refusal(self, rendered))
+            self._enqueue(HttpRefusal(self, rendered))
         elif self.cycle.response_complete:
             self.linger()
         else:
@@ -293,7 +293,7 @@ class Connection(HttpToolsProtocol):
         return self.transport.get_write_buffer_size()
 
     def address(self) -> str:
-        """See `router.account.Holder` and `router.fastpath.places.Guest`."""
+        """See `router.account.Holder` and `router.fastpath.places.PlacedConnection`."""
         client = self.client
         return "" if client is None else client[0]
 
@@ -312,9 +312,9 @@ class Connection(HttpToolsProtocol):
         self.edge.reads.put_off(self.reading.resume_reading)  # many may go on at once
 
     def idle_s(self, now_s: float) -> float:
-        """See `router.fastpath.places.Guest`: a head that does not come on is no request yet."""
+        """See `router.fastpath.places.PlacedConnection`: a head that does not come on is no request yet."""
         answers, waiting = self.waiting()
-        if waiting in _UNDER_WAY or (waiting is Waiting.UPLOAD and self.parsing == BODY):
+        if waiting in _UNDER_WAY or (waiting is WaitsFor.UPLOAD and self.parsing == BODY):
             return BUSY
         seen_answers, seen_waiting, since_s = self.swept
         if answers == seen_answers and waiting is seen_waiting:
@@ -322,33 +322,33 @@ class Connection(HttpToolsProtocol):
         return 0.0 if answers else now_s - self.made_s
 
     def push_out(self) -> None:
-        """See `router.fastpath.places.Guest`."""
+        """See `router.fastpath.places.PlacedConnection`."""
         self.transport.close()
 
-    def waiting(self) -> tuple[int, Waiting]:
+    def waiting(self) -> tuple[int, WaitsFor]:
         """See `router.fastpath.sweep.Sweepable`."""
         if self.lingering:
-            return self.answers, Waiting.GOODBYE
+            return self.answers, WaitsFor.GOODBYE
         if self.transport.get_write_buffer_size():
-            return self.answers, Waiting.READER
+            return self.answers, WaitsFor.READER
         if self.reading.held_back:
-            return self.answers, Waiting.ROOM
+            return self.answers, WaitsFor.ROOM
         if self.reserved and (self.parsing or self.active is None or self.active.response_complete):
-            return self.answers, Waiting.RESERVE
+            return self.answers, WaitsFor.RESERVE
         if self.parsing and (self.reading.resting or not self.flow.read_paused):
-            return self.answers, Waiting.UPLOAD
+            return self.answers, WaitsFor.UPLOAD
         if self.active is not None and not self.active.response_complete:
-            return self.answers, Waiting.ANSWER
-        return self.answers, Waiting.REQUEST
+            return self.answers, WaitsFor.ANSWER
+        return self.answers, WaitsFor.REQUEST
 
-    def expire(self, waiting: Waiting) -> None:
+    def expire(self, waiting: WaitsFor) -> None:
         """See `router.fastpath.sweep.Sweepable`."""
-        if waiting is Waiting.UPLOAD:
+        if waiting is WaitsFor.UPLOAD:
             limit_s = self.edge.limits.slow_client_s
             self.refuse(408, f"the request did not arrive whole within {limit_s:g} s (limits.slow_client_s)")
-        elif waiting is Waiting.ROOM:
+        elif waiting is WaitsFor.ROOM:
             self._expire_upload()
-        elif waiting in (Waiting.REQUEST, Waiting.RESERVE):
+        elif waiting in (WaitsFor.REQUEST, WaitsFor.RESERVE):
             self.transport.close()
         else:
             self.transport.abort()

@@ -13,13 +13,13 @@ from router.bulk.pool import Bulk
 from router.fastpath.hangups import HangupWatch
 from router.fastpath.paths import InferPaths
 from router.fastpath.places import Places
-from router.fastpath.sweep import Sweep
+from router.fastpath.sweep import IdleSweep
 from router.fastpath.turns import ENDS_A_TURN, READS_A_TURN, Turns
 from serving.ports import Reply, Serving
 from serving.specs import Limits, ServedModel
 
 
-class Edge:
+class FastEdge:
     """One per server. `closed` is set while it has no connection; `direct` False leaves every request
     to the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
     for each answer, as `router.access.say_access`; None where there is none. `bulk` reads and writes what is
@@ -44,7 +44,7 @@ class Edge:
         self.hangups = HangupWatch()
         self.ends = Turns(ENDS_A_TURN)
         self.reads = Turns(READS_A_TURN)
-        self.sweep = Sweep(state.connections, limits, self._on_sweep)
+        self.sweep = IdleSweep(state.connections, limits, self._on_sweep)
         self.refresh_heads()
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:

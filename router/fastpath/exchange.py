@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 from router.auth.identity import Identity, own_tenant
 from router.bulk.requests import Opened, make_rest, open_rest
-from router.fastpath.edge import Edge
+from router.fastpath.edge import FastEdge
 from router.outcomes import CLIENT_LEFT, INTERNAL_ERROR
 from router.rest import (
     Fields,
@@ -44,7 +44,7 @@ class Connected(Protocol):
     """What an exchange needs of its connection."""
 
     transport: asyncio.Transport
-    edge: Edge
+    edge: FastEdge
     unsent: Body
 
     def address(self) -> str:
@@ -370,7 +370,7 @@ class Inference(Exchange):
             edge.access(client, f"POST /v2/models/{self.model.name}/infer", status, answer_bytes, took_us)
 
 
-class Refusal(Exchange):
+class HttpRefusal(Exchange):
     """An error of HTTP itself: answered in its turn, and the last on its connection."""
 
     __slots__ = ("rendered",)

@@ -26,7 +26,7 @@ REGULAR, RESERVED, NONE = range(3)
 """Kinds of places."""
 
 
-class Guest(Protocol):
+class PlacedConnection(Protocol):
     """A connection, as far as its place matters."""
 
     def address(self) -> str:
@@ -54,7 +54,7 @@ class Places:
         # Whoever comes for the reserve asks at once: the longest silent may go however short that is.
         self._reserve = _Room(limits.reserved_connection_count, 0.0)
 
-    def enter(self, guest: Guest) -> int:
+    def enter(self, guest: PlacedConnection) -> int:
         """The kind of place that it gets. For that, idle connections of the address that has most may go."""
         for kind, room in ((REGULAR, self._regular), (RESERVED, self._reserve)):
             if room.is_full and (leaver := room.leaver(guest.address(), self._now_s())) is not None:
@@ -67,7 +67,7 @@ class Places:
         self.refused += 1
         return NONE
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: PlacedConnection) -> None:
         """It is gone, or about to go; a second time does nothing."""
         self._regular.guests.pop(guest, None)
         self._reserve.guests.pop(guest, None)
@@ -81,10 +81,10 @@ class _Room:
     """So many places, and the order in which those that are idle are to go."""
 
     def __init__(self, count: int, grace_s: float) -> None:
-        self.guests: dict[Guest, None] = {}
+        self.guests: dict[PlacedConnection, None] = {}
         self._count = count
         self._grace_s = grace_s
-        self._order: deque[Guest] = deque()
+        self._order: deque[PlacedConnection] = deque()
         self._scanned_s = float("-inf")
         self._found = 0  # by that look
 
@@ -92,12 +92,12 @@ class _Room:
     def is_full(self) -> bool:
         return len(self.guests) >= self._count
 
-    def leaver(self, comer: str, now_s: float) -> Guest | None:
+    def leaver(self, comer: str, now_s: float) -> PlacedConnection | None:
         """Which of them is to make room for one from that address; None where none is."""
         has_more = not self._order and self._found == SCANNED
         if has_more or now_s - self._scanned_s >= SCAN_S or self._count <= SCANNED:
             self._scanned_s = now_s
-            guests: Collection[Guest] = self.guests
+            guests: Collection[PlacedConnection] = self.guests
             seen = [(each.address(), each.idle_s(now_s)) for each in guests]
             listed = list(guests)
             self._order = deque(listed[at] for at in leavers(seen, comer, self._grace_s, SCANNED))

@@ -15,7 +15,7 @@ from router.auth.guard import KeyGuard
 from router.auth.identity import Identity, own_tenant
 from router.auth.rights import CALLERS
 from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
-from router.fastpath.edge import Edge
+from router.fastpath.edge import FastEdge
 from router.fastpath.exchange import Inference
 from router.fastpath.places import RESERVED_PATHS
 from router.outcomes import INTERNAL_ERROR
@@ -44,7 +44,7 @@ class _Stop(Exception):  # noqa: N818  # a signal to the parser, never seen outs
 class FastProtocol(Connection):
     """One connection: what its parser reports, within the limits, on to one of the two ways."""
 
-    def __init__(self, config: Config, edge: Edge) -> None:
+    def __init__(self, config: Config, edge: FastEdge) -> None:
         super().__init__(config, edge)
         self.body_max_bytes = edge.limits.body_bytes
         self.header_max_bytes = edge.limits.header_bytes

@@ -17,7 +17,7 @@ from router.account import Account
 from router.auth.asgi import guarded
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
-from router.fastpath.edge import Edge
+from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
 from router.listening import SocketFile, is_listening
 from serving.ports import Serving
@@ -32,7 +32,7 @@ Application = Callable[..., Awaitable[None]]
 class RestServer:
     """Serves one address; made by `create_server`, started and drained once, on one event loop."""
 
-    def __init__(self, config: Config, edge: Edge) -> None:
+    def __init__(self, config: Config, edge: FastEdge) -> None:
         self._config = config
         self._edge = edge
         self._listener: asyncio.Server | None = None
@@ -180,4 +180,4 @@ def create_server(
         proxy_headers=False,
         server_header=False,
     )
-    return RestServer(config, Edge(serving, limits, ServerState(), direct=direct))
+    return RestServer(config, FastEdge(serving, limits, ServerState(), direct=direct))

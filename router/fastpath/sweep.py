@@ -18,7 +18,7 @@ LOOKS_A_TURN = 256
 """Connections that are looked at before others have a turn: each look takes 2 us."""
 
 
-class Waiting(Enum):
+class WaitsFor(Enum):
     """What a connection waits for."""
 
     REQUEST = "the next request"
@@ -33,30 +33,30 @@ class Waiting(Enum):
 class Sweepable(Protocol):
     """A connection as the sweep sees it."""
 
-    swept: tuple[int, Waiting, float]
+    swept: tuple[int, WaitsFor, float]
 
-    def waiting(self) -> tuple[int, Waiting]:
+    def waiting(self) -> tuple[int, WaitsFor]:
         """How many answers it has had, and what it waits for: while both stay, it makes no progress."""
         ...
 
-    def expire(self, waiting: Waiting) -> None:
+    def expire(self, waiting: WaitsFor) -> None:
         """It has waited too long for this."""
         ...
 
 
-class Sweep:
+class IdleSweep:
     """Looks at each connection some times within the shortest limit, and while there is any."""
 
     def __init__(self, connections: Set[object], limits: Limits, on_sweep: Callable[[], None]) -> None:
         self._connections = connections
         self._on_sweep = on_sweep
         self._limits_s = {
-            Waiting.REQUEST: limits.idle_connection_s,
-            Waiting.UPLOAD: limits.slow_client_s,
-            Waiting.READER: limits.slow_client_s,
-            Waiting.ROOM: limits.slow_client_s,
-            Waiting.RESERVE: min(RESERVE_S, limits.idle_connection_s),
-            Waiting.GOODBYE: min(LINGER_S, limits.slow_client_s),
+            WaitsFor.REQUEST: limits.idle_connection_s,
+            WaitsFor.UPLOAD: limits.slow_client_s,
+            WaitsFor.READER: limits.slow_client_s,
+            WaitsFor.ROOM: limits.slow_client_s,
+            WaitsFor.RESERVE: min(RESERVE_S, limits.idle_connection_s),
+            WaitsFor.GOODBYE: min(LINGER_S, limits.slow_client_s),
         }
         self._period_s = min(1.0, min(self._limits_s.values()) / 4)  # 1 s: the Date is refreshed here
         self._timer: asyncio.TimerHandle | None = None

@@ -20,7 +20,7 @@ Back = Callable[[], Awaitable[object]]
 """Called when a change is given up."""
 
 
-class Refused(Exception):  # noqa: N818  it is no error of the gateway's
+class ChangeRefused(Exception):  # noqa: N818  it is no error of the gateway's
     """A change that was not carried out; what was in force before is in force. `reasons`: sentences."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
@@ -103,10 +103,10 @@ class Current:
         before = self.settings
         settings = asked if isinstance(asked, Settings) else asked(before)
         if faults := [*_conflicts(before.models, settings.models)]:
-            raise Refused(faults)
+            raise ChangeRefused(faults)
         known = await asyncio.get_running_loop().run_in_executor(None, self._stored, settings)
         if self._withdrawn:
-            raise Refused((self._withdrawn,))
+            raise ChangeRefused((self._withdrawn,))
         self._fleet.know(known)
         self.settings = settings
         self._fleet.scale(settings.scaling)
@@ -120,7 +120,7 @@ class Current:
         if reasons := self._fleet.given_up:
             self.settings = before
             self._fleet.scale(before.scaling)
-            raise Refused(reasons)
+            raise ChangeRefused(reasons)
 
 
 def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from router.operations.standing import Load, applied
+from router.operations.applied import PlannedFor, applied
 from router.settings import Settings
 from serving.control.desired import DesiredSlice, DesiredState
 from serving.control.replicas import LOADED, ReplicaStatus
@@ -36,7 +36,7 @@ _PROC = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ObservedReplica:
     """A replica that a worker has, or is to have."""
 
     model: str
@@ -47,12 +47,12 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class ObservedWorker:
     """A slice and its worker; `pid`: None where none runs."""
 
     spec: SliceSpec
     pid: int | None
-    replicas: tuple[Held, ...] = ()
+    replicas: tuple[ObservedReplica, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ class Sight:
     """All that is. `wanted`: None while a move to it is under way; `rates`: requests a second by model;
     `loads`: what the placement was made for."""
 
-    workers: tuple[Worker, ...]
+    workers: tuple[ObservedWorker, ...]
     wanted: DesiredState | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
-    loads: Mapping[str, Load] = field(default_factory=dict)
+    loads: Mapping[str, PlannedFor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class Finding:
     mended: bool = False
 
 
-class Drift:
+class PlacementDrift:
     """`look` says what is, but for the loads that the placement was made for, which `loads` reads from disk.
     `found`: sentences on what the last check found."""
 
     def __init__(
         self,
         look: Callable[[], Sight],
-        loads: Callable[[], Mapping[str, Load]],
+        loads: Callable[[], Mapping[str, PlannedFor]],
         period_s: float = PERIOD_S,
     ) -> None:
         self._look = look
@@ -118,11 +118,11 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
     """What is, at this moment."""
     steady = fleet.progress.state is RolloutState.STEADY
     workers = (
-        Worker(
+        ObservedWorker(
             record.spec,
             fleet.pid(name),
             tuple(
-                Held(each.model, each.variant, each.status, each.reason, each.memory_bytes)
+                ObservedReplica(each.model, each.variant, each.status, each.reason, each.memory_bytes)
                 for each in record.replicas.values()
             ),
         )
@@ -131,7 +131,7 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
     return Sight(tuple(workers), fleet.control.expected if steady else None, gateway.rates())
 
 
-def planned(settings: Settings) -> Mapping[str, Load]:
+def planned(settings: Settings) -> Mapping[str, PlannedFor]:
     """What the placement that is in force with these settings was made for; empty where nobody has said."""
     found = applied(settings)
     return found.loads if found else {}
@@ -142,7 +142,7 @@ def drifted(sight: Sight) -> list[Finding]:
     return [*_replicas(sight), *_memory(sight.workers), *_rates(sight)]
 
 
-def examined(workers: Iterable[Worker], proc: Path = _PROC) -> list[Finding]:
+def examined(workers: Iterable[ObservedWorker], proc: Path = _PROC) -> list[Finding]:
     """What worker processes do that their slices do not say; those off their cores are put back."""
     found: list[Finding] = []
     for each in workers:
@@ -197,7 +197,7 @@ def _resident(spec: SliceSpec, pid: int, proc: Path) -> Iterator[Finding]:
                 yield Finding(f"resident {spec.name}", f"{what} {_mb(spec.memory_bytes)}")
 
 
-def _memory(workers: Iterable[Worker]) -> Iterator[Finding]:
+def _memory(workers: Iterable[ObservedWorker]) -> Iterator[Finding]:
     for each in workers:
         held = sum(replica.memory_bytes for replica in each.replicas if replica.status in LOADED)
         if 0 < each.spec.memory_bytes < held:
@@ -220,7 +220,7 @@ def _replicas(sight: Sight) -> Iterator[Finding]:
             yield Finding(f"surplus {name}", f"slice {name} is there and is not wanted")
 
 
-def _of_slice(wanted: DesiredSlice, worker: Worker) -> Iterator[Finding]:
+def _of_slice(wanted: DesiredSlice, worker: ObservedWorker) -> Iterator[Finding]:
     name = wanted.spec.name
     aims = {(each.model, each.variant): each for each in wanted.replicas}
     there = {(each.model, each.variant): each for each in worker.replicas}

@@ -68,7 +68,7 @@ class NoticeError(Exception):
         self.status = status
 
 
-class Devices(Protocol):
+class DeviceEvents(Protocol):
     """Who is told what befalls them, by what is lost together: `serving.runtime.fleet.Fleet`."""
 
     def device_leaving(self, domain: str, reason: str) -> None: ...
@@ -89,7 +89,7 @@ class _Notice:
 class Notices:
     """Of all slices that `read_slices` knows at that moment, by name; `devices` is told of each."""
 
-    def __init__(self, devices: Devices, read_slices: Callable[[], Mapping[str, SliceSpec]]) -> None:
+    def __init__(self, devices: DeviceEvents, read_slices: Callable[[], Mapping[str, SliceSpec]]) -> None:
         self._devices = devices
         self._read_slices = read_slices
         self._notices: dict[str, _Notice] = {}  # by what is lost together

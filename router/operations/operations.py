@@ -7,15 +7,15 @@ from functools import partial
 from fastapi import FastAPI
 
 from router.admin import ChangeGuard, say_edit
+from router.operations.applied import settings_in_force
 from router.operations.current import Current
-from router.operations.drift import Drift, planned, sight
+from router.operations.drift import PlacementDrift, planned, sight
 from router.operations.notices import Notices, add_notices, slices_of
-from router.operations.placement import Placement, add_placement
+from router.operations.placement import PlacementService, add_placement
 from router.operations.repository import Repository
 from router.operations.repository_rest import add_repository
 from router.operations.repository_rpc import repository_methods
-from router.operations.standing import settings_in_force
-from router.operations.watching import Watch
+from router.operations.watching import SettingsWatch
 from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.settings import Settings
@@ -38,9 +38,9 @@ class Operations:
         self._said: str | None = None
         self.current = Current(settings, fleet, lambda asked: known_profiles(asked, store))
         self.repository = Repository(self.current, serving, fleet.control.slices, filed, self._placed)
-        self.watch = Watch(self.repository, say, say_edit)
-        self.drift = Drift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
-        self.placement = Placement(self.current, lambda: self.drift.found)
+        self.watch = SettingsWatch(self.repository, say, say_edit)
+        self.drift = PlacementDrift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
+        self.placement = PlacementService(self.current, lambda: self.drift.found)
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
     def offer(self, app: FastAPI, rpc: RpcServer, guard: ChangeGuard) -> None:

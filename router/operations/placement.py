@@ -21,10 +21,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from router.bodies import read_body
+from router.operations.applied import AppliedPlacement, applied, digest, kept, put_back, remaining
 from router.operations.current import TURNED_BACK as TOLD
-from router.operations.current import Current, Refused
+from router.operations.current import ChangeRefused, Current
 from router.operations.proposal import UnsoundError, proposal
-from router.operations.standing import Standing, applied, digest, kept, put_back, remaining
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX
 from router.settings.slices import usable_cores
@@ -40,7 +40,7 @@ DONE, TURNED_BACK, FAILED = "done", "turned back", "failed"
 Json = dict[str, object]
 
 
-class PlacementError(Exception):
+class PlacementRequestError(Exception):
     """It is not done: the HTTP status, and why, in sentences."""
 
     def __init__(self, status: int, reasons: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class PlacementError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MoveOutcome:
     """How a move ended (`result`: DONE, TURNED_BACK or FAILED), why, and after how long; `id`: the move's."""
 
     id: str
@@ -67,16 +67,16 @@ class _Move:
     base: Settings
     target: Settings
     by: tuple[DesiredState, ...] = ()
-    found: Standing | None = None
+    found: AppliedPlacement | None = None
 
     def from_base(self, settings: Settings) -> Settings:
         """The target, where those settings are still in force that it was made from."""
         if settings is not self.base:
-            raise Refused(("another change came first",))
+            raise ChangeRefused(("another change came first",))
         return self.target
 
 
-class Placement:
+class PlacementService:
     """Carries placements out, one at a time, and keeps them. `drift`: what was last found to have drifted."""
 
     def __init__(self, current: Current, drift: Callable[[], Sequence[str]] = tuple) -> None:
@@ -86,7 +86,7 @@ class Placement:
         self._move: asyncio.Task[None] | None = None
         self._moving = ""
         self._withdrawn = False
-        self._outcome: Outcome | None = None
+        self._outcome: MoveOutcome | None = None
 
     async def describe(self) -> Json:
         """The body of GET."""
@@ -120,7 +120,7 @@ class Placement:
             "drift": list(self._drift()),
         }
 
-    async def _applied(self) -> tuple[Settings, Standing | None]:
+    async def _applied(self) -> tuple[Settings, AppliedPlacement | None]:
         """The settings in force and what was applied of them, both of the same moment."""
         while True:
             settings, moving = self._current.settings, self._moving
@@ -137,11 +137,11 @@ class Placement:
             try:
                 asked = await asyncio.to_thread(proposal, content, base, usable_cores())
             except UnsoundError as error:
-                raise PlacementError(400, error.reasons) from None
+                raise PlacementRequestError(400, error.reasons) from None
             filed = await asyncio.to_thread(_filed, base.path)
             models = {each.name: each.slices for each in asked.settings.models}
             at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-            found = Standing(
+            found = AppliedPlacement(
                 secrets.token_hex(8), at, digest(filed), asked.settings.slices, models, asked.loads
             )
             return await self._begin(_Move(found.id, base, asked.settings, asked.by, found))
@@ -164,7 +164,7 @@ class Placement:
     def turn_back(self) -> None:
         """Give up the move under way. PlacementError where there is none."""
         if not self._moving:
-            raise PlacementError(409, ("no placement is being carried out",))
+            raise PlacementRequestError(409, ("no placement is being carried out",))
         self._withdrawn = True
         self._current.turn_back()
 
@@ -174,7 +174,7 @@ class Placement:
         progress = self._current.progress()
         if self._preparing or self._moving or progress.state is not RolloutState.STEADY:
             waiting = f" ({'; '.join(progress.waiting[:3])})" if progress.waiting else ""
-            raise PlacementError(409, (f"another change is under way{waiting}: wait for it",))
+            raise PlacementRequestError(409, (f"another change is under way{waiting}: wait for it",))
         self._preparing = True
         try:
             yield self._current.settings
@@ -188,32 +188,32 @@ class Placement:
             await asyncio.to_thread(put_back, path, move.found)
         except OSError as error:
             why = f"the placement cannot be kept: {error.filename}: {error.strerror or error}"
-            raise PlacementError(500, (f"{why}; nothing is changed",)) from None
+            raise PlacementRequestError(500, (f"{why}; nothing is changed",)) from None
         self._moving, self._outcome, self._withdrawn = move.id, None, False
         self._move = asyncio.create_task(self._carry_out(move, was))
         return move.id
 
-    async def _carry_out(self, move: _Move, was: Standing | None) -> None:
+    async def _carry_out(self, move: _Move, was: AppliedPlacement | None) -> None:
         begun_s = time.monotonic()
         result, reasons = DONE, tuple[str, ...]()
         try:
             if self._withdrawn:  # before this task had its first turn
-                raise Refused((TOLD,))
+                raise ChangeRefused((TOLD,))
             back = partial(asyncio.to_thread, _restore, move.base.path, was)  # should it end on the way back
             await self._current.change(move.from_base, move.by, back)
-        except Refused as error:
+        except ChangeRefused as error:
             result, reasons = TURNED_BACK, error.reasons
             await asyncio.to_thread(_restore, move.base.path, was)
         except Exception:
             logger.exception("a placement could not be carried out")
             result, reasons = FAILED, ("it failed inside the gateway, whose log says how",)
         seconds = round(time.monotonic() - begun_s, 3)
-        self._outcome = Outcome(move.id, result, reasons, seconds)
+        self._outcome = MoveOutcome(move.id, result, reasons, seconds)
         self._moving = ""
         logger.info("placement %s: %s after %g s %s", move.id, result, seconds, "; ".join(reasons))
 
 
-def add_placement(app: FastAPI, placement: Placement) -> None:
+def add_placement(app: FastAPI, placement: PlacementService) -> None:
     """The routes of PATH."""
 
     @app.get(PATH, tags=["operation"])
@@ -227,7 +227,7 @@ def add_placement(app: FastAPI, placement: Placement) -> None:
         try:
             content = await read_body(request, FILE_BYTES_MAX, _too_large)
             return JSONResponse({"id": await placement.apply(bytes(content))}, 202)
-        except PlacementError as error:
+        except PlacementRequestError as error:
             return _refused(error)
 
     @app.delete(PATH, tags=["operation"], status_code=202)
@@ -235,7 +235,7 @@ def add_placement(app: FastAPI, placement: Placement) -> None:
         """Go back to what penstock.yaml says."""
         try:
             return JSONResponse({"id": await placement.reset()}, 202)
-        except PlacementError as error:
+        except PlacementRequestError as error:
             return _refused(error)
 
     @app.post(TURN_BACK, tags=["operation"], status_code=202)
@@ -243,16 +243,18 @@ def add_placement(app: FastAPI, placement: Placement) -> None:
         """Give up the move under way: what was there before it is there again."""
         try:
             placement.turn_back()
-        except PlacementError as error:
+        except PlacementRequestError as error:
             return _refused(error)
         return JSONResponse({}, 202)
 
 
-def _too_large() -> PlacementError:
-    return PlacementError(413, (f"the body is over the {FILE_BYTES_MAX >> 10} KB that a placement may have",))
+def _too_large() -> PlacementRequestError:
+    return PlacementRequestError(
+        413, (f"the body is over the {FILE_BYTES_MAX >> 10} KB that a placement may have",)
+    )
 
 
-def _refused(error: PlacementError) -> JSONResponse:
+def _refused(error: PlacementRequestError) -> JSONResponse:
     return JSONResponse({"error": str(error), "reasons": error.reasons}, error.status)
 
 
@@ -261,10 +263,10 @@ def _filed(path: Path) -> Settings:
     try:
         return load_settings(path)
     except SettingsError as error:
-        raise PlacementError(409, (f"mend {path.name} first", *map(str, error.problems))) from None
+        raise PlacementRequestError(409, (f"mend {path.name} first", *map(str, error.problems))) from None
 
 
-def _restore(path: Path, was: Standing | None) -> None:
+def _restore(path: Path, was: AppliedPlacement | None) -> None:
     try:
         put_back(path, was)
     except OSError as error:

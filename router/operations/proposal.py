@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 
-from router.operations.standing import Load
+from router.operations.applied import PlannedFor
 from router.settings import Settings
 from router.settings.document import FILE_BYTES_MAX, Document
 from router.settings.fields import Count, Name, Names, Number
@@ -73,7 +73,7 @@ class Proposal:
 
     settings: Settings
     by: tuple[DesiredState, ...] = ()
-    loads: Mapping[str, Load] = field(default_factory=dict)
+    loads: Mapping[str, PlannedFor] = field(default_factory=dict)
 
 
 def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Proposal:
@@ -267,10 +267,10 @@ def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[Served
     return DesiredSlice(specs[step.name], tuple(replicas))
 
 
-def _loads(models: Mapping[str, _Model]) -> dict[str, Load]:
+def _loads(models: Mapping[str, _Model]) -> dict[str, PlannedFor]:
     """Of those that say what they were planned for."""
     return {
-        name: Load(each.requests_per_s, each.rows, each.capacity_rows_per_s)
+        name: PlannedFor(each.requests_per_s, each.rows, each.capacity_rows_per_s)
         for name, each in models.items()
         if each.requests_per_s is not None and each.capacity_rows_per_s is not None
     }

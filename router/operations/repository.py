@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from router.builds import identified, identify
-from router.operations.current import Current, Refused
+from router.operations.current import ChangeRefused, Current
 from router.operations.overlay import Overlay, with_batch_max
 from router.operations.refusals import (
     BAD_INPUT,
@@ -43,7 +43,7 @@ Place = Callable[[Settings], Settings]
 """Settings of the file as they are in force where a placement was applied; may read files."""
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """A model of the index. `version` and `state` are empty where it was never loaded."""
 
     name: str
@@ -82,7 +82,7 @@ class Repository:
         """What is served now, or will be when the change that is under way is done."""
         return self._current.settings
 
-    async def index(self, ready: bool = False) -> list[Entry]:
+    async def index(self, ready: bool = False) -> list[IndexEntry]:
         """Every known model, by name; `ready`: of them those that are."""
         folders = self.filed.repository.folders
         beside = await asyncio.to_thread(lambda: [name for name, _ in find_folders(folders)])
@@ -159,7 +159,7 @@ class Repository:
             if target(self.current) != self.current or not self._serving.model_ready(name):
                 try:
                     await self._current.change(target)
-                except Refused as error:
+                except ChangeRefused as error:
                     self._failures[name] = "; ".join(error.reasons)
                     raise load_failed(name, self._failures[name]) from None
             self._failures.pop(name, None)
@@ -173,7 +173,7 @@ class Repository:
             overlay = self._overlay.with_unloaded(name, filed)
             try:
                 await self._current.change(partial(_without, name))
-            except Refused as error:
+            except ChangeRefused as error:
                 reasons = "; ".join(error.reasons)
                 raise RepositoryError(FAILED, f"failed to unload '{name}', {reasons}") from None
             self._overlay = overlay
@@ -216,23 +216,23 @@ class Repository:
         near = suggestion(name, known) or f"; known are {listed(known[:LISTED_MAX])}"
         return f"{where} no model {quoted(name)}{near}"
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> IndexEntry:
         if name in self._serving.models:
             if self._serving.model_ready(name):
-                return Entry(name, MODEL_VERSION, "READY")
+                return IndexEntry(name, MODEL_VERSION, "READY")
             failed = self._failed_replica(name)
             if failed and name not in self._loading():
-                return Entry(name, MODEL_VERSION, "UNAVAILABLE", failed)
-            return Entry(name, MODEL_VERSION, "LOADING")
+                return IndexEntry(name, MODEL_VERSION, "UNAVAILABLE", failed)
+            return IndexEntry(name, MODEL_VERSION, "LOADING")
         if name in self._loading() or any(model.name == name for model in self.current.models):
-            return Entry(name, MODEL_VERSION, "LOADING")
+            return IndexEntry(name, MODEL_VERSION, "LOADING")
         if name in self._held():
-            return Entry(name, MODEL_VERSION, "UNLOADING")
+            return IndexEntry(name, MODEL_VERSION, "UNLOADING")
         if name in self._failures:
-            return Entry(name, MODEL_VERSION, "UNAVAILABLE", self._failures[name])
+            return IndexEntry(name, MODEL_VERSION, "UNAVAILABLE", self._failures[name])
         if name in self._unloaded:
-            return Entry(name, MODEL_VERSION, "UNAVAILABLE", "unloaded")
-        return Entry(name)
+            return IndexEntry(name, MODEL_VERSION, "UNAVAILABLE", "unloaded")
+        return IndexEntry(name)
 
     def _loading(self) -> set[str]:
         return {name for name, _ in self._loads}

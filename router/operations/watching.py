@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from time import monotonic, time
 
-from router.editions import Edition, Follower, Say, read_edition
-from router.operations.current import Refused
+from router.file_following import Edition, FileFollower, Say, read_edition
+from router.operations.current import ChangeRefused
 from router.operations.differences import differences
 from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
@@ -14,7 +14,7 @@ from router.settings.gateway import read_door, read_logs, read_server
 from router.settings.problems import Loc
 
 
-class Watch(Follower):
+class SettingsWatch(FileFollower):
     """Follows one penstock.yaml. `in_force_s`: when what it says was last read and in force, in seconds of
     Unix time."""
 
@@ -52,7 +52,7 @@ class Watch(Follower):
         self._wanted = filed
         try:
             await self._repository.follow(filed)
-        except Refused as error:
+        except ChangeRefused as error:
             self._refuse(error.reasons)
             return
         finally:

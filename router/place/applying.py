@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from router.place.asked import Asked
+from router.place.asked import PlacementTask
 from router.place.current import placed, placed_slices
 from router.place.deciding import Decision
 from router.place.parts import placed as placed_parts
 from router.place.standing import own_slots
 from router.place.words import listed
 from router.settings import Settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.control.desired import DesiredSlice
 from serving.control.rollout_steps import rollout_steps
 from serving.policy.placement.moves import same_slices
 from serving.policy.placement.plan import Placement, Slot, capacities
-from serving.policy.transition.steps import Create, Refused, Transition
+from serving.policy.transition.steps import Create, Transition, TransitionRefused
 from serving.specs import SliceSpec
 
 Json = dict[str, Any]
@@ -53,17 +53,17 @@ class Running:
         return replace(settings, slices=self.slices, models=models)
 
 
-def as_running(asked: Asked, running: Running) -> Asked:
+def as_running(asked: PlacementTask, running: Running) -> PlacementTask:
     """The same question, where what is in place today is what runs."""
     present, notes = placed(running.over(asked.settings), asked.problem)
     stale = {*placed(asked.settings, asked.problem)[1]}
     return replace(asked, current=present, notes=(*(n for n in asked.notes if n not in stale), *notes))
 
 
-def with_sharing(asked: Asked, decision: Decision) -> tuple[Asked, Decision]:
+def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTask, Decision]:
     """Where no transition is found for lack of room, one is not needed: workers of old and new slices can run
     on the same cores for the moment of a move, slower."""
-    if not (decision.taken and isinstance(decision.transition, Refused)):
+    if not (decision.taken and isinstance(decision.transition, TransitionRefused)):
         return asked, decision
     if not own_slots(asked, decision.plan.placement):
         return asked, decision
@@ -71,17 +71,17 @@ def with_sharing(asked: Asked, decision: Decision) -> tuple[Asked, Decision]:
     return replace(asked, notes=(*asked.notes, note)), replace(decision, transition=Transition())
 
 
-def body(asked: Asked, decision: Decision, running: Running) -> tuple[Json, list[str]]:
+def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Json, list[str]]:
     """(the body, sentences on what the plan does not say). UsageError where no gateway can run the plan."""
     placement = decision.plan.placement
     slots = own_slots(asked, placement)
     if not slots:
-        raise UsageError(UNSAYABLE)
+        raise SimulateRequestError(UNSAYABLE)
     absent = {model for slot in slots for model in _names(slot)} - {*running.models}
     if absent:
         verb = "is" if len(absent) == 1 else "are"
         named = listed(sorted(absent))
-        raise UsageError(
+        raise SimulateRequestError(
             f"nothing is applied: {named} {verb} planned, and the gateway does not serve {named}"
         )
     steps = _steps(asked, decision, running)
@@ -121,7 +121,7 @@ def _spec(name: str, cores: float) -> SliceSpec:
     return SliceSpec(name, tuple(range(int(cores))), int(cores))
 
 
-def _steps(asked: Asked, decision: Decision, running: Running) -> Sequence[Sequence[DesiredSlice]]:
+def _steps(asked: PlacementTask, decision: Decision, running: Running) -> Sequence[Sequence[DesiredSlice]]:
     """The states after each group of the transition, the last to stay; () where it does not begin with
     exactly what runs: other models or slices would be in its way."""
     way, old = decision.transition, asked.current
@@ -151,7 +151,7 @@ def _names(slot: Slot) -> Iterator[str]:
     return (each.model for each in slot.residents)
 
 
-def _named(asked: Asked, slots: Sequence[Slot], running: Running) -> list[SliceSpec]:
+def _named(asked: PlacementTask, slots: Sequence[Slot], running: Running) -> list[SliceSpec]:
     """The plan's slices: one that runs already has its name, others have free ones."""
     old = next(iter(asked.current.values()), ())
     specs = placed_slices(running.over(asked.settings), asked.problem)
@@ -167,7 +167,10 @@ def _named(asked: Asked, slots: Sequence[Slot], running: Running) -> list[SliceS
 
 
 def _models(
-    asked: Asked, decision: Decision, running: Running, final: Sequence[tuple[SliceSpec, Sequence[str]]]
+    asked: PlacementTask,
+    decision: Decision,
+    running: Running,
+    final: Sequence[tuple[SliceSpec, Sequence[str]]],
 ) -> tuple[Json, list[str]]:
     """Of all models that run: their slices, and what was planned for. Those that the plan has no place for
     stay on those of their slices that do, or go where it is predicted to be least busy."""
@@ -198,7 +201,9 @@ def _models(
     return models, notes
 
 
-def _idlest(asked: Asked, decision: Decision, final: Sequence[tuple[SliceSpec, Sequence[str]]]) -> str:
+def _idlest(
+    asked: PlacementTask, decision: Decision, final: Sequence[tuple[SliceSpec, Sequence[str]]]
+) -> str:
     """The name of the slice on which least is to be computed."""
     busy = decision.prediction.busy
     parts = placed_parts(asked.problem, _own(decision.plan.placement))

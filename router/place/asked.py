@@ -9,24 +9,24 @@ from pathlib import Path
 from router.place.current import current
 from router.place.demands import demands
 from router.place.fleet import pools, this_machine, visible_gpus
-from router.place.rates import Gateway, Rate, Rates, given, recorded, watched
+from router.place.rates import AskedRate, AskedRates, RunningGateway, given, recorded, watched
 from router.settings import Settings, SettingsError, load_settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.plan import Placement
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from serving.runtime.slicing.inventory import take_inventory
 from serving.specs import DeviceSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlacementTask:
     """`problem`: what is to be decided, its rates with the reserve; `current`: the placement of today;
     `rates` by model, without the reserve; `notes`: sentences on all that for the operator."""
 
     settings: Settings
-    problem: Problem
+    problem: PlacementProblem
     current: Placement
-    rates: Mapping[str, Rate]
+    rates: Mapping[str, AskedRate]
     notes: tuple[str, ...] = ()
 
 
@@ -34,42 +34,46 @@ def ask(
     config: Path,
     rates: Sequence[str],
     reserve: float,
-    gateway: Gateway,
+    gateway: RunningGateway,
     trace: Path | None,
     rows: str = "",
-) -> Asked:
+) -> PlacementTask:
     """All of it. Rates are those of `rates` (MODEL=REQUESTS_A_SECOND,...; with `rows`, MODEL=MIX,...), else
     of the recording `trace`, else of the gateway that runs.
 
     UsageError, in a sentence, where nothing can be placed as asked.
     """
     if not (isfinite(reserve) and reserve >= 0):
-        raise UsageError(f"--reserve: expected a share of the rates such as 0.2, 0 or more; got {reserve:g}")
+        raise SimulateRequestError(
+            f"--reserve: expected a share of the rates such as 0.2, 0 or more; got {reserve:g}"
+        )
     try:
         settings = load_settings(config)
     except SettingsError as error:
-        raise UsageError(str(error)) from None
+        raise SimulateRequestError(str(error)) from None
     asked = _rates(settings, rates, gateway, trace, rows)
     devices, notes = _devices(settings)
     usable = pools(devices)
     found, premises = demands(settings, asked.by_model, usable, reserve)
-    problem = Problem(found, usable)
+    problem = PlacementProblem(found, usable)
     present, absent = current(settings, problem)
-    return Asked(settings, problem, present, asked.by_model, (*asked.notes, *notes, *premises, *absent))
+    return PlacementTask(
+        settings, problem, present, asked.by_model, (*asked.notes, *notes, *premises, *absent)
+    )
 
 
 def _rates(
-    settings: Settings, rates: Sequence[str], gateway: Gateway, trace: Path | None, rows: str
-) -> Rates:
+    settings: Settings, rates: Sequence[str], gateway: RunningGateway, trace: Path | None, rows: str
+) -> AskedRates:
     if rates:
         if other := [name for name, value in (("--trace", trace), ("--url", gateway.url)) if value]:
-            raise UsageError(f"--rates says what is asked; leave out {' and '.join(other)}")
+            raise SimulateRequestError(f"--rates says what is asked; leave out {' and '.join(other)}")
         return given(settings, rates, rows)
     if rows:
-        raise UsageError("--rows says how many rows a request of --rates has; give --rates as well")
+        raise SimulateRequestError("--rows says how many rows a request of --rates has; give --rates as well")
     if trace is not None:
         if gateway.url:
-            raise UsageError("--trace brings its own rates; leave out --url")
+            raise SimulateRequestError("--trace brings its own rates; leave out --url")
         return recorded(settings, trace)
     return watched(settings, gateway, time.sleep)
 

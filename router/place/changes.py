@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from router.place.figures import used
-from router.place.shown import Shown
-from router.place.steps import CREATE, DESTROY, DRAIN, LOAD, RESIZE, ROUTE, STOP, UNLOAD, Step
+from router.place.shown import PlaceReport
+from router.place.steps import CREATE, DESTROY, DRAIN, LOAD, RESIZE, ROUTE, STOP, UNLOAD, ShownStep
 from router.place.words import brief, counted, money, spans
 from serving.policy.placement.plan import cost
 
@@ -20,7 +20,7 @@ _DOES = {
 }
 
 
-def changed(shown: Shown) -> Iterator[str]:
+def changed(shown: PlaceReport) -> Iterator[str]:
     """What changes, and why or why not, in sentences."""
     moves, plan = shown.moves, shown.plan.placement
     if shown.refused:
@@ -48,13 +48,13 @@ def _verb(count: int, verb: str) -> str:
     return f"{count:,} {verb}{'s' if count == 1 else ''}"
 
 
-def stages(shown: Shown, most: int) -> tuple[list[str], str]:
+def stages(shown: PlaceReport, most: int) -> tuple[list[str], str]:
     """The transition, a line for what is done at once, at most `most` of them; and what was left out."""
     left = len(shown.steps) - most
     return [_stage(each) for each in shown.steps[:most]], f"and {left:,} more" if left > 0 else ""
 
 
-def _stage(stage: Sequence[Step]) -> str:
+def _stage(stage: Sequence[ShownStep]) -> str:
     """What is alike together, with its devices: `load minilm (gpu-1, gpu-2); make 3g.71gb (gpu-3)`."""
     where: dict[str, list[str]] = {}
     for step in stage:

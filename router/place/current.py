@@ -2,24 +2,24 @@
 
 from dataclasses import replace
 
-from router.operations.standing import in_force, standing
+from router.operations.applied import in_force, standing
 from router.place.fleet import own_device
 from router.settings import Settings
 from router.settings.slices import usable_cores
 from serving.policy.placement.check import slowdown
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Option, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import Demand, Option, PlacementProblem
 from serving.specs import SliceSpec
 
 
-def current(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]:
+def current(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:
     """What a gateway with these settings has in place: as `placed`, with what was applied to them."""
     found, said = standing(settings)
     placement, notes = placed(settings if found is None else in_force(settings, found), problem)
     return placement, [*notes, *([said] if said else [])]
 
 
-def placed(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]:
+def placed(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:
     """(the placement that `slices:` and `models:` describe, sentences on what of it is not in it).
 
     It is of this machine's CPU, and empty where the problem's devices are others. A slice has the share of
@@ -41,7 +41,7 @@ def placed(settings: Settings, problem: Problem) -> tuple[Placement, list[str]]:
     return ({device: filled} if filled else {}), notes
 
 
-def placed_slices(settings: Settings, problem: Problem) -> tuple[SliceSpec, ...]:
+def placed_slices(settings: Settings, problem: PlacementProblem) -> tuple[SliceSpec, ...]:
     """The slices of the settings that `placed` has, in its order."""
     device = own_device(problem, len(usable_cores()))
     return tuple(each for each, _ in _found(settings, problem, device)[0]) if device else ()
@@ -52,7 +52,7 @@ _Here = list[tuple[Demand, Option]]
 
 
 def _found(
-    settings: Settings, problem: Problem, device: str
+    settings: Settings, problem: PlacementProblem, device: str
 ) -> tuple[list[tuple[SliceSpec, _Here]], list[str]]:
     """(the slices on which there is anybody, who was never measured where)."""
     kind = problem.pool_of[device].kind
@@ -85,14 +85,14 @@ def _option(demand: Demand, kind: str, place: SliceSpec, variant: str) -> Option
 
 
 def _slot(place: SliceSpec, here: _Here) -> Slot:
-    return Slot(place.share, tuple(Resident(demand.model, option, 1, 0.0) for demand, option in here))
+    return Slot(place.share, tuple(PlacedReplica(demand.model, option, 1, 0.0) for demand, option in here))
 
 
 def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:
     """With the batches that n residents may run in turns: a cycle and one batch more are n + 1 of them, so
     each may take an (n + 1)-th of what the tightest SLO leaves for both."""
     budget_us = min(2 * demand.slack * demand.slo_us for demand, _ in here) / (len(here) + 1)
-    chosen: list[tuple[Resident, float]] = []
+    chosen: list[tuple[PlacedReplica, float]] = []
     for resident in slot.residents:
         factor = slowdown(resident, others)
         offer = resident.option.offer(budget_us, factor)

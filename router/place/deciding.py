@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isnan
 
-from router.place.asked import Asked
+from router.place.asked import PlacementTask
 from router.place.predicting import Advance, Prediction, predict
 from serving.policy.placement.assign import assign
 from serving.policy.placement.baselines.catalogue import BASELINES
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Moves, Verdict, accept, moves
-from serving.policy.placement.plan import Placement, Plan, cost
+from serving.policy.placement.plan import Placement, PlacementPlan, cost
 from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.solve import Task, plans
 from serving.policy.transition.planning import transition
-from serving.policy.transition.steps import Refused, Transition
+from serving.policy.transition.steps import Transition, TransitionRefused
 from serving.runtime.job import run_blocking
 
 ROUNDS = 5
@@ -32,7 +32,7 @@ last round has 1.7 times the rate and half of the slack, beyond which it is no m
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DecisionTerms:
     """What is asked of a decision: `attainment` of each model by prediction; a saving counts for `horizon_s`;
     a solver gets `limit_s`; a prediction plays `seconds` where that is affordable, and starts from `seed`;
     `in_flight`: devices that are changed at a time, None for a twentieth."""
@@ -56,11 +56,11 @@ class Decision:
     cost) of published algorithms, by name, nobody's SLO simulated.
     """
 
-    plan: Plan
+    plan: PlacementPlan
     prediction: Prediction
     verdict: Verdict
     moves: Moves
-    transition: Transition | Refused
+    transition: Transition | TransitionRefused
     before: Prediction | None = None
     tightened: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Decision:
         return self.verdict.taken and not self.refused
 
 
-def decide(asked: Asked, terms: Terms, advance: Advance | None = None) -> Decision:
+def decide(asked: PlacementTask, terms: DecisionTerms, advance: Advance | None = None) -> Decision:
     """The decision. JobError where the solver ends without any plan."""
     before = predict(asked, asked.current, terms.seconds, terms.seed, advance) if asked.current else None
     plan, prediction, tightened = _search(asked, terms, advance)
@@ -92,7 +92,9 @@ def decide(asked: Asked, terms: Terms, advance: Advance | None = None) -> Decisi
     )
 
 
-def _search(asked: Asked, terms: Terms, advance: Advance | None) -> tuple[Plan, Prediction, list[str]]:
+def _search(
+    asked: PlacementTask, terms: DecisionTerms, advance: Advance | None
+) -> tuple[PlacementPlan, Prediction, list[str]]:
     """The first plan of which the simulator finds that no model misses its SLO, else the last."""
     problem, tightened = asked.problem, list[str]()
     plan = _solved(problem, asked.current, terms)
@@ -113,7 +115,7 @@ def _search(asked: Asked, terms: Terms, advance: Advance | None) -> tuple[Plan, 
     return plan, prediction, tightened
 
 
-def _solved(problem: Problem, current: Placement, terms: Terms) -> Plan:
+def _solved(problem: PlacementProblem, current: Placement, terms: DecisionTerms) -> PlacementPlan:
     """Of three solvers' time, as the exact one is asked again with other slack; the quick plan always has
     time to come."""
     limit_s = QUICK_S + 3 * terms.limit_s
@@ -129,7 +131,7 @@ def missed(prediction: Prediction, aim: float) -> list[str]:
     ]
 
 
-def tighten(problem: Problem, models: list[str]) -> Problem:
+def tighten(problem: PlacementProblem, models: list[str]) -> PlacementProblem:
     """The problem with more room for these models."""
     return replace(
         problem,
@@ -142,7 +144,9 @@ def tighten(problem: Problem, models: list[str]) -> Problem:
     )
 
 
-def _verdict(asked: Asked, plan: Plan, before: Prediction | None, terms: Terms) -> Verdict:
+def _verdict(
+    asked: PlacementTask, plan: PlacementPlan, before: Prediction | None, terms: DecisionTerms
+) -> Verdict:
     if before is None:
         return Verdict(True, "nothing is in place yet")
     if late := missed(before, terms.attainment):
@@ -155,7 +159,7 @@ def _sentence(prediction: Prediction, model: str) -> str:
     return f"{model} is predicted to answer {share * 100:.4g} % in time"
 
 
-def _baselines(problem: Problem) -> dict[str, tuple[int, float]]:
+def _baselines(problem: PlacementProblem) -> dict[str, tuple[int, float]]:
     """Those that carry all that is asked, failure domains included: no algorithm here knows of these, and not
     every one divides every kind of device."""
     found = {}

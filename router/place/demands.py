@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from router.place.rates import Rate
+from router.place.rates import AskedRate
 from router.settings import Settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.problem import Demand, Option, Pool
 from serving.profile.carrying import carried
 from serving.profile.corun import CoRun, Tenant
@@ -24,7 +24,7 @@ _EXAMPLES: Mapping[str, str] = {
 
 
 def demands(
-    settings: Settings, rates: Mapping[str, Rate], pools: Sequence[Pool], reserve: float
+    settings: Settings, rates: Mapping[str, AskedRate], pools: Sequence[Pool], reserve: float
 ) -> tuple[tuple[Demand, ...], list[str]]:
     """(the demands of all models that have a rate, in the settings' order; sentences on what they rest on).
 
@@ -51,7 +51,7 @@ def demands(
             obstacles += _obstacles(model, demand, pools)
             notes += _premises(model, profiles)
     if obstacles:
-        raise UsageError("\n".join((*obstacles, *store.problems)))
+        raise SimulateRequestError("\n".join((*obstacles, *store.problems)))
     return tuple(found), [*notes, *store.problems]
 
 

@@ -31,15 +31,15 @@ from typing import Any
 
 from router.place import words
 from router.place.figures import ModelFigures, used
-from router.place.shown import Shown
-from router.place.steps import Step
-from serving.policy.placement.moves import Place
-from serving.policy.placement.plan import Placement, Resident, Slot
+from router.place.shown import PlaceReport
+from router.place.steps import ShownStep
+from serving.policy.placement.moves import ReplicaPlace
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 
 _DIGITS = 6
 
 
-def document(shown: Shown) -> dict[str, Any]:
+def document(shown: PlaceReport) -> dict[str, Any]:
     """Plain values, as above; what is not known is null, and figures have six digits."""
     plain: dict[str, Any] = _finite(
         {
@@ -86,7 +86,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
     }
 
 
-def _resident(resident: Resident) -> dict[str, Any]:
+def _resident(resident: PlacedReplica) -> dict[str, Any]:
     profiled = resident.option.profiled
     return {
         "model": resident.model,
@@ -120,7 +120,7 @@ def _model(each: ModelFigures) -> dict[str, Any]:
     }
 
 
-def _moves(shown: Shown) -> dict[str, Any]:
+def _moves(shown: PlaceReport) -> dict[str, Any]:
     return {
         "models": {
             model: {"started": started, "ended": ended, "kept": kept}
@@ -131,7 +131,7 @@ def _moves(shown: Shown) -> dict[str, Any]:
     }
 
 
-def _places(places: Sequence[Place]) -> list[dict[str, Any]]:
+def _places(places: Sequence[ReplicaPlace]) -> list[dict[str, Any]]:
     return [
         {
             "device": each.device,
@@ -144,7 +144,7 @@ def _places(places: Sequence[Place]) -> list[dict[str, Any]]:
     ]
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: ShownStep) -> dict[str, Any]:
     return {
         "action": step.action,
         "device": step.device,

@@ -5,8 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 
-from serving.policy.placement.plan import ROUNDING, Placement, Resident, Slot, capacities, domains, residents
-from serving.policy.placement.problem import Demand, Instances, Pool, Problem
+from serving.policy.placement.plan import (
+    ROUNDING,
+    PlacedReplica,
+    Placement,
+    Slot,
+    capacities,
+    domains,
+    residents,
+)
+from serving.policy.placement.problem import Demand, Instances, PlacementProblem, Pool
 
 ALIKE = 24
 """Layouts: where there are more, devices whose slices lie elsewhere but are the same count as alike."""
@@ -82,7 +90,7 @@ def memory_slices(division: Instances) -> int:
     return max((max(each.starts) + each.size for each in division.geometry if each.starts), default=1)
 
 
-def layouts(problem: Problem, placement: Placement) -> tuple[Layout, ...]:
+def layouts(problem: PlacementProblem, placement: Placement) -> tuple[Layout, ...]:
     """The devices that have slices, those alike together: by pool, the most frequent first."""
     exact = _grouped(problem, placement, placed=True)
     if len(exact) <= ALIKE:
@@ -90,7 +98,7 @@ def layouts(problem: Problem, placement: Placement) -> tuple[Layout, ...]:
     return _grouped(problem, placement, placed=False)
 
 
-def free(problem: Problem, placement: Placement) -> tuple[Layout, ...]:
+def free(problem: PlacementProblem, placement: Placement) -> tuple[Layout, ...]:
     """The devices that have none, by pool."""
     found = (
         Layout(pool, tuple(each.name for each in pool.devices if not placement.get(each.name)))
@@ -99,7 +107,7 @@ def free(problem: Problem, placement: Placement) -> tuple[Layout, ...]:
     return tuple(each for each in found if each.devices)
 
 
-def _grouped(problem: Problem, placement: Placement, placed: bool) -> tuple[Layout, ...]:
+def _grouped(problem: PlacementProblem, placement: Placement, placed: bool) -> tuple[Layout, ...]:
     found = []
     for pool in problem.pools:
         groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
@@ -131,10 +139,12 @@ def alike(layout: Layout) -> list[list[Slot]]:
     return list(found.values())
 
 
-def models(problem: Problem, placement: Placement, asked: Mapping[str, float]) -> tuple[ModelFigures, ...]:
+def models(
+    problem: PlacementProblem, placement: Placement, asked: Mapping[str, float]
+) -> tuple[ModelFigures, ...]:
     """Of each demand, in the problem's order. `asked`: rows a second without reserve, by model."""
     carried, spread = capacities(placement), domains(problem, placement)
-    found: dict[str, list[Resident]] = defaultdict(list)
+    found: dict[str, list[PlacedReplica]] = defaultdict(list)
     for _, _, resident in residents(placement):
         found[resident.model].append(resident)
     return tuple(
@@ -150,7 +160,7 @@ def models(problem: Problem, placement: Placement, asked: Mapping[str, float]) -
     )
 
 
-def variants(found: Sequence[Resident]) -> tuple[str, ...]:
+def variants(found: Sequence[PlacedReplica]) -> tuple[str, ...]:
     """Those that replicas run, the most frequent first."""
     counts: dict[str, int] = defaultdict(int)
     for each in found:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Sequence
 
 from router.settings.memory import usable_memory_bytes
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.geometry import known_geometry
-from serving.policy.placement.problem import Device, Instances, Parts, Pool, Problem
+from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.profile.device import device_kind, gpu_kind
 from serving.runtime.slicing.choice import gpu_named
 from serving.runtime.slicing.contract import SlicingError
@@ -67,7 +67,7 @@ def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
             entries[0].name,
             entries[0].kind,
             _division(entries[0]),
-            tuple(Device(name, each.domain or name) for each in entries for name in each.names),
+            tuple(PlacementDevice(name, each.domain or name) for each in entries for name in each.names),
             entries[0].price if priced else 1.0,
             entries[0].memory_bytes,
         )
@@ -79,14 +79,14 @@ def _division(device: DeviceSpec) -> Parts | Instances:
     if device.divide == "mig":
         geometry = known_geometry(device.kind)
         if geometry is None:
-            raise UsageError(f"{device.name}: no MIG geometry is known of {device.kind}")
+            raise SimulateRequestError(f"{device.name}: no MIG geometry is known of {device.kind}")
         return Instances(geometry)
     if device.divide == "mps":
         return Parts("mps", 100.0, CLIENTS_MAX)
     return Parts(device.divide, float(device.cores) if device.divide == "cores" else 1.0)
 
 
-def own_device(problem: Problem, cores: int) -> str | None:
+def own_device(problem: PlacementProblem, cores: int) -> str | None:
     """The device whose slices a settings file of this machine describes: the first of its CPU's kind that is
     divided into no more cores than it has; None where the fleet is of other machines."""
     here = device_kind(SliceSpec("", ()))

@@ -17,7 +17,7 @@ from router.key_env import KEY_ENV
 from router.reading import address_of, direct, key_advice, with_key
 from router.settings import Settings
 from router.settings.admin import AdminSettings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 
 PATH = "/v2/placement"
 DONE, GIVEN_UP, INTERRUPTED = 0, 1, 130
@@ -31,7 +31,7 @@ GONE_S = 90.0
 Json = dict[str, Any]
 
 
-class RefusedError(Exception):
+class MoveRefusedError(Exception):
     """The gateway does not do it; the text is one sentence for each reason, in lines."""
 
 
@@ -45,13 +45,13 @@ def address(admin: AdminSettings, url: str | None) -> str:
         try:
             return address_of(url)
         except ValueError as error:
-            raise UsageError(f"--url: {error}") from error
+            raise SimulateRequestError(f"--url: {error}") from error
     if not admin.address:
-        raise UsageError("--apply: the settings' admin port is any free one; give --url")
+        raise SimulateRequestError("--apply: the settings' admin port is any free one; give --url")
     return admin.address
 
 
-class Door:
+class PlacementClient:
     """The placement of the gateway whose admin door is at `url`."""
 
     def __init__(self, url: str, key_env: str = KEY_ENV) -> None:
@@ -63,7 +63,7 @@ class Door:
         """What is in force. GoneError, or RefusedError where it is no gateway that knows placements."""
         told = self._ask("GET")
         if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
-            raise RefusedError(
+            raise MoveRefusedError(
                 f"{self.url}{PATH} answered something else: is this the admin door of a gateway?"
             )
         return told
@@ -87,7 +87,7 @@ class Door:
         except urllib.error.HTTPError as error:
             with error:
                 reasons = _reasons(place, error)
-                raise RefusedError(key_advice(error.code, reasons, self._key_env) or reasons) from None
+                raise MoveRefusedError(key_advice(error.code, reasons, self._key_env) or reasons) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise GoneError(f"no gateway answers at {self.url} ({reason})") from None
@@ -120,12 +120,12 @@ class Interrupts:
         self.count += 1
 
 
-class Follower:
+class MoveFollower:
     """Shows how far a move is until it has ended. Lines go to stderr: one a step, and a live one on a
     terminal."""
 
     def __init__(
-        self, door: Door, interrupts: Interrupts, pause: Callable[[float], None] = time.sleep
+        self, door: PlacementClient, interrupts: Interrupts, pause: Callable[[float], None] = time.sleep
     ) -> None:
         self._door = door
         self._interrupts = interrupts
@@ -159,7 +159,7 @@ class Follower:
             self._gone_s = 0.0
             if self._interrupts.count:
                 self._turn_back(told, say)
-        except (GoneError, RefusedError) as error:
+        except (GoneError, MoveRefusedError) as error:
             return self._wait(str(error), say)
         ended = self._ended(move, told, say)
         if ended is None:
@@ -174,7 +174,7 @@ class Follower:
         if told["moving"] and told["progress"]["state"] != "turning back":
             try:
                 self._door.turn_back()
-            except RefusedError:
+            except MoveRefusedError:
                 return  # it has just ended
 
     def _wait(self, why: str, say: Callable[[str], None]) -> int | None:
@@ -220,24 +220,26 @@ class Follower:
             say(line)
 
 
-def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[Door, Json]:
+def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[PlacementClient, Json]:
     """The gateway, and what it has. UsageError where there is none."""
-    door = Door(address(settings.admin, url), key_env)
+    door = PlacementClient(address(settings.admin, url), key_env)
     try:
         return door, door.read()
-    except (GoneError, RefusedError) as error:
-        raise UsageError(f"--apply: {error}; start it with `penstock serve`, or give --url") from None
+    except (GoneError, MoveRefusedError) as error:
+        raise SimulateRequestError(
+            f"--apply: {error}; start it with `penstock serve`, or give --url"
+        ) from None
 
 
-def carry_out(door: Door, body: Json) -> int:
+def carry_out(door: PlacementClient, body: Json) -> int:
     """Have it done and follow that; the exit code."""
     with Interrupts() as interrupts:
         try:
             move = door.put(body)
-        except RefusedError as error:
+        except MoveRefusedError as error:
             sys.stderr.write(f"the gateway refuses it, and nothing is changed:\n{error}\n")
             return GIVEN_UP
         except GoneError as error:
             sys.stderr.write(f"{error}; whether it has begun, GET {door.url}{PATH} says\n")
             return GIVEN_UP
-        return Follower(door, interrupts).follow(move)
+        return MoveFollower(door, interrupts).follow(move)

@@ -3,28 +3,28 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from router.place.asked import Asked
-from router.place.deciding import Decision, Terms
+from router.place.asked import PlacementTask
+from router.place.deciding import Decision, DecisionTerms
 from router.place.figures import ModelFigures, models
 from router.place.predicting import Prediction
 from router.place.remedies import failures
-from router.place.shown import Shown
-from router.place.steps import Step, steps
+from router.place.shown import PlaceReport
+from router.place.steps import ShownStep, steps
 from router.report import numbers
 from serving.policy.placement.plan import Placement
-from serving.policy.transition.steps import Refused, Transition
+from serving.policy.transition.steps import Transition, TransitionRefused
 
 _RATES = 12  # models whose rates are told; the table has all
 
 
-def gather(asked: Asked, decision: Decision, terms: Terms, reserve: float) -> Shown:
+def gather(asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float) -> PlaceReport:
     """All that is shown: of the plan where it is taken or does not hold, else of what stays in place."""
     no_way = tuple(_no_way(decision))
     broken = decision.refused or no_way
     kept = not decision.verdict.taken and not broken
     after = asked.current if kept else decision.plan.placement
     prediction = decision.before if kept and decision.before is not None else decision.prediction
-    shown = Shown(
+    shown = PlaceReport(
         problem=asked.problem,
         before=asked.current,
         after=after,
@@ -48,17 +48,17 @@ def gather(asked: Asked, decision: Decision, terms: Terms, reserve: float) -> Sh
 
 
 def _no_way(decision: Decision) -> Iterator[str]:
-    if isinstance(decision.transition, Refused) and decision.taken:
+    if isinstance(decision.transition, TransitionRefused) and decision.taken:
         yield f"there is no way from what is in place to the plan: {decision.transition.reason}"
 
 
-def _steps(asked: Asked, decision: Decision) -> tuple[tuple[Step, ...], ...]:
+def _steps(asked: PlacementTask, decision: Decision) -> tuple[tuple[ShownStep, ...], ...]:
     if decision.taken and isinstance(decision.transition, Transition):
         return steps(asked.current, decision.transition)
     return ()
 
 
-def _models(asked: Asked, placement: Placement, prediction: Prediction) -> Iterator[ModelFigures]:
+def _models(asked: PlacementTask, placement: Placement, prediction: Prediction) -> Iterator[ModelFigures]:
     rates = {name: rate.rows_per_s for name, rate in asked.rates.items()}
     for each in models(asked.problem, placement, rates):
         foretold = prediction.models.get(each.model)
@@ -74,7 +74,9 @@ def _notes(prediction: Prediction) -> Iterator[str]:
         yield f"nothing is predicted of {', '.join(prediction.left_out)}"
 
 
-def _premises(asked: Asked, decision: Decision, terms: Terms, reserve: float) -> Iterator[tuple[str, str]]:
+def _premises(
+    asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float
+) -> Iterator[tuple[str, str]]:
     """What it was decided from, as terms and texts."""
     told = [
         f"{name} {numbers.rate(rate.requests)} requests/s" + (_rows(rate.rows.mean) if rate.requests else "")

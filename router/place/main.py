@@ -11,18 +11,18 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from router.place import document, pictures, tables
 from router.place.applying import Running, as_running, body, with_sharing
-from router.place.asked import Asked, ask
-from router.place.deciding import Decision, Terms, decide
-from router.place.following import Door, carry_out, reach
+from router.place.asked import PlacementTask, ask
+from router.place.deciding import Decision, DecisionTerms, decide
+from router.place.following import PlacementClient, carry_out, reach
 from router.place.gathering import gather
-from router.place.options import Options
+from router.place.options import PlaceOptions
 from router.place.page import page
-from router.place.rates import Gateway
-from router.place.shown import Shown
+from router.place.rates import RunningGateway
+from router.place.shown import PlaceReport
 from router.place.standing import as_settings
 from router.report.output import console, save, unwritable
 from router.settings import SettingsError, load_settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.runtime.job import JobError
 
 BROKEN, UNUSABLE, INTERRUPTED = 1, 2, 130
@@ -30,11 +30,11 @@ BROKEN, UNUSABLE, INTERRUPTED = 1, 2, 130
 STDOUT = Path("-")
 
 
-def place(options: Options) -> int:
+def place(options: PlaceOptions) -> int:
     """What `penstock place` does; returns the exit code."""
     try:
         return _place(options)
-    except UsageError as error:
+    except SimulateRequestError as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE
     except JobError as error:
@@ -45,16 +45,16 @@ def place(options: Options) -> int:
         return INTERRUPTED
 
 
-def _place(options: Options) -> int:
+def _place(options: PlaceOptions) -> int:
     _check_files(options)
     found = _reached(options)
     elsewhere = options.rates or options.trace  # then --url is only where it is applied
     url = None if options.apply and elsewhere else options.url
-    gateway = Gateway(url, options.key_env)
+    gateway = RunningGateway(url, options.key_env)
     asked = ask(options.config, options.rates, options.reserve, gateway, options.trace, options.rows)
     if found is not None:
         asked = as_running(asked, found[1])
-    terms = Terms(
+    terms = DecisionTerms(
         attainment=options.attainment,
         horizon_s=options.horizon_h * 3600,
         limit_s=options.limit_s,
@@ -79,18 +79,18 @@ def _place(options: Options) -> int:
     return BROKEN if shown.refused else 0
 
 
-def _reached(options: Options) -> tuple[Door, Running] | None:
+def _reached(options: PlaceOptions) -> tuple[PlacementClient, Running] | None:
     """The gateway that the plan is for, None where it is for none. Asked first, as a plan takes a while."""
     if not options.apply:
         return None
     try:
         door, told = reach(load_settings(options.config), options.url, options.key_env)
     except SettingsError as error:
-        raise UsageError(str(error)) from None
+        raise SimulateRequestError(str(error)) from None
     return door, Running(told)
 
 
-def _apply(asked: Asked, decision: Decision, door: Door, running: Running) -> int:
+def _apply(asked: PlacementTask, decision: Decision, door: PlacementClient, running: Running) -> int:
     """Where the plan is taken; what is in place stays otherwise."""
     if not decision.taken:
         sys.stderr.write("nothing is applied: what is in place stays\n")
@@ -100,17 +100,17 @@ def _apply(asked: Asked, decision: Decision, door: Door, running: Running) -> in
     return carry_out(door, told)
 
 
-def _check_files(options: Options) -> None:
+def _check_files(options: PlaceOptions) -> None:
     for path in (options.png, options.html, options.settings):
         if path is not None and path != STDOUT and (problem := unwritable(path)):
-            raise UsageError(problem)
+            raise SimulateRequestError(problem)
     if options.settings == STDOUT and options.as_json:
-        raise UsageError("--json and --settings - both want stdout; give --settings a file")
+        raise SimulateRequestError("--json and --settings - both want stdout; give --settings a file")
     if options.settings is not None and options.settings.resolve() == options.config.resolve():
-        raise UsageError(f"--settings would overwrite {options.config}; give it another file")
+        raise SimulateRequestError(f"--settings would overwrite {options.config}; give it another file")
 
 
-def _decided(asked: Asked, terms: Terms) -> Decision:
+def _decided(asked: PlacementTask, terms: DecisionTerms) -> Decision:
     """With a line that says what goes on, where a person watches."""
     errors = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -123,7 +123,7 @@ def _decided(asked: Asked, terms: Terms) -> Decision:
         return decide(asked, terms, advance)
 
 
-def _show(shown: Shown, options: Options) -> None:
+def _show(shown: PlaceReport, options: PlaceOptions) -> None:
     if options.as_json:
         sys.stdout.write(json.dumps(document.document(shown), indent=1) + "\n")
     else:
@@ -136,13 +136,13 @@ def _show(shown: Shown, options: Options) -> None:
         _write(options.html, lambda path: _write_text(path, text))
 
 
-def _write_settings(asked: Asked, shown: Shown, path: Path) -> None:
+def _write_settings(asked: PlacementTask, shown: PlaceReport, path: Path) -> None:
     if shown.refused:
         sys.stderr.write("no settings are written, as the plan does not hold\n")
         return
     text = as_settings(asked, shown.after)
     if text is None:
-        raise UsageError(
+        raise SimulateRequestError(
             "no settings are written: penstock.yaml has slices of whole cores of this machine's CPU, and the "
             "placement has others, or none"
         )
@@ -158,5 +158,5 @@ def _write_text(path: Path, text: str) -> None:
 
 def _write(path: Path, write: Callable[[Path], None]) -> None:
     if problem := save(path, write):
-        raise UsageError(problem)
+        raise SimulateRequestError(problem)
     sys.stderr.write(f"wrote {path}\n")

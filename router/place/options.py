@@ -13,7 +13,7 @@ _ASKED, _DECIDED, _FORETOLD = "What is asked", "How it is decided", "How it is f
 
 
 @dataclass(frozen=True)
-class Options:
+class PlaceOptions:
     """One field an option; the texts are what --help says."""
 
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The settings file.")] = Path(

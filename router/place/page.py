@@ -7,8 +7,8 @@ from html import escape
 from router.place import changes, tables, words
 from router.place.panels import DARK_HUES, HUES
 from router.place.pictures import reading, svg_devices, svg_figures
-from router.place.shown import Shown
-from router.place.tables import COLUMNS, HEADS, Row
+from router.place.shown import PlaceReport
+from router.place.tables import COLUMNS, HEADS, DeviceRow
 from router.report import html
 
 
@@ -60,7 +60,7 @@ _TERMS = (
 )  # fmt: skip
 
 
-def page(shown: Shown) -> str:
+def page(shown: PlaceReport) -> str:
     """The whole file."""
     parts = [
         *html.opening("Penstock: placement", _STYLE),
@@ -92,7 +92,7 @@ def page(shown: Shown) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _devices(shown: Shown) -> Iterator[str]:
+def _devices(shown: PlaceReport) -> Iterator[str]:
     found, left = tables.device_rows(shown, tables.LAYOUTS)
     if found:
         yield '<div class="wide"><table class="names"><thead><tr>'
@@ -107,7 +107,7 @@ def _devices(shown: Shown) -> Iterator[str]:
     yield from (f'<p class="small">{html.text(each)}</p>' for each in told if each)
 
 
-def _device(row: Row, first: bool) -> Iterator[str]:
+def _device(row: DeviceRow, first: bool) -> Iterator[str]:
     begins = ' class="first"' if first else ""
     yield f"<tr{begins}><td><b>{escape(row.devices)}</b></td>"
     for (title, _), cell in list(zip(HEADS, row.cells, strict=True))[1:]:
@@ -119,7 +119,7 @@ def _figure(title: str) -> str:
     return ' class="figure"' if title in tables.FIGURES else ""
 
 
-def _models(shown: Shown) -> Iterator[str]:
+def _models(shown: PlaceReport) -> Iterator[str]:
     found, left = tables.model_rows(shown, tables.MODELS)
     if found:
         yield '<div class="wide"><table class="figures"><thead><tr><th>model</th>'
@@ -135,7 +135,7 @@ def _models(shown: Shown) -> Iterator[str]:
         yield f'<p class="small">{html.text(left)}</p>'
 
 
-def _steps(shown: Shown) -> Iterator[str]:
+def _steps(shown: PlaceReport) -> Iterator[str]:
     if shown.steps:
         yield "<p>The steps from here to there; what stands in one line is done at once.</p>"
         told, left = changes.stages(shown, tables.STAGES)
@@ -146,7 +146,7 @@ def _steps(shown: Shown) -> Iterator[str]:
             yield f"<p>{html.text(left)}</p>"
 
 
-def _baselines(shown: Shown) -> Iterator[str]:
+def _baselines(shown: PlaceReport) -> Iterator[str]:
     if not shown.baselines:
         return
     yield "<h2>Beside published algorithms</h2>"

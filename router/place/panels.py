@@ -35,7 +35,7 @@ _FEW = 9  # letters: fewer of a longer name say nothing
 _FAR = 2.0  # times what is asked: bars of models that are hardly asked for would press all others flat
 
 
-class Piece(NamedTuple):
+class BarPiece(NamedTuple):
     """Where a slice lies on its device's bar: both as parts of the device."""
 
     start: float
@@ -43,7 +43,7 @@ class Piece(NamedTuple):
     slot: Slot
 
 
-class Band(NamedTuple):
+class BarBand(NamedTuple):
     """A resident on its slice: where its middle is, from the bar's upper edge, and how high it is; "" where
     there is no room for a label."""
 
@@ -67,7 +67,7 @@ def hues(models: Sequence[str]) -> dict[str, str]:
     return {name: HUES[place % len(HUES)] for place, name in enumerate(models)}
 
 
-def pieces(layout: Layout) -> Iterator[Piece]:
+def pieces(layout: Layout) -> Iterator[BarPiece]:
     """A MIG instance where it begins; amounts one after the other, as they have no place."""
     end = 0.0
     for slot in layout.slots:
@@ -75,7 +75,7 @@ def pieces(layout: Layout) -> Iterator[Piece]:
         start = end
         if isinstance(layout.pool.division, Instances) and slot.start >= 0:
             start = slot.start / memory_slices(layout.pool.division)
-        yield Piece(start, width, slot)
+        yield BarPiece(start, width, slot)
         end = max(end, start + width)
 
 
@@ -135,7 +135,7 @@ def unnamed(shown: Sequence[Layout], wide_in: float) -> list[str]:
     return list(found)
 
 
-def bands(piece: Piece, placed: bool, wide_in: float) -> Iterator[Band]:
+def bands(piece: BarPiece, placed: bool, wide_in: float) -> Iterator[BarBand]:
     """Its residents one above the other, as each has all of the slice, in turns; `placed`: it is where the
     instances begin."""
     residents = piece.slot.residents
@@ -148,7 +148,7 @@ def bands(piece: Piece, placed: bool, wide_in: float) -> Iterator[Band]:
         texts = (f"{resident.model}\n{share}, batches of {resident.rows:,}", f"{resident.model}\n{share}",
                  f"{resident.model}, {share}", resident.model)  # fmt: skip
         label = _fitting(texts, room_in) or _shortened(resident.model, room_in)
-        yield Band(resident.model, high * (place + 0.5), high, label)
+        yield BarBand(resident.model, high * (place + 0.5), high, label)
 
 
 def _fitting(texts: Sequence[str], room_in: tuple[float, float]) -> str:

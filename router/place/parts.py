@@ -10,7 +10,7 @@ from math import sqrt
 from serving.policy.placement.check import slowdown
 from serving.policy.placement.plan import Placement, Slot, capacities
 from serving.policy.placement.problem import Parts as Division
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 
 SECONDS_MIN = 2.0
 REPLICAS_MIN = 8
@@ -43,7 +43,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlacementPart:
     """Models, and all their slices or some, for `seconds`. `kept`: by model, the share of its rate that goes
     with the share of its capacity that is here."""
 
@@ -57,7 +57,7 @@ class Part:
         return requests * self.seconds * (_SLICES_A_REQUEST + len(self.slices))
 
 
-def placed(problem: Problem, placement: Placement) -> list[Placed]:
+def placed(problem: PlacementProblem, placement: Placement) -> list[Placed]:
     """Its slices, named DEVICE/SHARE@START; those whose names would be the same are numbered."""
     found: list[Placed] = []
     seen: Counter[str] = Counter()
@@ -73,8 +73,8 @@ def placed(problem: Problem, placement: Placement) -> list[Placed]:
 
 
 def cut(
-    problem: Problem, placement: Placement, rates: Mapping[str, float], seconds: float
-) -> tuple[list[Part], list[str]]:
+    problem: PlacementProblem, placement: Placement, rates: Mapping[str, float], seconds: float
+) -> tuple[list[PlacementPart], list[str]]:
     """(what is simulated, those models first that have least to spare; the models that are left out).
 
     Each part is simulated for `seconds` or until REQUESTS_MIN of each of its models came. All parts have the
@@ -84,15 +84,15 @@ def cut(
     """
     there = capacities(placement)
 
-    def scarcity(part: Part) -> tuple[float, str]:
+    def scarcity(part: PlacementPart) -> tuple[float, str]:
         return -max(rates.get(model, 0.0) / (there[model] or 1.0) for model in part.kept), min(part.kept)
 
     whole = [
-        Part(slices, dict.fromkeys(models, 1.0), _seconds(models, rates, seconds))
+        PlacementPart(slices, dict.fromkeys(models, 1.0), _seconds(models, rates, seconds))
         for models, slices in _components(placed(problem, placement))
     ]
-    found: list[Part] = []
-    greedy: list[Part] = []
+    found: list[PlacementPart] = []
+    greedy: list[PlacementPart] = []
     left_out: list[str] = []
     left = WORK_MAX
     for part, share in _shares(whole, rates):
@@ -139,7 +139,9 @@ def _seconds(models: Iterable[str], rates: Mapping[str, float], seconds: float) 
     return max(seconds, min(REQUESTS_MIN / slowest, SECONDS_MAX)) if slowest else seconds
 
 
-def _shares(parts: Sequence[Part], rates: Mapping[str, float]) -> Iterator[tuple[Part, float]]:
+def _shares(
+    parts: Sequence[PlacementPart], rates: Mapping[str, float]
+) -> Iterator[tuple[PlacementPart, float]]:
     """Each part with the work that it may take."""
     left = WORK_MAX
     ordered = sorted(parts, key=lambda each: each.work(rates))
@@ -149,7 +151,9 @@ def _shares(parts: Sequence[Part], rates: Mapping[str, float]) -> Iterator[tuple
         left -= min(part.work(rates), share)
 
 
-def _fitted(part: Part, rates: Mapping[str, float], work_max: float, seconds_min: float) -> Part:
+def _fitted(
+    part: PlacementPart, rates: Mapping[str, float], work_max: float, seconds_min: float
+) -> PlacementPart:
     """As much of it as the work allows: for a shorter time, then with fewer slices."""
     needed = part.work(rates)
     if needed <= work_max:
@@ -164,7 +168,7 @@ def _fitted(part: Part, rates: Mapping[str, float], work_max: float, seconds_min
     return _thinned(shorter, sqrt(half * half + work_max / (requests * slices)) - half)
 
 
-def _thinned(part: Part, share: float) -> Part:
+def _thinned(part: PlacementPart, share: float) -> PlacementPart:
     """About that share of each model's slices, every n-th of those that it has for itself: all that it shares
     with others stay, and REPLICAS_MIN in all if it has so many."""
     alone: dict[str, list[Placed]] = defaultdict(list)
@@ -181,7 +185,9 @@ def _thinned(part: Part, share: float) -> Part:
         chosen.update(own[number * len(own) // count].name for number in range(count))
     slices = tuple(each for each in part.slices if each.name in chosen)
     before, after = _capacities(part.slices), _capacities(slices)
-    return Part(slices, {model: after[model] / (before[model] or 1.0) for model in part.kept}, part.seconds)
+    return PlacementPart(
+        slices, {model: after[model] / (before[model] or 1.0) for model in part.kept}, part.seconds
+    )
 
 
 def _capacities(slices: Iterable[Placed]) -> Mapping[str, float]:

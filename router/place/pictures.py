@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from router.place import panels, words
 from router.place.figures import free, layouts, used, worst
 from router.place.panels import BAR_IN, FAINT, INK, LINE_IN, PAPER, Price
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.report.svg import STYLE, inline
 from serving.policy.placement.plan import Placement, cost
 
@@ -46,7 +46,7 @@ BARS, LINES = 24, 24
 """At most, devices (alike ones are one bar) and models in a picture."""
 
 
-class Block(NamedTuple):
+class PictureBlock(NamedTuple):
     """Axes side by side, of one height in inches; each is drawn by a function. `below_in`: left free."""
 
     high_in: float
@@ -54,7 +54,7 @@ class Block(NamedTuple):
     below_in: float = _BELOW
 
 
-def write_png(shown: Shown, path: Path, footnote: str) -> None:
+def write_png(shown: PlaceReport, path: Path, footnote: str) -> None:
     """All pictures, one below the other, with what to see. OSError where it cannot be written."""
     import matplotlib as mpl
 
@@ -69,30 +69,30 @@ def write_png(shown: Shown, path: Path, footnote: str) -> None:
         figure.savefig(path, dpi=110, format="png")
 
 
-def reading(shown: Shown) -> str:
+def reading(shown: PlaceReport) -> str:
     """How to read the picture of devices."""
     many = len(shown.problem.demands) > len(panels.HUES)
     return _READING + (f" Colours repeat after {len(panels.HUES)} models." if many else "")
 
 
-def svg_devices(shown: Shown, name: str) -> str:
+def svg_devices(shown: PlaceReport, name: str) -> str:
     """The devices as an `<svg>` element, whose ids begin with `name`: a page has many."""
     return _svg(list(_devices(shown)), name)
 
 
-def svg_figures(shown: Shown, name: str) -> str:
+def svg_figures(shown: PlaceReport, name: str) -> str:
     """Models and costs, likewise."""
     return _svg(list(_figures(shown)), name)
 
 
-def _svg(blocks: Sequence[Block], name: str) -> str:
+def _svg(blocks: Sequence[PictureBlock], name: str) -> str:
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
         return inline(_draw(blocks, 0, 0), name, panels.COLOURS)
 
 
-def _draw(blocks: Sequence[Block], above_in: float, below_in: float) -> "Figure":
+def _draw(blocks: Sequence[PictureBlock], above_in: float, below_in: float) -> "Figure":
     """One below the other, with so much room above and below all of them."""
     from matplotlib.figure import Figure
 
@@ -109,7 +109,7 @@ def _draw(blocks: Sequence[Block], above_in: float, below_in: float) -> "Figure"
     return figure
 
 
-def _devices(shown: Shown) -> Iterator[Block]:
+def _devices(shown: PlaceReport) -> Iterator[PictureBlock]:
     """Before above after; one block where nothing was there, or nothing changes."""
     if shown.before and not shown.kept:
         yield _bars(shown, shown.before, "Before")
@@ -117,7 +117,7 @@ def _devices(shown: Shown) -> Iterator[Block]:
     yield _bars(shown, shown.after, "The plan, which breaks a promise" if shown.refused else title)
 
 
-def _bars(shown: Shown, placement: Placement, title: str) -> Block:
+def _bars(shown: PlaceReport, placement: Placement, title: str) -> PictureBlock:
     """In the order of the devices; where they are too many, without the rarest layouts."""
     found, unused = layouts(shown.problem, placement), free(shown.problem, placement)
     kept = sorted(found, key=lambda each: -each.count)[: max(BARS - len(unused), 1)]
@@ -133,23 +133,23 @@ def _bars(shown: Shown, placement: Placement, title: str) -> Block:
         axes.set_title(title, loc="left", fontweight="bold")
 
     below_in = _NAMES if panels.unnamed(lines, _DEVICE) else _BELOW
-    return Block(BAR_IN * max(len(lines), 1), [draw], below_in)
+    return PictureBlock(BAR_IN * max(len(lines), 1), [draw], below_in)
 
 
-def _figures(shown: Shown) -> Iterator[Block]:
+def _figures(shown: PlaceReport) -> Iterator[PictureBlock]:
     models = worst(shown.models, LINES)
     if models:
         draws = [partial(panels.carried, shown=models, reserve=shown.reserve),
                  partial(panels.attained, shown=models, aim=shown.attainment)]  # fmt: skip
-        yield Block(LINE_IN * len(models), draws, _TICKS)
+        yield PictureBlock(LINE_IN * len(models), draws, _TICKS)
     prices = list(_prices(shown))
     title = "What it costs an hour" if shown.priced else "How many devices it takes"
     least = words.money(shown.bound) if shown.priced else f"{shown.bound:.4g} devices"
     draw = partial(panels.costs, prices=prices, title=title, bound=shown.bound, least=least)
-    yield Block(LINE_IN * len(prices), [draw], _TICKS)
+    yield PictureBlock(LINE_IN * len(prices), [draw], _TICKS)
 
 
-def _prices(shown: Shown) -> Iterator[Price]:
+def _prices(shown: PlaceReport) -> Iterator[Price]:
     """Of the placements that are told of."""
     placements = {"before": shown.before} if shown.before and not shown.kept else {}
     placements["as it stays" if shown.kept else "the plan"] = shown.after
@@ -162,6 +162,6 @@ def _prices(shown: Shown) -> Iterator[Price]:
         yield Price(name, paid, _price(shown, count, paid))
 
 
-def _price(shown: Shown, count: int, paid: float) -> str:
+def _price(shown: PlaceReport, count: int, paid: float) -> str:
     told = words.counted(count, "device")
     return f"{words.money(paid)} ({told})" if shown.priced else told

@@ -6,23 +6,22 @@ from math import nan
 
 import numpy as np
 
-from router.place.asked import Asked
-from router.place.parts import Part, cut, placed
-from router.simulate.options import Options
+from router.place.asked import PlacementTask
+from router.place.parts import PlacementPart, cut, placed
+from router.simulate.options import SimulateOptions
 from serving.objectives import Needs
-from serving.policy.placement.plan import Placement, Resident
+from serving.policy.placement.plan import PlacedReplica, Placement
 from serving.policy.placement.problem import Option
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import NoisyDevice, Physics, truths_of
-from serving.simulation.patterns import POISSON_CV, Step, draw
-from serving.simulation.series import Chronicle, Figures, Span, busy_slices, figures
-from serving.simulation.site import Resident as SiteResident
-from serving.simulation.site import Site
+from serving.simulation.patterns import POISSON_CV, RateStep, draw
+from serving.simulation.series import Chronicle, RunFigures, Span, busy_slices, figures
+from serving.simulation.site import Site, SiteReplica
 from serving.simulation.traffic import constant, merge, stream
 
-PHYSICS = Physics(noise=Options.noise, overhead_us=Options.overhead_us)
+PHYSICS = Physics(noise=SimulateOptions.noise, overhead_us=SimulateOptions.overhead_us)
 """As `penstock simulate` has it where nothing is said."""
 
 _SETTLE_S_MAX, _SETTLE_SHARE = 1.0, 0.1  # of a run, what is not counted: rates are not known at its start
@@ -62,7 +61,7 @@ class Prediction:
 
 
 def predict(
-    asked: Asked, placement: Placement, seconds: float, seed: int, advance: Advance | None = None
+    asked: PlacementTask, placement: Placement, seconds: float, seed: int, advance: Advance | None = None
 ) -> Prediction:
     """What becomes of independent clients' requests (Poisson) at the asked rates, without the reserve.
 
@@ -93,7 +92,11 @@ def _counted(advance: Advance | None, share: float) -> Advance:
 
 
 def _play(
-    asked: Asked, part: Part, seed: int, advance: Advance, into: tuple[dict[str, Foretold], dict[str, float]]
+    asked: PlacementTask,
+    part: PlacementPart,
+    seed: int,
+    advance: Advance,
+    into: tuple[dict[str, Foretold], dict[str, float]],
 ) -> None:
     """One part: its models' figures and its slices' load, added to those `into`."""
     site = _site(asked, part)
@@ -110,7 +113,7 @@ def _play(
     busy |= dict(zip(site.slices, busy_slices(columns, len(site.slices), span), strict=True))
 
 
-def _foretold(found: Figures, seconds: float, share: float) -> Foretold:
+def _foretold(found: RunFigures, seconds: float, share: float) -> Foretold:
     scale = 1 / (share or 1.0)
     return Foretold(
         found.offered_rate * scale, found.attainment, found.p50_ms, found.p99_ms, found.goodput * scale,
@@ -118,7 +121,7 @@ def _foretold(found: Figures, seconds: float, share: float) -> Foretold:
     )  # fmt: skip
 
 
-def _site(asked: Asked, part: Part) -> Site:
+def _site(asked: PlacementTask, part: PlacementPart) -> Site:
     """The part's models on its slices."""
     served = []
     for model in asked.settings.models:
@@ -132,7 +135,7 @@ def _site(asked: Asked, part: Part) -> Site:
             served.append(alone)
     latencies: dict[tuple[Option, float], Latency] = {}  # those of equal replicas are one
     residents = tuple(
-        SiteResident(each.name, resident.model, resident.option.variant, latency, resident.option.load_us)
+        SiteReplica(each.name, resident.model, resident.option.variant, latency, resident.option.load_us)
         for each in part.slices
         for resident, slowdown in zip(each.slot.residents, each.slowdowns, strict=True)
         for latency in [_latency(resident, slowdown, latencies)]
@@ -141,7 +144,7 @@ def _site(asked: Asked, part: Part) -> Site:
     return Site(tuple(served), residents, asked.settings.tenants, asked.settings.limits, settle_us=settle_us)
 
 
-def _latency(resident: Resident, slowdown: float, known: dict[tuple[Option, float], Latency]) -> Latency:
+def _latency(resident: PlacedReplica, slowdown: float, known: dict[tuple[Option, float], Latency]) -> Latency:
     option = resident.option
     key = (option, slowdown)
     if key not in known:
@@ -155,14 +158,14 @@ def _latency(resident: Resident, slowdown: float, known: dict[tuple[Option, floa
     return known[key]
 
 
-def _arrivals(asked: Asked, site: Site, part: Part, seed: int) -> Iterable[Arrival]:
+def _arrivals(asked: PlacementTask, site: Site, part: PlacementPart, seed: int) -> Iterable[Arrival]:
     """Each model's are its own, whatever else is in the part. Rows are of the largest size."""
     places = {model.name: place for place, model in enumerate(asked.settings.models)}
     streams = []
     for number, model in enumerate(site.served):
         rng = np.random.default_rng([seed, places[model.name]])
         rate = asked.rates[model.name]
-        due_s = draw([Step(rate.requests * part.kept[model.name], part.seconds)], POISSON_CV, rng)
+        due_s = draw([RateStep(rate.requests * part.kept[model.name], part.seconds)], POISSON_CV, rng)
         hint = model.spec.size_hint
         sizes = (constant(hint.buckets[-1]), hint) if hint else None
         streams.append(stream(number, due_s, rate.rows, sizes, rng))

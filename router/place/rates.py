@@ -12,7 +12,7 @@ from router.key_env import KEY_ENV
 from router.reading import UnreachableError
 from router.settings import Settings
 from router.settings.problems import unknown_name
-from router.simulate.traffic import UsageError, read_mixes
+from router.simulate.traffic import SimulateRequestError, read_mixes
 from router.status import ModelStatus, fetch
 from serving.simulation.replay import recorded_files, replay
 from serving.simulation.traffic import Mix, constant
@@ -30,7 +30,7 @@ _WHAT = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class RunningGateway:
     """One that runs. `url`: its REST port, None where the settings' would be. `key_env`: the environment
     variable with the API key for it."""
 
@@ -39,7 +39,7 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class AskedRate:
     """What is asked of a model: `requests` a second, each of `rows`."""
 
     requests: float
@@ -52,14 +52,14 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class AskedRates:
     """By model, in the settings' order; `notes`: sentences on where they come from and what is left out."""
 
-    by_model: Mapping[str, Rate]
+    by_model: Mapping[str, AskedRate]
     notes: tuple[str, ...]
 
 
-def given(settings: Settings, texts: Sequence[str], rows: str) -> Rates:
+def given(settings: Settings, texts: Sequence[str], rows: str) -> AskedRates:
     """Those of all --rates options, MODEL=REQUESTS_A_SECOND,...; requests have one row where --rows
     (MODEL=MIX,...) does not say otherwise. UsageError for anything else."""
     known = [model.name for model in settings.models]
@@ -67,18 +67,20 @@ def given(settings: Settings, texts: Sequence[str], rows: str) -> Rates:
     for text in (part.strip() for each in texts for part in each.split(",")):
         name, sign, number = (part.strip() for part in text.partition("="))
         if not (sign and name and number):
-            raise UsageError(f"--rates: expected MODEL=REQUESTS_A_SECOND, such as digits=50; got {text!r}")
+            raise SimulateRequestError(
+                f"--rates: expected MODEL=REQUESTS_A_SECOND, such as digits=50; got {text!r}"
+            )
         if name not in known:
-            raise UsageError(f"--rates: {unknown_name('unknown model', name, known)}")
+            raise SimulateRequestError(f"--rates: {unknown_name('unknown model', name, known)}")
         if name in found:
-            raise UsageError(f"--rates: {name} is given more than once")
+            raise SimulateRequestError(f"--rates: {name} is given more than once")
         found[name] = _number(text, number)
     mixes = read_mixes("--rows", rows)
     for name in mixes:
         if name not in found:
-            raise UsageError(f"--rows: {unknown_name('a model without a rate', name, list(found))}")
-    rates = {name: Rate(found[name], mixes.get(name, ONE_ROW)) for name in known if name in found}
-    return Rates(rates, _silent(known, rates, "no rate was given"))
+            raise SimulateRequestError(f"--rows: {unknown_name('a model without a rate', name, list(found))}")
+    rates = {name: AskedRate(found[name], mixes.get(name, ONE_ROW)) for name in known if name in found}
+    return AskedRates(rates, _silent(known, rates, "no rate was given"))
 
 
 def _number(text: str, number: str) -> float:
@@ -87,26 +89,26 @@ def _number(text: str, number: str) -> float:
     except ValueError:
         rate = -1.0
     if not (isfinite(rate) and 0 <= rate <= RATE_MAX):
-        raise UsageError(f"--rates: expected requests a second, 0 to {RATE_MAX:g}; got {text!r}")
+        raise SimulateRequestError(f"--rates: expected requests a second, 0 to {RATE_MAX:g}; got {text!r}")
     return rate
 
 
-def _silent(known: Sequence[str], rates: Mapping[str, Rate], why: str) -> tuple[str, ...]:
+def _silent(known: Sequence[str], rates: Mapping[str, AskedRate], why: str) -> tuple[str, ...]:
     """One sentence on all the models that have no rate."""
     left = [name for name in known if name not in rates]
     return (f"not placed, as {why}: {', '.join(left)}",) if left else ()
 
 
-def recorded(settings: Settings, path: Path) -> Rates:
+def recorded(settings: Settings, path: Path) -> AskedRates:
     """Of each model the rate of the WINDOW_S with the most rows in a recording (or a folder of them);
     UsageError where it cannot be read."""
     try:
         found = replay(recorded_files(path), settings.models)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--trace: {error}") from None
+        raise SimulateRequestError(f"--trace: {error}") from None
     window_s = min(WINDOW_S, max(found.span_us / 1e6, _SHORTEST_S))
     owners = np.array([flow[0] for flow in found.flows])[found.columns[1]]
-    rates: dict[str, Rate] = {}
+    rates: dict[str, AskedRate] = {}
     for number, model in enumerate(settings.models):
         ours = owners == number
         if ours.any():
@@ -114,10 +116,10 @@ def recorded(settings: Settings, path: Path) -> Rates:
             values, counts = np.unique(rows, return_counts=True)
             mix = Mix(tuple(values.tolist()), tuple(map(float, counts.tolist())))
             rows_per_s = _most(found.columns[0][ours], rows, window_s) / window_s
-            rates[model.name] = Rate(rows_per_s / mix.mean, mix)
+            rates[model.name] = AskedRate(rows_per_s / mix.mean, mix)
     of_each = f"of each model that of the {window_s:g} s with the most rows"
     silent = _silent([model.name for model in settings.models], rates, f"{path} has no request for it")
-    return Rates(rates, (f"rates are those recorded in {path}, {of_each}", *found.notes, *silent))
+    return AskedRates(rates, (f"rates are those recorded in {path}, {of_each}", *found.notes, *silent))
 
 
 def _most(at_us: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], window_s: float) -> float:
@@ -127,7 +129,7 @@ def _most(at_us: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], window_s: f
     return float((sums[ends] - sums[:-1]).max())
 
 
-def watched(settings: Settings, gateway: Gateway, pause: Callable[[float], None]) -> Rates:
+def watched(settings: Settings, gateway: RunningGateway, pause: Callable[[float], None]) -> AskedRates:
     """Of each model the higher of two rates of the gateway: the mean since its start, and that of the next
     WATCHED_S, while which `pause` waits.
 
@@ -136,16 +138,18 @@ def watched(settings: Settings, gateway: Gateway, pause: Callable[[float], None]
     """
     address = gateway.url or settings.server.address
     if not address:
-        raise UsageError(f"what is asked? The settings' REST port is any free one: give --url, or {_WHAT}")
+        raise SimulateRequestError(
+            f"what is asked? The settings' REST port is any free one: give --url, or {_WHAT}"
+        )
     try:
         before = fetch(address, gateway.key_env)
         pause(WATCHED_S)
         after = fetch(address, gateway.key_env)
     except UnreachableError as error:
-        raise UsageError(f"what is asked? {error} Or {_WHAT}") from None
+        raise SimulateRequestError(f"what is asked? {error} Or {_WHAT}") from None
     elapsed_s = after["uptime_s"] - before["uptime_s"]
     earlier = {each["name"]: each for each in before["models"]}
-    rates: dict[str, Rate] = {}
+    rates: dict[str, AskedRate] = {}
     for now in after["models"]:
         was = earlier.get(now["name"])
         rows = _asked_rows(now) / max(after["uptime_s"], _SHORTEST_S)
@@ -154,15 +158,17 @@ def watched(settings: Settings, gateway: Gateway, pause: Callable[[float], None]
         counters = now["counters"]
         if rows > 0:
             mix = _about(counters["rows"] / counters["completed"] if counters["completed"] else 1.0)
-            rates[now["name"]] = Rate(rows / mix.mean, mix)
+            rates[now["name"]] = AskedRate(rows / mix.mean, mix)
     known = [model.name for model in settings.models]
     notes = [f"rates are those of the gateway at {address}: since its start, or now where that is more"]
     if strangers := [name for name in rates if name not in known]:
         notes.append(f"left out, as {settings.path.name} does not serve it: {', '.join(strangers)}")
     ours = {name: rates[name] for name in known if name in rates}
     if not ours:
-        raise UsageError(f"what is asked? The gateway at {address} was asked for nothing yet; {_WHAT}")
-    return Rates(ours, (*notes, *_silent(known, ours, f"{address} was not asked for it")))
+        raise SimulateRequestError(
+            f"what is asked? The gateway at {address} was asked for nothing yet; {_WHAT}"
+        )
+    return AskedRates(ours, (*notes, *_silent(known, ours, f"{address} was not asked for it")))
 
 
 def _asked_rows(model: ModelStatus) -> float:

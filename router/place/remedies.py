@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from router.place.figures import ModelFigures
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.place.words import counted
 from router.report import numbers
 from serving.policy.placement.problem import Instances, Pool
 from serving.specs import Share
 
 
-def failures(shown: Shown) -> Iterator[str]:
+def failures(shown: PlaceReport) -> Iterator[str]:
     """Of each model that is short, or that is predicted to miss its SLO: by how much, and what would help."""
     for each in shown.models:
         if each.short:
@@ -25,7 +25,7 @@ def failures(shown: Shown) -> Iterator[str]:
             )
 
 
-def _short(shown: Shown, each: ModelFigures) -> str:
+def _short(shown: PlaceReport, each: ModelFigures) -> str:
     kept = "" if not shown.reserve else f" (reserve included: {numbers.rate(each.asked)} are asked)"
     missed = each.attainment < shown.attainment
     late = f"; {numbers.percent(each.attainment)} are predicted to be in time" if missed else ""
@@ -41,7 +41,7 @@ def _short(shown: Shown, each: ModelFigures) -> str:
     )
 
 
-def _more_devices(shown: Shown, each: ModelFigures) -> str:
+def _more_devices(shown: PlaceReport, each: ModelFigures) -> str:
     """How many more devices would carry what is missing, by what one with nothing else carries."""
     found = [
         (ceil(each.short / most), pool.price, pool.name)

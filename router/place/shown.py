@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from math import inf
 
 from router.place.figures import ModelFigures
-from router.place.steps import Step
+from router.place.steps import ShownStep
 from serving.policy.placement.moves import Moves
-from serving.policy.placement.plan import Placement, Plan, cost
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.plan import Placement, PlacementPlan, cost
+from serving.policy.placement.problem import PlacementProblem
 
 
 @dataclass(frozen=True)
-class Shown:
+class PlaceReport:
     """All of it.
 
     `after`: the plan's placement where that is `taken` or does not hold (`refused` says why), else `before`;
@@ -23,10 +23,10 @@ class Shown:
     `premises`: what it was decided from, as terms and texts.
     """
 
-    problem: Problem
+    problem: PlacementProblem
     before: Placement
     after: Placement
-    plan: Plan
+    plan: PlacementPlan
     taken: bool
     reason: str
     models: tuple[ModelFigures, ...]
@@ -34,7 +34,7 @@ class Shown:
     reserve: float
     priced: bool
     moves: Moves = field(default_factory=Moves)
-    steps: tuple[tuple[Step, ...], ...] = ()
+    steps: tuple[tuple[ShownStep, ...], ...] = ()
     baselines: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     busy: Mapping[str, float] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from router.place.asked import Asked
+from router.place.asked import PlacementTask
 from router.place.fleet import own_device
 from router.settings.slices import usable_cores
 from serving.policy.placement.plan import Placement, Slot
@@ -14,7 +14,7 @@ from serving.specs import ServedModel
 _PLAIN = re.compile(r"[A-Za-z0-9._-]*/[A-Za-z0-9/._-]*")  # what YAML takes for text and nothing else
 
 
-def as_settings(asked: Asked, placement: Placement) -> str | None:
+def as_settings(asked: PlacementTask, placement: Placement) -> str | None:
     """`slices:` and the `path` and `slices` of each model in it; everything else of the settings stays.
 
     None where it cannot be said so: slices of other devices than this machine's CPU, parts of cores, several
@@ -34,7 +34,7 @@ def as_settings(asked: Asked, placement: Placement) -> str | None:
     return "\n".join(lines) + "\n"
 
 
-def own_slots(asked: Asked, placement: Placement) -> tuple[Slot, ...]:
+def own_slots(asked: PlacementTask, placement: Placement) -> tuple[Slot, ...]:
     """The slices of the placement, where they can be slices of this gateway; () where they cannot all be."""
     device = own_device(asked.problem, len(usable_cores()))
     slots = placement.get(device, ()) if device else ()
@@ -54,7 +54,7 @@ def _slice_line(name: str, slot: Slot) -> str:
     return f"  - {{name: {name}, cores: {cores}{threads}}}  # carries {carried}"
 
 
-def _model_lines(asked: Asked, model: ServedModel, names: list[str]) -> Iterator[str]:
+def _model_lines(asked: PlacementTask, model: ServedModel, names: list[str]) -> Iterator[str]:
     path = os.path.relpath(model.spec.folder, asked.settings.path.parent)
     quoted = path if _PLAIN.fullmatch(path) else json.dumps(path, ensure_ascii=False)
     if names:

@@ -3,8 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from serving.policy.placement.plan import Placement, Resident
-from serving.policy.transition.steps import Address, Create, Destroy, Drain, Load, Route, Transition, Unload
+from serving.policy.placement.plan import PlacedReplica, Placement
+from serving.policy.transition.steps import (
+    Address,
+    Create,
+    Destroy,
+    Drain,
+    LoadStep,
+    RouteStep,
+    Transition,
+    UnloadStep,
+)
 from serving.policy.transition.steps import Step as Done
 from serving.specs import Share
 
@@ -15,7 +24,7 @@ CREATE, LOAD, ROUTE, RESIZE, STOP, DRAIN, UNLOAD, DESTROY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ShownStep:
     """What is done to a slice of a device, or to a replica on it (`model`, `variant`)."""
 
     action: str
@@ -26,7 +35,7 @@ class Step:
     variant: str = ""
 
 
-def steps(old: Placement, transition: Transition) -> tuple[tuple[Step, ...], ...]:
+def steps(old: Placement, transition: Transition) -> tuple[tuple[ShownStep, ...], ...]:
     """In the transition's groups. `old`: the placement that it begins with."""
     slices, residents = _named(old, transition)
     return tuple(
@@ -36,7 +45,7 @@ def steps(old: Placement, transition: Transition) -> tuple[tuple[Step, ...], ...
 
 
 _Slices = Mapping[tuple[str, int], tuple[Share, int]]
-_Residents = Mapping[Address, Resident]
+_Residents = Mapping[Address, PlacedReplica]
 
 
 def _named(old: Placement, transition: Transition) -> tuple[_Slices, _Residents]:
@@ -55,27 +64,27 @@ def _named(old: Placement, transition: Transition) -> tuple[_Slices, _Residents]
     for step in transition.steps:
         if isinstance(step, Create):
             slices[step.device, step.slice] = (step.share, step.start)
-        elif isinstance(step, Load):
+        elif isinstance(step, LoadStep):
             residents[step.address] = step.resident
     return slices, residents
 
 
-def _steps(done: Done, slices: _Slices, residents: _Residents) -> Iterator[Step]:
+def _steps(done: Done, slices: _Slices, residents: _Residents) -> Iterator[ShownStep]:
     if isinstance(done, Create | Destroy):
         action = CREATE if isinstance(done, Create) else DESTROY
-        yield Step(action, done.device, done.share, done.start)
+        yield ShownStep(action, done.device, done.share, done.start)
         return
     for action, address in _actions(done):
         share, start = slices[address.device, address.slice]
         resident = residents[address]
-        yield Step(action, address.device, share, start, resident.model, resident.option.variant)
+        yield ShownStep(action, address.device, share, start, resident.model, resident.option.variant)
 
 
-def _actions(done: Load | Route | Drain | Unload) -> Iterator[tuple[str, Address]]:
+def _actions(done: LoadStep | RouteStep | Drain | UnloadStep) -> Iterator[tuple[str, Address]]:
     """What is done to which replicas."""
-    if isinstance(done, Route):
+    if isinstance(done, RouteStep):
         yield from ((ROUTE, each) for each in done.up)
         yield from ((STOP, each) for each in done.down)
         yield from ((RESIZE, each.address) for each in done.sized)
     else:
-        yield {Load: LOAD, Drain: DRAIN, Unload: UNLOAD}[type(done)], done.address
+        yield {LoadStep: LOAD, Drain: DRAIN, UnloadStep: UNLOAD}[type(done)], done.address

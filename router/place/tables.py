@@ -11,9 +11,9 @@ from rich.text import Text
 
 from router.place import changes, figures, words
 from router.place.figures import Layout, ModelFigures, free, layouts, worst
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.report import capacity, numbers
-from serving.policy.placement.plan import Resident, Slot
+from serving.policy.placement.plan import PlacedReplica, Slot
 from serving.policy.placement.problem import Instances
 
 LAYOUTS, MODELS, STAGES = 24, 40, 20
@@ -21,7 +21,7 @@ LAYOUTS, MODELS, STAGES = 24, 40, 20
 _NAMED = 12  # groups of devices whose names are told
 
 
-class Column(NamedTuple):
+class PlaceColumn(NamedTuple):
     """A column of a model's figures, and what it means."""
 
     title: str
@@ -39,22 +39,41 @@ def _domains(each: ModelFigures) -> str:
 
 
 COLUMNS = (
-    Column("asked\nrows/s", "rows a second that are asked of the model", _rate_of(lambda each: each.asked)),
-    Column("carries\nrows/s", "rows a second that its replicas carry, each in batches that keep the SLO",
-           _rate_of(lambda each: each.capacity)),
-    Column("head-\nroom", "by how much more than is asked it carries, the reserve included",
-           lambda each: words.ratio(each.headroom)),
-    Column("repli-\ncas", "replicas of the model on all devices", lambda each: f"{each.replicas:,}"),
-    Column("do-\nmains", "failure domains (hosts, racks) in which it has a replica; and in how many it is to "
-           "have one, where that is more than one", _domains),
-    Column("SLO\nms", "the promise: an answer within so many milliseconds",
-           lambda each: f"{each.slo_ms:,g}"),
-    Column("in\ntime", "share of its requests that is predicted to be answered within the promise: the "
-           "placement in virtual time, with requests that come at random at the rate asked",
-           lambda each: numbers.percent(each.attainment)),
-    Column("p99\nms", "99 of 100 answers are predicted to take at most so many milliseconds",
-           lambda each: numbers.milliseconds(each.p99_ms)),
-)  # fmt: skip
+    PlaceColumn(
+        "asked\nrows/s", "rows a second that are asked of the model", _rate_of(lambda each: each.asked)
+    ),
+    PlaceColumn(
+        "carries\nrows/s",
+        "rows a second that its replicas carry, each in batches that keep the SLO",
+        _rate_of(lambda each: each.capacity),
+    ),
+    PlaceColumn(
+        "head-\nroom",
+        "by how much more than is asked it carries, the reserve included",
+        lambda each: words.ratio(each.headroom),
+    ),
+    PlaceColumn("repli-\ncas", "replicas of the model on all devices", lambda each: f"{each.replicas:,}"),
+    PlaceColumn(
+        "do-\nmains",
+        "failure domains (hosts, racks) in which it has a replica; and in how many it is to "
+        "have one, where that is more than one",
+        _domains,
+    ),
+    PlaceColumn(
+        "SLO\nms", "the promise: an answer within so many milliseconds", lambda each: f"{each.slo_ms:,g}"
+    ),
+    PlaceColumn(
+        "in\ntime",
+        "share of its requests that is predicted to be answered within the promise: the "
+        "placement in virtual time, with requests that come at random at the rate asked",
+        lambda each: numbers.percent(each.attainment),
+    ),
+    PlaceColumn(
+        "p99\nms",
+        "99 of 100 answers are predicted to take at most so many milliseconds",
+        lambda each: numbers.milliseconds(each.p99_ms),
+    ),
+)
 """Of models."""
 HEADS = (
     ("devices", "the device, or how many of a pool are divided alike and run the same"),
@@ -75,7 +94,7 @@ FIGURES = ("at", "batch", "rows/s", "profiled", "of asked")
 """Those of numbers."""
 
 
-class Row(NamedTuple):
+class DeviceRow(NamedTuple):
     """A line of the devices' table: "" where it is as above. `names`: the devices, where they are several."""
 
     devices: str
@@ -94,7 +113,7 @@ class Row(NamedTuple):
         return (self.devices, *self[2:])
 
 
-def device_rows(shown: Shown, most: int) -> tuple[list[list[Row]], str]:
+def device_rows(shown: PlaceReport, most: int) -> tuple[list[list[DeviceRow]], str]:
     """The lines of each layout, at most `most` layouts, and what was left out in words."""
     found = layouts(shown.problem, shown.after)
     asked = {each.model: each.asked for each in shown.models}
@@ -106,14 +125,14 @@ def device_rows(shown: Shown, most: int) -> tuple[list[list[Row]], str]:
     return [list(_layout_rows(each, asked)) for each in found if each in kept], left
 
 
-def _layout_rows(layout: Layout, asked: dict[str, float]) -> Iterator[Row]:
+def _layout_rows(layout: Layout, asked: dict[str, float]) -> Iterator[DeviceRow]:
     name, names = words.devices(layout), words.spans(layout.devices) if layout.count > 1 else ""
     for slots in figures.alike(layout):
         share, start = words.brief(slots[0].share), _starts(layout, slots)
         if len(slots) > 1:
             share = f"{len(slots)} x {share}"
         for resident in slots[0].residents:
-            yield Row(name, names, share, start, *_resident(resident, asked.get(resident.model, 0.0)))
+            yield DeviceRow(name, names, share, start, *_resident(resident, asked.get(resident.model, 0.0)))
             name = names = share = start = ""
 
 
@@ -123,7 +142,7 @@ def _starts(layout: Layout, slots: Sequence[Slot]) -> str:
     return ",".join(str(slot.start) for slot in slots if slot.start >= 0)
 
 
-def _resident(resident: Resident, asked: float) -> tuple[str, str, str, str, str]:
+def _resident(resident: PlacedReplica, asked: float) -> tuple[str, str, str, str, str]:
     option = resident.option
     name = f"{resident.model} {option.variant}".rstrip()
     if option.streams > 1:
@@ -133,7 +152,7 @@ def _resident(resident: Resident, asked: float) -> tuple[str, str, str, str, str
     return name, f"{resident.rows:,}", numbers.rate(resident.capacity), profiled, words.ratio(part)
 
 
-def free_devices(shown: Shown) -> str:
+def free_devices(shown: PlaceReport) -> str:
     """For example `free: 2 of gpu, node-2`; "" where none is."""
     told = [
         each.devices[0] if each.count == 1 else f"{each.count:,} of {each.pool.name}"
@@ -142,14 +161,14 @@ def free_devices(shown: Shown) -> str:
     return f"free: {', '.join(told)}" if told else ""
 
 
-def model_rows(shown: Shown, most: int) -> tuple[list[ModelFigures], str]:
+def model_rows(shown: PlaceReport, most: int) -> tuple[list[ModelFigures], str]:
     """Those asked for, at most `most` of them, and what was left out in words."""
     asked = [each for each in shown.models if each.demand.rate > 0]
     left = len(asked) - most
     return worst(asked, most), f"and {words.counted(left, 'model')} with more to spare" if left > 0 else ""
 
 
-def baseline_rows(shown: Shown) -> Iterator[tuple[str, str, str]]:
+def baseline_rows(shown: PlaceReport) -> Iterator[tuple[str, str, str]]:
     """Of each algorithm: its name, devices and what it costs beside what is shown."""
     ours = shown.cost
     for name, (count, cost) in shown.baselines.items():
@@ -158,7 +177,7 @@ def baseline_rows(shown: Shown) -> Iterator[tuple[str, str, str]]:
         yield name, f"{count:,}", f"{sign}{more}"
 
 
-def render(shown: Shown) -> Group:
+def render(shown: PlaceReport) -> Group:
     """What to see, devices, models, what changes and how, on the terminal."""
     parts: list[RenderableType] = [Text(words.sentence(shown), style="bold"), Text()]
     if shown.after:
@@ -172,7 +191,7 @@ def render(shown: Shown) -> Group:
     return Group(*parts)
 
 
-def met(shown: Shown, model: ModelFigures) -> bool:
+def met(shown: PlaceReport, model: ModelFigures) -> bool:
     """Whether the model is carried, and predicted to be in time."""
     return not (model.short or model.attainment < shown.attainment)
 
@@ -192,7 +211,7 @@ def _table(titles: Sequence[str], left: int) -> Table:
     return table
 
 
-def _devices(shown: Shown) -> Iterator[RenderableType]:
+def _devices(shown: PlaceReport) -> Iterator[RenderableType]:
     found, left = device_rows(shown, LAYOUTS)
     placed = any(row.start for rows in found for row in rows)
     table = _table([title for title, _ in HEADS if placed or title != "at"], 4 if placed else 3)
@@ -207,14 +226,14 @@ def _devices(shown: Shown) -> Iterator[RenderableType]:
     yield Text()
 
 
-def named(found: Sequence[Sequence[Row]]) -> Iterator[str]:
+def named(found: Sequence[Sequence[DeviceRow]]) -> Iterator[str]:
     """Which devices are alike, where that can be told in short."""
     several = [rows[0] for rows in found if rows[0].names]
     if len(several) <= _NAMED:
         yield from (f"{each.devices}: {each.names}" for each in several)
 
 
-def _models(shown: Shown) -> Iterator[RenderableType]:
+def _models(shown: PlaceReport) -> Iterator[RenderableType]:
     found, left = model_rows(shown, MODELS)
     if not found:
         return
@@ -230,7 +249,7 @@ def _models(shown: Shown) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _changes(shown: Shown) -> Iterator[str]:
+def _changes(shown: PlaceReport) -> Iterator[str]:
     yield from changes.changed(shown)
     if shown.steps:
         yield ""
@@ -241,7 +260,7 @@ def _changes(shown: Shown) -> Iterator[str]:
             yield f"     {left}"
 
 
-def _baselines(shown: Shown) -> Table:
+def _baselines(shown: PlaceReport) -> Table:
     table = _table(["algorithm", "devices", "cost"], 1)
     for cells in baseline_rows(shown):
         table.add_row(*map(Text, cells))

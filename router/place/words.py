@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import ceil, isnan
 
 from router.place.figures import Layout, ModelFigures, used
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.profiling.words import share
 from router.report import numbers
 from serving.specs import Share
@@ -70,7 +70,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def sentence(shown: Shown) -> str:
+def sentence(shown: PlaceReport) -> str:
     """What to see: `2 of 4 devices carry 3 models with 20 % in reserve, for 3.20 an hour (no plan can cost
     less than 2.91; gap 9.9 %); all models are predicted to keep their SLO.`"""
     asked = [each for each in shown.models if each.demand.rate > 0]
@@ -90,11 +90,11 @@ def sentence(shown: Shown) -> str:
     return f"{said}{_cost(shown)}; {_predicted(asked, shown.attainment)}."
 
 
-def _reserve(shown: Shown) -> str:
+def _reserve(shown: PlaceReport) -> str:
     return f" with {shown.reserve * 100:.3g} % in reserve" if shown.reserve > 0 else ""
 
 
-def _cost(shown: Shown) -> str:
+def _cost(shown: PlaceReport) -> str:
     """What it costs and how little it could; "" where neither is known."""
     paid = f", for {money(shown.cost)} an hour" if shown.priced else ""
     if not shown.bound or any(each.short for each in shown.models):

@@ -12,7 +12,7 @@ from serving.specs import ModelSpec, Share
 MODELS = Path("models")
 
 
-class UsageError(Exception):
+class MeasureRequestError(Exception):
     """Nothing can be measured as asked; the text says why and what would be right."""
 
 
@@ -33,17 +33,21 @@ class Target:
 def find_model(text: str) -> ModelSpec:
     """The model in the folder `text`, or of that name below models/."""
     if not text:
-        raise UsageError("which model? Give its folder or its name, such as `penstock profile digits`")
+        raise MeasureRequestError(
+            "which model? Give its folder or its name, such as `penstock profile digits`"
+        )
     folder = Path(text)
     if not folder.is_dir() and "/" not in text:
         folder = MODELS / text
     if not folder.is_dir():
         known = sorted(path.parent.name for path in MODELS.glob("*/model.yaml"))
-        raise UsageError(f"there is no model {shown(text)}; expected a folder{_or_one_of(text, known)}")
+        raise MeasureRequestError(
+            f"there is no model {shown(text)}; expected a folder{_or_one_of(text, known)}"
+        )
     try:
         return load_model(folder)
     except SettingsError as error:
-        raise UsageError(str(error)) from None
+        raise MeasureRequestError(str(error)) from None
 
 
 def _or_one_of(text: str, known: Sequence[str]) -> str:
@@ -59,7 +63,7 @@ def find_variants(model: ModelSpec, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            raise UsageError(
+            raise MeasureRequestError(
                 f"--variant: {model.name} has no variant {shown(name)}; expected {one_of(known)}"
             )
     return names or known
@@ -70,6 +74,8 @@ def find_numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
     found = set()
     for word in filter(None, (word.strip() for word in text.split(","))):
         if not word.isdecimal() or not 1 <= int(word) <= largest:
-            raise UsageError(f"{option}: expected whole numbers from 1 to {largest}, got {shown(word)}")
+            raise MeasureRequestError(
+                f"{option}: expected whole numbers from 1 to {largest}, got {shown(word)}"
+            )
         found.add(int(word))
     return tuple(sorted(found))

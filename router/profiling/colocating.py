@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, product
 from statistics import median
 
-from router.profiling.asked import UsageError, find_model, find_variants
-from router.profiling.devices import Device, check_clients
+from router.profiling.asked import MeasureRequestError, find_model, find_variants
+from router.profiling.devices import MeasuredDevice, check_clients
 from router.profiling.measuring import Measurer, Say, opened
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.interference import Slowdown
@@ -23,7 +23,7 @@ ROUND_US = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class ColocatedVariant:
     """A variant that is measured beside others, in batches of `rows` at the largest size bucket."""
 
     model: ModelSpec
@@ -50,21 +50,21 @@ class _Times:
     beside_us: list[int] = field(default_factory=list)
 
 
-def find_guests(text: str, rows: Sequence[int]) -> list[Guest]:
+def find_guests(text: str, rows: Sequence[int]) -> list[ColocatedVariant]:
     """Of `digits:cnn,minilm` (the default variant where none is named) a guest for each batch."""
     guests = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, _, variant = word.partition(":")
         model = find_model(name)
         chosen = find_variants(model, variant)[0] if variant else model.default_variant
-        guests += [Guest(model, chosen, each) for each in rows or ROWS if each <= model.batch_max]
+        guests += [ColocatedVariant(model, chosen, each) for each in rows or ROWS if each <= model.batch_max]
     if not guests:
-        raise UsageError("--colocate: which models? Give at least one, such as digits:cnn,minilm")
+        raise MeasureRequestError("--colocate: which models? Give at least one, such as digits:cnn,minilm")
     return guests
 
 
 async def colocate(
-    guests: Sequence[Guest], place: Device, share: Share, measurer: Measurer, say: Say
+    guests: Sequence[ColocatedVariant], place: MeasuredDevice, share: Share, measurer: Measurer, say: Say
 ) -> list[CoRun]:
     """Every pair of variants, in all their batches. NoisyError, BenchError, SlicingError."""
     variants = list(dict.fromkeys((guest.model.folder, guest.variant) for guest in guests))
@@ -89,7 +89,9 @@ async def colocate(
     return runs
 
 
-async def _measure(bench: Bench, slices: Sequence[SliceSpec], pair: Sequence[Guest]) -> list[_Times]:
+async def _measure(
+    bench: Bench, slices: Sequence[SliceSpec], pair: Sequence[ColocatedVariant]
+) -> list[_Times]:
     times = [_Times(), _Times()]
     for _ in range(ROUNDS):
         for spec, guest, each in zip(slices, pair, times, strict=True):
@@ -102,7 +104,11 @@ async def _measure(bench: Bench, slices: Sequence[SliceSpec], pair: Sequence[Gue
 
 
 def _co_runs(
-    pair: Sequence[Guest], times: Sequence[_Times], share: Share, measurer: Measurer, seconds: float
+    pair: Sequence[ColocatedVariant],
+    times: Sequence[_Times],
+    share: Share,
+    measurer: Measurer,
+    seconds: float,
 ) -> list[CoRun]:
     origin = measurer.origin("", seconds, 0.0)
     tenants = [guest.tenant(share) for guest in pair]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from router.profiling.asked import UsageError
+from router.profiling.asked import MeasureRequestError
 from serving.profile.device import device_kind, gpu_kind, processor_name
 from serving.runtime.slicing.choice import gpu_actuator, gpu_named
 from serving.runtime.slicing.contract import Actuator, SlicingError
@@ -18,7 +18,7 @@ PERCENTAGES = tuple(range(10, 101, 10))
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class MeasuredDevice:
     """A device to measure. `default_shares`: what is measured where none are asked for."""
 
     name: str
@@ -54,14 +54,16 @@ class Device:
         try:
             share = Share.parse(text if ":" in text else f"{numbers}:{text}")
         except ValueError as error:
-            raise UsageError(f"--shares: {error}") from None
+            raise MeasureRequestError(f"--shares: {error}") from None
         kinds = ("cores",) if self.gpu is None else ("mps", "sm", "mig", "whole", "time")
         if share.kind not in kinds:
-            raise UsageError(
+            raise MeasureRequestError(
                 f"--shares: {share} cannot be measured on {self.name}; expected {' or '.join(kinds)}"
             )
         if self.gpu is None and (share.amount > len(self.cores) or share.amount % 1):
-            raise UsageError(f"--shares: {share} is no share of {self.name}: it has {len(self.cores)} cores")
+            raise MeasureRequestError(
+                f"--shares: {share} is no share of {self.name}: it has {len(self.cores)} cores"
+            )
         return share
 
     def slices(self, share: Share, count: int) -> tuple[SliceSpec, ...]:
@@ -77,7 +79,7 @@ class Device:
             return self.slices(share, count)
         size = int(share.amount)
         if size * count > len(self.cores):
-            raise UsageError(
+            raise MeasureRequestError(
                 f"--colocate: {count} slices of {share} need {size * count} cores of {len(self.cores)}"
             )
         return tuple(
@@ -99,7 +101,7 @@ def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
             raise SlicingError(f"worker {', '.join(map(str, lost))} computes without MPS, so it has no share")
 
 
-def device(name: str) -> Device:
+def device(name: str) -> MeasuredDevice:
     """The device of that name ("cpu", "cuda:0"); UsageError where there is none."""
     inventory = take_inventory()
     if name == "cpu":
@@ -107,14 +109,14 @@ def device(name: str) -> Device:
         doubled = [1 << power for power in range(count.bit_length()) if 1 << power < count]
         shares = tuple(Share("cores", float(cores)) for cores in [*doubled, count])
         machine = {"processor": processor_name(), "cores": str(os.cpu_count()), "memory": _memory()}
-        return Device(name, device_kind(SliceSpec("", ())), shares, _about(machine), inventory)
+        return MeasuredDevice(name, device_kind(SliceSpec("", ())), shares, _about(machine), inventory)
     try:
         gpu = gpu_named(name, inventory, os.environ.get("CUDA_VISIBLE_DEVICES"))
     except SlicingError as error:
-        raise UsageError(f"--device: {error}; or cpu") from None
+        raise MeasureRequestError(f"--device: {error}; or cpu") from None
     shares = tuple(Share("mps", float(percent)) for percent in PERCENTAGES)
     machine = {"gpu": gpu.name, "driver": inventory.driver, "cuda": str((inventory.cuda or 0) / 1000)}
-    return Device(name, gpu_kind(gpu.name), shares, _about(machine), inventory, gpu)
+    return MeasuredDevice(name, gpu_kind(gpu.name), shares, _about(machine), inventory, gpu)
 
 
 def _about(machine: dict[str, str]) -> tuple[tuple[str, str], ...]:

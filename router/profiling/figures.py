@@ -36,7 +36,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ShareFigures:
     """One share. `points`: its batches, ascending; `within`: the batch that carries most of those that take
     at most half of the latency that was asked for (`serving.profile.carrying`, by the share's own profile),
     None where there is none; `efficiency`: as in `Knee`, nan where unknown."""
@@ -59,7 +59,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaling:
+class ShareScaling:
     """One variant on shares of one kind, of ascending amounts, with one number of streams, at one size.
 
     `knee`: None where there is only one share, or where no batch is within the latency.
@@ -68,21 +68,21 @@ class Scaling:
     device_kind: str
     variant: str
     size: int
-    shares: tuple[Measured, ...]
+    shares: tuple[ShareFigures, ...]
     surface: Surface
     knee: Knee | None
 
     @property
-    def at_knee(self) -> Measured | None:
+    def at_knee(self) -> ShareFigures | None:
         """The share of the knee."""
         return next((each for each in self.shares if self.is_knee(each)), None)
 
-    def is_knee(self, share: Measured) -> bool:
+    def is_knee(self, share: ShareFigures) -> bool:
         """Whether it is the share of the knee."""
         return self.knee is not None and share.share.amount == self.knee.amount
 
 
-def scalings(sets: Iterable[ProfileSet], slo_us: int) -> list[Scaling]:
+def scalings(sets: Iterable[ProfileSet], slo_us: int) -> list[ShareScaling]:
     """All that there is in `sets`, in their order."""
     return [_scaling(found, family, slo_us) for found in sets for family in _families(found.profiles)]
 
@@ -101,21 +101,21 @@ def _families(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
     yield from families.values()
 
 
-def _scaling(found: ProfileSet, profiles: Sequence[Profile], slo_us: int) -> Scaling:
+def _scaling(found: ProfileSet, profiles: Sequence[Profile], slo_us: int) -> ShareScaling:
     size = max(point.size for point in profiles[0].points)
     surface = Surface.of(profiles, size)
     knee = knee_at_slo(surface, slo_us) if len(profiles) > 1 else None
     shares = tuple(_measured(each, surface, knee, slo_us) for each in profiles)
-    return Scaling(found.device_kind, found.variant, size, shares, surface, knee)
+    return ShareScaling(found.device_kind, found.variant, size, shares, surface, knee)
 
 
-def _measured(profile: Profile, surface: Surface, knee: Knee | None, slo_us: int) -> Measured:
+def _measured(profile: Profile, surface: Surface, knee: Knee | None, slo_us: int) -> ShareFigures:
     size = max(point.size for point in profile.points)
     points = points_of(profile, size)
     amount = profile.share.amount
     best = carried(Latency(profile), slo_us, points[-1].rows, size)
     first = points[0].rows
-    return Measured(
+    return ShareFigures(
         profile,
         points,
         smallest=_batch(points, first, surface.latency_us(amount, first), surface.throughput(amount, first)),

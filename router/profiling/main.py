@@ -8,13 +8,13 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from router.profiling.asked import Target, UsageError, find_model, find_numbers, find_variants
+from router.profiling.asked import MeasureRequestError, Target, find_model, find_numbers, find_variants
 from router.profiling.colocating import colocate, find_guests, summary
-from router.profiling.devices import Device, device
+from router.profiling.devices import MeasuredDevice, device
 from router.profiling.measuring import Manner, Measurer, NoisyError, Work
-from router.profiling.options import Options
+from router.profiling.options import ProfileOptions
 from router.profiling.predicting import predict_rest
-from router.profiling.show import Shown, show
+from router.profiling.show import ShowOptions, show
 from router.report.output import console, unwritable
 from serving.profile.store import ProfileStore
 from serving.runtime.bench import BenchError
@@ -26,11 +26,11 @@ PROCESSES_MAX = 16
 ROWS_MAX = 1 << 16
 
 
-def profile(options: Options) -> int:
+def profile(options: ProfileOptions) -> int:
     """What `penstock profile` does; returns the exit code."""
     try:
         return _profile(options)
-    except (UsageError, OSError) as error:
+    except (MeasureRequestError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE
     except BenchError as error:
@@ -44,10 +44,10 @@ def profile(options: Options) -> int:
         return INTERRUPTED
 
 
-def _profile(options: Options) -> int:
+def _profile(options: ProfileOptions) -> int:
     for path in (options.png, options.html):
         if path is not None and (problem := unwritable(path)):
-            raise UsageError(problem)
+            raise MeasureRequestError(problem)
     store = ProfileStore(options.profiles)
     if options.colocate:
         return _colocate(options, store)
@@ -61,22 +61,26 @@ def _profile(options: Options) -> int:
     return _show(options, model, store, place.kind)
 
 
-def _show(options: Options, model: ModelSpec, store: ProfileStore, kind: str | None) -> int:
+def _show(options: ProfileOptions, model: ModelSpec, store: ProfileStore, kind: str | None) -> int:
     slo_us = int(options.slo * 1000) if options.slo else model.slo_us
     variant = options.variant if options.variant and "," not in options.variant else None
-    return show(model, store, Shown(variant, kind, slo_us, options.png, options.html), console())
+    return show(model, store, ShowOptions(variant, kind, slo_us, options.png, options.html), console())
 
 
-def _promised(model: ModelSpec, options: Options) -> ModelSpec:
+def _promised(model: ModelSpec, options: ProfileOptions) -> ModelSpec:
     """With the SLO that is asked for where model.yaml states none: it bounds what is worth measuring."""
     if model.slo_us:
         return model
     if not options.slo:
-        raise UsageError(f"the model.yaml of {model.name} states no slo_ms; expected --slo, milliseconds")
+        raise MeasureRequestError(
+            f"the model.yaml of {model.name} states no slo_ms; expected --slo, milliseconds"
+        )
     return replace(model, slo_us=int(options.slo * 1000))
 
 
-def _targets(options: Options, model: ModelSpec, variants: list[str], place: Device) -> list[Target]:
+def _targets(
+    options: ProfileOptions, model: ModelSpec, variants: list[str], place: MeasuredDevice
+) -> list[Target]:
     """By share first: what is placed on small shares is known soonest."""
     texts = [text.strip() for text in options.shares.split(",") if text.strip()]
     shares = tuple(dict.fromkeys(place.share(text) for text in texts)) or place.default_shares
@@ -86,7 +90,7 @@ def _targets(options: Options, model: ModelSpec, variants: list[str], place: Dev
     ]
 
 
-def _manner(options: Options) -> Manner:
+def _manner(options: ProfileOptions) -> Manner:
     rows = find_numbers("--batches", options.batches, ROWS_MAX)
     longest_us = options.longest_ms * 1000 if options.longest_ms else None
     return Manner(
@@ -95,9 +99,9 @@ def _manner(options: Options) -> Manner:
     )  # fmt: skip
 
 
-def _colocate(options: Options, store: ProfileStore) -> int:
+def _colocate(options: ProfileOptions, store: ProfileStore) -> int:
     if options.model:
-        raise UsageError("--colocate names its models itself; leave out MODEL, or --colocate")
+        raise MeasureRequestError("--colocate names its models itself; leave out MODEL, or --colocate")
     guests = find_guests(options.colocate, find_numbers("--batches", options.batches, ROWS_MAX))
     place = device(options.device)
     share = place.share(options.shares) if options.shares else place.default_shares[0]
@@ -108,7 +112,9 @@ def _colocate(options: Options, store: ProfileStore) -> int:
     return 0
 
 
-async def _measure(targets: list[Target], place: Device, store: ProfileStore, options: Options) -> None:
+async def _measure(
+    targets: list[Target], place: MeasuredDevice, store: ProfileStore, options: ProfileOptions
+) -> None:
     console = Console(stderr=True)
     measurer = Measurer(place, store, _manner(options), console.print)
     if options.few is not None:

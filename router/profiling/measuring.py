@@ -11,7 +11,7 @@ from pathlib import Path
 
 from router.builds import build_of
 from router.profiling.asked import Target
-from router.profiling.devices import Device, check_clients
+from router.profiling.devices import MeasuredDevice, check_clients
 from serving.profile.curve import Origin, Profile
 from serving.profile.exploration import Exploration
 from serving.profile.noise import Steadiness
@@ -91,7 +91,7 @@ class Work:
 class Measurer:
     """Measures on one device and keeps what it finds in a store."""
 
-    def __init__(self, device: Device, store: ProfileStore, manner: Manner, say: Say) -> None:
+    def __init__(self, device: MeasuredDevice, store: ProfileStore, manner: Manner, say: Say) -> None:
         self._device, self._store, self._manner, self._say = device, store, manner, say
 
     @property
@@ -205,7 +205,9 @@ class Measurer:
 
 
 @asynccontextmanager
-async def opened(device: Device, slices: Sequence[SliceSpec]) -> AsyncIterator[tuple[Bench, Actuator | None]]:
+async def opened(
+    device: MeasuredDevice, slices: Sequence[SliceSpec]
+) -> AsyncIterator[tuple[Bench, Actuator | None]]:
     """A worker on each of the slices, which have one kind of share, and what made the shares real."""
     actuator = device.actuator(slices[0].share)
     if actuator is None:

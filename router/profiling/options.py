@@ -12,7 +12,7 @@ _WHAT, _HOW = "What is measured", "How"
 
 
 @dataclass(frozen=True)
-class Options:
+class ProfileOptions:
     """One field an option; the texts are what --help says."""
 
     model: Annotated[

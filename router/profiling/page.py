@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from router.profiling import tables, words
-from router.profiling.figures import Scaling
+from router.profiling.figures import ShareScaling
 from router.profiling.pictures import READING, svg
-from router.profiling.tables import CARRIES, COSTS, KNEE, Column
+from router.profiling.tables import CARRIES, COSTS, KNEE, ProfileColumn
 from router.report import html
 
 _STYLE = """
@@ -47,7 +47,7 @@ _TERMS = (
 )  # fmt: skip
 
 
-def page(model: str, found: Sequence[Scaling], slo_us: int, problems: Sequence[str]) -> str:
+def page(model: str, found: Sequence[ShareScaling], slo_us: int, problems: Sequence[str]) -> str:
     """The whole file. `found`: not empty; `problems`: profile files that were passed over, and why."""
     kinds = list(dict.fromkeys(each.device_kind for each in found))
     parts = [
@@ -70,7 +70,7 @@ def page(model: str, found: Sequence[Scaling], slo_us: int, problems: Sequence[s
     return "\n".join(parts) + "\n"
 
 
-def _kind(kind: str, found: Sequence[Scaling], slo_us: int, number: int) -> Iterator[str]:
+def _kind(kind: str, found: Sequence[ShareScaling], slo_us: int, number: int) -> Iterator[str]:
     """A device kind: what to see, the figures, the pictures, where they come from."""
     yield f"<h2>On {escape(kind)}</h2>"
     yield from (f'<p class="see">{html.text(words.sentence(each, slo_us))}</p>' for each in found)
@@ -86,7 +86,7 @@ def _kind(kind: str, found: Sequence[Scaling], slo_us: int, number: int) -> Iter
     yield from html.terms(words.origins(found))
 
 
-def _table(found: Sequence[Scaling], columns: Sequence[Column], marked: bool) -> Iterator[str]:
+def _table(found: Sequence[ShareScaling], columns: Sequence[ProfileColumn], marked: bool) -> Iterator[str]:
     shown = tables.known(columns, found)
     yield '<div class="wide"><table><thead><tr><th>variant</th><th>share</th>'
     yield from (f'<th title="{escape(each.meaning)}">{escape(each.title)}</th>' for each in shown)

@@ -7,7 +7,7 @@ from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from router.profiling import words
-from router.profiling.figures import Batch, Measured, Scaling, points_of
+from router.profiling.figures import Batch, ShareFigures, ShareScaling, points_of
 from serving.profile.curve import Point
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Line = tuple[Sequence[float], Sequence[float]]
 """Places along and up."""
 
 
-def throughput_by_batch(axes: "Axes", scaling: Scaling) -> None:
+def throughput_by_batch(axes: "Axes", scaling: ShareScaling) -> None:
     """Rows a second over rows of a batch, a line for each share."""
     streams = scaling.surface.streams
     for share, colour in _shown(scaling):
@@ -57,7 +57,7 @@ def throughput_by_batch(axes: "Axes", scaling: Scaling) -> None:
     _frame(axes, "What a larger batch brings: rows a second", "rows per second")
 
 
-def latency_by_batch(axes: "Axes", scaling: Scaling, slo_us: int) -> None:
+def latency_by_batch(axes: "Axes", scaling: ShareScaling, slo_us: int) -> None:
     """Milliseconds over rows of a batch: a line for each share, or for each size of rows on one share."""
     share = scaling.at_knee or scaling.shares[-1]
     sizes = sorted(share.profile.curves())
@@ -79,7 +79,7 @@ def latency_by_batch(axes: "Axes", scaling: Scaling, slo_us: int) -> None:
     _frame(axes, title, "milliseconds (log)")
 
 
-def throughput_by_share(axes: "Axes", scaling: Scaling, slo_us: int) -> None:
+def throughput_by_share(axes: "Axes", scaling: ShareScaling, slo_us: int) -> None:
     """Rows a second over shares, each with the batch that the latency allows."""
     able = [(each, each.within) for each in scaling.shares if each.within]
     amounts, rates = [each.share.amount for each, _ in able], [batch.throughput for _, batch in able]
@@ -99,7 +99,7 @@ def throughput_by_share(axes: "Axes", scaling: Scaling, slo_us: int) -> None:
     _frame(axes, f"What a larger share brings: rows a second {words.within(slo_us)}", "rows per second")
 
 
-def latency_by_share(axes: "Axes", scaling: Scaling, slo_us: int) -> None:
+def latency_by_share(axes: "Axes", scaling: ShareScaling, slo_us: int) -> None:
     """Milliseconds over shares: of the smallest batch, and of the knee's."""
     batches = {min(share.points[0].rows for share in scaling.shares): SHADES[1]}
     if scaling.knee:
@@ -121,12 +121,12 @@ def latency_by_share(axes: "Axes", scaling: Scaling, slo_us: int) -> None:
     _frame(axes, "What a larger share spares: latency", "milliseconds (log)")
 
 
-def _known(scaling: Scaling, amount: float, rows: int) -> bool:
+def _known(scaling: ShareScaling, amount: float, rows: int) -> bool:
     known = scaling.surface.rows_at(amount)
     return known is not None and known[0] <= rows <= known[1]
 
 
-def _shown(scaling: Scaling) -> list[tuple[Measured, str]]:
+def _shown(scaling: ShareScaling) -> list[tuple[ShareFigures, str]]:
     """Shares to draw lines of, and their colours: more than FEW of them could not be told apart."""
     shares, last = scaling.shares, len(scaling.shares) - 1
     places = {round(step * last / (FEW - 1)) for step in range(FEW)} if last >= FEW else set(range(last + 1))
@@ -140,28 +140,28 @@ def _shown(scaling: Scaling) -> list[tuple[Measured, str]]:
             for back, each in zip(range(len(chosen) - 1, -1, -1), chosen, strict=True)]  # fmt: skip
 
 
-def _name(share: Measured) -> str:
+def _name(share: ShareFigures) -> str:
     return words.share(share.share) + (" (predicted)" if share.profile.predicted else "")
 
 
-def _rate(share: Measured, x: float, rate: float) -> Dot:
+def _rate(share: ShareFigures, x: float, rate: float) -> Dot:
     return Dot(x, rate, share.margin * rate, share.margin * rate, share.profile.predicted)
 
 
-def _latency(share: Measured, point: Point, x: float) -> Dot:
+def _latency(share: ShareFigures, point: Point, x: float) -> Dot:
     """Up to the p99; a prediction's error, in both directions."""
     ms, error = point.p50_us / 1000, share.profile.origin.error
     below, above = (error * ms, error * ms) if error else (0.0, max(point.p99_us / 1000 - ms, 0.0))
     return Dot(x, ms, below, above, share.profile.predicted)
 
 
-def _fitted(scaling: Scaling, share: Measured) -> Line:
+def _fitted(scaling: ShareScaling, share: ShareFigures) -> Line:
     """Milliseconds over rows, as the surface has them."""
     rows, log_us = scaling.surface.curves[scaling.surface.amounts.index(share.share.amount)]
     return rows, [exp(each) / 1000 for each in log_us]
 
 
-def _curve(share: Measured, size: int) -> Line:
+def _curve(share: ShareFigures, size: int) -> Line:
     """Of another size than the largest."""
     curve = share.profile.curves()[size]
     return curve.rows, [us / 1000 for us in curve.latency_us]
@@ -175,7 +175,7 @@ def _draw(axes: "Axes", label: str, colour: str, line: Line, dots: Sequence[Dot]
                       elinewidth=0.9, capsize=2)  # fmt: skip
 
 
-def _chosen(scaling: Scaling) -> list[tuple[Batch, str]]:
+def _chosen(scaling: ShareScaling) -> list[tuple[Batch, str]]:
     """The batch to run at the knee, or on the only share; none where no batch is within the latency."""
     share = scaling.at_knee or scaling.shares[-1]
     return [(share.within, KNEE if scaling.knee else "the batch to run")] if share.within else []
@@ -186,7 +186,7 @@ def _mark(axes: "Axes", x: float, y: float, name: str) -> None:
     axes.plot([x], [y], marker=shape, ms=size, color=GOLD, mec=INK, mew=0.5, ls="", zorder=5, label=name)
 
 
-def _batches(axes: "Axes", scaling: Scaling) -> None:
+def _batches(axes: "Axes", scaling: ShareScaling) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator
 
     largest = max(share.points[-1].rows for share in scaling.shares)
@@ -197,7 +197,7 @@ def _batches(axes: "Axes", scaling: Scaling) -> None:
     axes.set_xlabel("rows in a batch")
 
 
-def _shares(axes: "Axes", scaling: Scaling) -> None:
+def _shares(axes: "Axes", scaling: ShareScaling) -> None:
     from matplotlib.ticker import FixedLocator
 
     amounts = scaling.surface.amounts

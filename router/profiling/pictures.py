@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from router.profiling import panels, words
-from router.profiling.figures import Scaling
+from router.profiling.figures import ShareScaling
 from router.profiling.panels import FAINT, INK, PAPER
 from router.report.svg import STYLE, inline
 
@@ -39,7 +39,7 @@ _LONG = 120  # letters of a fact, of which the page has all
 _LETTERS = 165  # in a line of the whole width
 
 
-def write_png(model: str, found: Sequence[Scaling], slo_us: int, path: Path) -> None:
+def write_png(model: str, found: Sequence[ShareScaling], slo_us: int, path: Path) -> None:
     """All of `found`, one below the other. OSError where it cannot be written."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -59,13 +59,13 @@ def write_png(model: str, found: Sequence[Scaling], slo_us: int, path: Path) -> 
         figure.savefig(path, dpi=110, format="png")
 
 
-def _origin(kind: str, found: Sequence[Scaling]) -> str:
+def _origin(kind: str, found: Sequence[ShareScaling]) -> str:
     facts = words.origins([each for each in found if each.device_kind == kind])
     told = (f"{term} {text if len(text) < _LONG else text[:_LONG] + '...'}" for term, text in facts)
     return f"{kind}: {'; '.join(told)}"
 
 
-def svg(scaling: Scaling, slo_us: int, name: str) -> str:
+def svg(scaling: ShareScaling, slo_us: int, name: str) -> str:
     """One variant as an `<svg>` element, whose ids begin with `name`: a page has many."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -76,11 +76,11 @@ def svg(scaling: Scaling, slo_us: int, name: str) -> str:
         return inline(figure, name, panels.COLOURS)
 
 
-def _height(scaling: Scaling) -> float:
+def _height(scaling: ShareScaling) -> float:
     return _HEIGHT * (1 if len(scaling.shares) == 1 else 2)
 
 
-def _draw(figure: "Figure | SubFigure", scaling: Scaling, slo_us: int) -> None:
+def _draw(figure: "Figure | SubFigure", scaling: ShareScaling, slo_us: int) -> None:
     """Over batches; below it over shares, where there are several."""
     several = len(scaling.shares) > 1
     axes = figure.subplots(2 if several else 1, 2, squeeze=False)

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from router.profiling import tables
-from router.profiling.figures import Scaling, scalings
+from router.profiling.figures import ShareScaling, scalings
 from router.profiling.page import page
 from router.profiling.pictures import write_png
 from serving.profile.store import ProfileStore
@@ -18,7 +18,7 @@ NOTHING = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShowOptions:
     """What is to be shown, None: all; the latency that a batch is to be within; the files to write."""
 
     variant: str | None
@@ -28,7 +28,7 @@ class Shown:
     html: Path | None
 
 
-def show(model: ModelSpec, store: ProfileStore, asked: Shown, console: Console) -> int:
+def show(model: ModelSpec, store: ProfileStore, asked: ShowOptions, console: Console) -> int:
     """Prints the tables and writes the files; the exit code. OSError where a file cannot be written."""
     found = _found(model, store, asked)
     problems = [each for each in store.problems if f"/{model.name}." in each.partition(":")[0]]
@@ -46,7 +46,7 @@ def show(model: ModelSpec, store: ProfileStore, asked: Shown, console: Console) 
     return 0
 
 
-def _found(model: ModelSpec, store: ProfileStore, asked: Shown) -> list[Scaling]:
+def _found(model: ModelSpec, store: ProfileStore, asked: ShowOptions) -> list[ShareScaling]:
     """By kind of device, in the order of the model's variants; one that it no longer has comes last."""
     order = {variant.name: place for place, variant in enumerate(model.variants)}
     kinds = store.kinds() if asked.device_kind is None else [asked.device_kind]
@@ -61,7 +61,7 @@ def _found(model: ModelSpec, store: ProfileStore, asked: Shown) -> list[Scaling]
     ]
 
 
-def _nothing(model: ModelSpec, store: ProfileStore, asked: Shown) -> str:
+def _nothing(model: ModelSpec, store: ProfileStore, asked: ShowOptions) -> str:
     """That nothing is measured, what is, and the command that measures."""
     variant = f" {asked.variant}" if asked.variant else ""
     where = f" on {asked.device_kind}" if asked.device_kind else ""

@@ -11,26 +11,28 @@ from rich.table import Table
 from rich.text import Text
 
 from router.profiling import words
-from router.profiling.figures import Batch, Measured, Scaling
+from router.profiling.figures import Batch, ShareFigures, ShareScaling
 from router.report import capacity, numbers
 
 KNEE = "knee"
 
 
-class Column(NamedTuple):
+class ProfileColumn(NamedTuple):
     """A column of figures: its title, in two lines where the first says of what, and what it means."""
 
     title: str
     meaning: str
-    cell: Callable[[Measured], str]
+    cell: Callable[[ShareFigures], str]
 
 
-def _of_best(figure: Callable[[Batch], float], text: Callable[[float], str]) -> Callable[[Measured], str]:
+def _of_best(figure: Callable[[Batch], float], text: Callable[[float], str]) -> Callable[[ShareFigures], str]:
     """The cell of a figure of the batch that the latency allows; 0 is not known."""
     return lambda each: text((each.within and figure(each.within)) or nan)
 
 
-def _of_share(figure: Callable[[Measured], float], text: Callable[[float], str]) -> Callable[[Measured], str]:
+def _of_share(
+    figure: Callable[[ShareFigures], float], text: Callable[[float], str]
+) -> Callable[[ShareFigures], str]:
     return lambda each: text(figure(each) or nan)
 
 
@@ -46,66 +48,106 @@ def _to_hundredths(part: float) -> str:
     return numbers.NONE if isnan(part) else f"{part:.2f}"
 
 
-def _per_unit(each: Measured) -> float:
+def _per_unit(each: ShareFigures) -> float:
     return each.within.throughput / each.share.amount if each.within else nan
 
 
-MEASURED = Column(
+MEASURED = ProfileColumn(
     "measured",
     "the day (UTC); or that it is predicted from other profiles, with the relative standard error",
     lambda each: words.predicted(each) or each.profile.origin.measured[:10] or numbers.NONE,
 )
 CARRIES = (
-    Column("batch\nrows", "the batch that carries most, if two of it, one after the other, fit into "
-           "the promised latency. For a request that just missed one waits for it, and then for its own",
-           _of_best(lambda best: best.rows, lambda rows: numbers.NONE if isnan(rows) else f"{rows:,.0f}")),
-    Column("batch\np50 ms", "half of its runs took at most so many milliseconds",
-           _of_best(lambda best: best.p50_us, _millis)),
-    Column("batch\np99 ms", "99 of 100 took at most so many", _of_best(lambda best: best.p99_us, _millis)),
-    Column("batch\nrows/s", f"{capacity.TERM}: {capacity.MEANING}",
-           _of_best(lambda best: best.throughput, numbers.amount)),
-    Column("rows/s\nper unit", "that throughput for each core, per cent or multiprocessor of the share",
-           _of_share(_per_unit, numbers.amount)),
-    Column("effi-\nciency", "throughput over latency and share; the best has 1. The knee is the best of the "
-           "shares with at least 80 % of the largest throughput",
-           _of_share(lambda each: each.efficiency, _to_hundredths)),
-)  # fmt: skip
+    ProfileColumn(
+        "batch\nrows",
+        "the batch that carries most, if two of it, one after the other, fit into "
+        "the promised latency. For a request that just missed one waits for it, and then for its own",
+        _of_best(lambda best: best.rows, lambda rows: numbers.NONE if isnan(rows) else f"{rows:,.0f}"),
+    ),
+    ProfileColumn(
+        "batch\np50 ms",
+        "half of its runs took at most so many milliseconds",
+        _of_best(lambda best: best.p50_us, _millis),
+    ),
+    ProfileColumn(
+        "batch\np99 ms", "99 of 100 took at most so many", _of_best(lambda best: best.p99_us, _millis)
+    ),
+    ProfileColumn(
+        "batch\nrows/s",
+        f"{capacity.TERM}: {capacity.MEANING}",
+        _of_best(lambda best: best.throughput, numbers.amount),
+    ),
+    ProfileColumn(
+        "rows/s\nper unit",
+        "that throughput for each core, per cent or multiprocessor of the share",
+        _of_share(_per_unit, numbers.amount),
+    ),
+    ProfileColumn(
+        "effi-\nciency",
+        "throughput over latency and share; the best has 1. The knee is the best of the "
+        "shares with at least 80 % of the largest throughput",
+        _of_share(lambda each: each.efficiency, _to_hundredths),
+    ),
+)
 """What a share carries: the operator's question."""
 COSTS = (
-    Column("1 row\np50 ms", "half of the runs of one row (of the smallest batch) took at most so many "
-           "milliseconds", lambda each: _millis(each.smallest.p50_us)),
-    Column("1 row\np99 ms", "99 of 100 took at most so many", lambda each: _millis(each.smallest.p99_us)),
-    Column("most\nrows", "rows of the largest batch that was measured",
-           lambda each: f"{each.points[-1].rows:,}"),
-    Column("weights\nMB", "memory that the loaded variant takes",
-           _of_share(lambda each: each.profile.memory_bytes, _megabytes)),
-    Column("batch\nMB", "memory that a run of the batch to run takes beside it",
-           _of_best(lambda best: best.activation_bytes, _megabytes)),
-    Column("load\ns", "what loading and the first runs take",
-           _of_share(lambda each: (each.profile.load_us + each.profile.warm_us) / 1e6, numbers.amount)),
-    Column("batch\nW", "power that the whole device draws meanwhile",
-           _of_best(lambda best: best.power_w, numbers.amount)),
-    Column("noise", "how much the machine swayed meanwhile: the spread (p95 over p50, less 1) of a fixed "
-           "piece of work between the runs. Differences below it mean nothing",
-           _of_share(lambda each: each.profile.origin.noise, numbers.percent)),
+    ProfileColumn(
+        "1 row\np50 ms",
+        "half of the runs of one row (of the smallest batch) took at most so many milliseconds",
+        lambda each: _millis(each.smallest.p50_us),
+    ),
+    ProfileColumn(
+        "1 row\np99 ms", "99 of 100 took at most so many", lambda each: _millis(each.smallest.p99_us)
+    ),
+    ProfileColumn(
+        "most\nrows", "rows of the largest batch that was measured", lambda each: f"{each.points[-1].rows:,}"
+    ),
+    ProfileColumn(
+        "weights\nMB",
+        "memory that the loaded variant takes",
+        _of_share(lambda each: each.profile.memory_bytes, _megabytes),
+    ),
+    ProfileColumn(
+        "batch\nMB",
+        "memory that a run of the batch to run takes beside it",
+        _of_best(lambda best: best.activation_bytes, _megabytes),
+    ),
+    ProfileColumn(
+        "load\ns",
+        "what loading and the first runs take",
+        _of_share(lambda each: (each.profile.load_us + each.profile.warm_us) / 1e6, numbers.amount),
+    ),
+    ProfileColumn(
+        "batch\nW",
+        "power that the whole device draws meanwhile",
+        _of_best(lambda best: best.power_w, numbers.amount),
+    ),
+    ProfileColumn(
+        "noise",
+        "how much the machine swayed meanwhile: the spread (p95 over p50, less 1) of a fixed "
+        "piece of work between the runs. Differences below it mean nothing",
+        _of_share(lambda each: each.profile.origin.noise, numbers.percent),
+    ),
     MEASURED,
-)  # fmt: skip
+)
 """What a share costs beside time, and how well all this is known."""
 
 
-def known(columns: Sequence[Column], found: Sequence[Scaling]) -> tuple[Column, ...]:
+def known(columns: Sequence[ProfileColumn], found: Sequence[ShareScaling]) -> tuple[ProfileColumn, ...]:
     """Those of which at least one share has a figure."""
     shares = [each for scaling in found for each in scaling.shares]
     return tuple(each for each in columns if any(each.cell(share) != numbers.NONE for share in shares))
 
 
-def rows(scaling: Scaling, shown: Sequence[Column]) -> Iterator[tuple[str, tuple[str, ...], bool]]:
+def rows(
+    scaling: ShareScaling, shown: Sequence[ProfileColumn]
+) -> Iterator[tuple[str, tuple[str, ...], bool]]:
     """Of each share: its name, its cells and whether it is the knee's."""
     for each in scaling.shares:
         yield words.share(each.share), tuple(one.cell(each) for one in shown), scaling.is_knee(each)
 
 
-def render(device_kind: str, found: Sequence[Scaling], slo_us: int) -> Group:
+def render(device_kind: str, found: Sequence[ShareScaling], slo_us: int) -> Group:
     """A device kind on the terminal: what a larger share buys, in sentences, then the figures."""
     parts: list[RenderableType] = [Text(device_kind, style="bold")]
     parts += [Text(words.sentence(each, slo_us)) for each in found]
@@ -115,7 +157,7 @@ def render(device_kind: str, found: Sequence[Scaling], slo_us: int) -> Group:
     return Group(*parts)
 
 
-def _table(found: Sequence[Scaling], columns: Sequence[Column], marked: bool) -> Table:
+def _table(found: Sequence[ShareScaling], columns: Sequence[ProfileColumn], marked: bool) -> Table:
     shown = known(columns, found)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for title in ("variant", "share"):

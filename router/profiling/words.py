@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from router.profiling.figures import Measured, Scaling
+from router.profiling.figures import ShareFigures, ShareScaling
 from router.report import capacity, numbers
 from serving.specs import Share
 
@@ -40,7 +40,7 @@ def within(slo_us: int) -> str:
     return f"within {slo_us / 1000:,g} ms"
 
 
-def batches(measured: Measured) -> str:
+def batches(measured: ShareFigures) -> str:
     """For example `in batches of 24`; "" where none is within the latency."""
     if measured.within is None:
         return ""
@@ -49,19 +49,19 @@ def batches(measured: Measured) -> str:
     return "row by row" if rows == 1 else f"in batches of {rows:,}{beyond}"
 
 
-def predicted(measured: Measured) -> str:
+def predicted(measured: ShareFigures) -> str:
     """For example `predicted, ±12 %`; "" for what was measured."""
     error = measured.profile.origin.error
     return f"predicted, ±{error * 100:.2g} %" if error else ""
 
 
-def name(scaling: Scaling) -> str:
+def name(scaling: ShareScaling) -> str:
     """The variant, and what sets it apart from itself measured otherwise."""
     streams = scaling.surface.streams
     return f"{scaling.variant} ({streams} batches at once)" if streams > 1 else scaling.variant
 
 
-def sentence(scaling: Scaling, slo_us: int) -> str:
+def sentence(scaling: ShareScaling, slo_us: int) -> str:
     """What a larger share buys and how large a batch may be: `cnn: 2 cores carry 1.8 times what 1 core does;
     the knee is at 1 core: profiled capacity 4,100 rows/s within 25 ms in batches of 24.`"""
     first, last = scaling.shares[0], scaling.shares[-1]
@@ -76,7 +76,7 @@ def sentence(scaling: Scaling, slo_us: int) -> str:
     return f"{name(scaling)}: {said}."
 
 
-def _bought(first: Measured, last: Measured, slo_us: int) -> str:
+def _bought(first: ShareFigures, last: ShareFigures, slo_us: int) -> str:
     if first.within is None or last.within is None:
         return f"on {share(first.share)} {slo_us / 1000:,g} ms do not hold two batches"
     times = last.within.throughput / first.within.throughput
@@ -86,7 +86,7 @@ def _bought(first: Measured, last: Measured, slo_us: int) -> str:
     return f"{share(last.share)} {_carry(last.share)} {times:.2g} times what {share(first.share)} {does}"
 
 
-def _knee(scaling: Scaling, slo_us: int) -> str:
+def _knee(scaling: ShareScaling, slo_us: int) -> str:
     at_knee = scaling.at_knee
     if at_knee is None or at_knee.within is None:
         return ""
@@ -95,7 +95,7 @@ def _knee(scaling: Scaling, slo_us: int) -> str:
     return f"; the knee is at {share(at_knee.share)}{beyond}: {rate}{_aside(at_knee)}"
 
 
-def _carried(measured: Measured, slo_us: int) -> str:
+def _carried(measured: ShareFigures, slo_us: int) -> str:
     best = measured.within
     if best is None:
         return ""
@@ -112,11 +112,11 @@ def _carry(of: Share) -> str:
     return "carry" if _plural(of) else "carries"
 
 
-def _aside(measured: Measured) -> str:
+def _aside(measured: ShareFigures) -> str:
     return f" ({predicted(measured)})" if measured.profile.predicted else ""
 
 
-def doubt(scaling: Scaling) -> str:
+def doubt(scaling: ShareScaling) -> str:
     """What should be measured again: the point furthest off the fit; "" where all are sound."""
     worst = scaling.surface.worst
     if scaling.surface.sound:
@@ -129,7 +129,7 @@ def doubt(scaling: Scaling) -> str:
     )
 
 
-def other_rules(scaling: Scaling) -> str:
+def other_rules(scaling: ShareScaling) -> str:
     """Where other rules see the knee; "" where they agree."""
     knee = scaling.knee
     if knee is None:
@@ -140,7 +140,7 @@ def other_rules(scaling: Scaling) -> str:
     return f"{name(scaling)}: by other rules the knee is {' or '.join(others)}." if others else ""
 
 
-def notes(found: Sequence[Scaling]) -> list[str]:
+def notes(found: Sequence[ShareScaling]) -> list[str]:
     """What must be known beside the figures: their size, what other rules say, what is doubtful."""
     sizes = sorted({each.size for each in found} - {0})
     told = [f"All figures are of rows of the largest size, up to {size:,}." for size in sizes]
@@ -148,7 +148,7 @@ def notes(found: Sequence[Scaling]) -> list[str]:
     return told + [said for each in found if (said := doubt(each))]
 
 
-def origins(found: Sequence[Scaling]) -> list[tuple[str, str]]:
+def origins(found: Sequence[ShareScaling]) -> list[tuple[str, str]]:
     """Where the figures of a kind of device come from, as terms and texts."""
     known = [share.profile.origin for each in found for share in each.shares]
     machine: dict[str, dict[str, None]] = {}

@@ -1,12 +1,12 @@
 from router.settings.gateway import ServerSettings, Settings, load_settings, read_settings
 from router.settings.models import load_model
-from router.settings.problems import Problem, SettingsError
+from router.settings.problems import SettingsError, SettingsProblem
 
 __all__ = [
-    "Problem",
     "ServerSettings",
     "Settings",
     "SettingsError",
+    "SettingsProblem",
     "load_model",
     "load_settings",
     "read_settings",

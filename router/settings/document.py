@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from router.settings.problems import Loc, Problem, SettingsError, dotted, nearest_path, shown
+from router.settings.problems import Loc, SettingsError, SettingsProblem, dotted, nearest_path, shown
 
 FILE_BYTES_MAX = 256 << 10  # PyYAML reads about 100 KB a second: a larger file is a mistake
 DEPTH_MAX = 32  # our deepest key has depth 5; an alias that holds itself ends here
@@ -36,7 +36,7 @@ class Document:
     value: object
     value_places: Mapping[Loc, Place]
     key_places: Mapping[Loc, Place]
-    problems: tuple[Problem, ...]
+    problems: tuple[SettingsProblem, ...]
 
     def at(self, loc: Loc) -> object:
         """The value at `loc`; None where there is none."""
@@ -50,7 +50,7 @@ class Document:
                 return None
         return value
 
-    def problem(self, loc: Loc, message: str, *, at_key: bool = False) -> Problem:
+    def problem(self, loc: Loc, message: str, *, at_key: bool = False) -> SettingsProblem:
         """A problem of the value (or of its key) at `loc`, placed at its nearest ancestor that exists."""
         places = self.key_places if at_key else self.value_places
         for length in range(len(loc), -1, -1):
@@ -58,7 +58,7 @@ class Document:
                 break
         else:
             place = (1, 1)
-        return Problem(str(self.file), *place, dotted(loc), message)
+        return SettingsProblem(str(self.file), *place, dotted(loc), message)
 
 
 def read_document(file: Path, *, may_be_empty: bool = False) -> Document:
@@ -70,7 +70,9 @@ def read_document(file: Path, *, may_be_empty: bool = False) -> Document:
     if node is None and may_be_empty:
         return Document(file, None, {}, {}, ())
     if node is None:
-        raise SettingsError([Problem(str(file), 1, 1, "", "the file is empty; expected keys and values")])
+        raise SettingsError(
+            [SettingsProblem(str(file), 1, 1, "", "the file is empty; expected keys and values")]
+        )
     values = _Values(file, lines)
     value = values.read(node, ())
     return Document(file, value, values.value_places, values.key_places, tuple(values.problems))
@@ -95,7 +97,7 @@ def _read_text(file: Path) -> str:
             f"not UTF-8 text: byte 0x{error.object[error.start]:02x} cannot be read; save the file as UTF-8"
         )
         place = len(lines), len(lines[-1]) + 1
-        raise SettingsError([Problem(str(file), *place, "", message)]) from None
+        raise SettingsError([SettingsProblem(str(file), *place, "", message)]) from None
     except OSError as error:
         raise _unusable(file, f"cannot be read: {error.strerror}") from None
     except ValueError:  # a NUL or a lone surrogate in the name
@@ -103,7 +105,7 @@ def _read_text(file: Path) -> str:
 
 
 def _unusable(file: Path, message: str) -> SettingsError:
-    return SettingsError([Problem(str(file), 1, 1, "", message)])
+    return SettingsError([SettingsProblem(str(file), 1, 1, "", message)])
 
 
 _CLOSING: Final = {"{": "}", "[": "]", "'": "another '", '"': 'another "'}
@@ -158,7 +160,7 @@ def _compose(file: Path, text: str, lines: list[str]) -> yaml.Node | None:
         )
     if mark:
         place = _place(mark, lines)
-    raise SettingsError([Problem(str(file), *place, "", f"not valid YAML: {sentence}")])
+    raise SettingsError([SettingsProblem(str(file), *place, "", f"not valid YAML: {sentence}")])
 
 
 def _unclosed(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:
@@ -209,7 +211,7 @@ class _Values:
     def __init__(self, file: Path, lines: list[str]) -> None:
         self.value_places: dict[Loc, Place] = {}
         self.key_places: dict[Loc, Place] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[SettingsProblem] = []
         self._file = str(file)
         self._lines = lines
         self._construct = yaml.constructor.SafeConstructor()
@@ -222,7 +224,7 @@ class _Values:
                 f"the file unfolds to more than {VALUE_COUNT_MAX} values or {DEPTH_MAX} levels; "
                 "make it smaller (each use of an alias counts in full)"
             )
-            raise SettingsError([Problem(self._file, *place, dotted(loc[:8]), message)])
+            raise SettingsError([SettingsProblem(self._file, *place, dotted(loc[:8]), message)])
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             return self._mapping(node, loc)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
@@ -238,15 +240,15 @@ class _Values:
             key = key_node.value
             if key_node.tag == f"{_TAG}merge":
                 message = "merge keys (<<) are not supported; write the keys out"
-                self.problems.append(Problem(self._file, *place, dotted(loc), message))
+                self.problems.append(SettingsProblem(self._file, *place, dotted(loc), message))
             elif not isinstance(key_node, yaml.ScalarNode) or key_node.tag != f"{_TAG}str":
                 quote = f'; quote it: "{key}"' if isinstance(key, str) and key.isalnum() else ""
                 message = f"a key must be text{quote}"
-                self.problems.append(Problem(self._file, *place, dotted(loc), message))
+                self.problems.append(SettingsProblem(self._file, *place, dotted(loc), message))
             elif key in values:
                 line, column = self.key_places[(*loc, key)]
                 message = f"the key {shown(key)} is given twice, first on line {line}, column {column}"
-                self.problems.append(Problem(self._file, *place, dotted((*loc, key)), message))
+                self.problems.append(SettingsProblem(self._file, *place, dotted((*loc, key)), message))
             else:
                 self.key_places[(*loc, key)] = place
                 values[key] = self.read(value_node, (*loc, key))
@@ -277,5 +279,5 @@ class _Values:
         message = (
             f"cannot read{text} as the YAML type {shown(tag)}; expected plain text, numbers, lists and keys"
         )
-        self.problems.append(Problem(self._file, *place, dotted(loc), message))
+        self.problems.append(SettingsProblem(self._file, *place, dotted(loc), message))
         return Unreadable()

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from router.settings.document import Document, Unreadable
 from router.settings.fields import FAULT
-from router.settings.problems import Loc, Problem, SettingsError, fault, unknown_name
+from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -42,8 +42,8 @@ class Findings:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.problems: list[Problem] = list(document.problems)
-        self.warnings: list[Problem] = []
+        self.problems: list[SettingsProblem] = list(document.problems)
+        self.warnings: list[SettingsProblem] = []
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
 

@@ -17,7 +17,7 @@ from router.settings.floors import check_prices
 from router.settings.logs import LogSettings, read_logging
 from router.settings.memory import usable_memory_bytes
 from router.settings.prices import check_kinds, read_prices
-from router.settings.problems import Problem, SettingsError, fault
+from router.settings.problems import SettingsError, SettingsProblem, fault
 from router.settings.promises import read_tiers
 from router.settings.recording import read_recording
 from router.settings.repository import RepositorySettings, read_repository
@@ -99,7 +99,7 @@ class Settings:
     logging: LogSettings = field(default_factory=LogSettings)
     workers: WorkersSpec = field(default_factory=WorkersSpec)
     auth: AuthSettings | None = None
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[SettingsProblem, ...] = ()
     document: Document | None = field(default=None, repr=False, compare=False)
 
 

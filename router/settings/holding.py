@@ -17,7 +17,7 @@ class Ask:
     count: int
 
 
-class Holding:
+class SliceOwners:
     """Who has which slice. `given`: the model of each slice that was taken."""
 
     def __init__(self, asks: Mapping[str, Ask]) -> None:

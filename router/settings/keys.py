@@ -14,7 +14,7 @@ from router.settings.document import read_document
 from router.settings.fields import Name, Names, check_names, refuse
 from router.settings.findings import Findings
 from router.settings.gateway import Settings
-from router.settings.problems import Problem, SettingsError, fault, one_of, shown, unknown_name
+from router.settings.problems import SettingsError, SettingsProblem, fault, one_of, shown, unknown_name
 from router.settings.schema import Section
 from serving.specs import DEFAULT_TENANT
 
@@ -100,7 +100,7 @@ def read_keys(path: Path, tenants: Collection[str] | None) -> tuple[KeySpec, ...
     return _read(path, tenants)[0]
 
 
-def check_keys(settings: Settings) -> tuple[tuple[KeySpec, ...], tuple[Problem, ...]]:
+def check_keys(settings: Settings) -> tuple[tuple[KeySpec, ...], tuple[SettingsProblem, ...]]:
     """The keys of these settings, () without `auth:`; and what of them hardly is as it was meant.
     SettingsError as `read_keys`."""
     if settings.auth is None:
@@ -122,7 +122,7 @@ def check_keys(settings: Settings) -> tuple[tuple[KeySpec, ...], tuple[Problem, 
 def _read(path: Path, tenants: Collection[str] | None) -> tuple[tuple[KeySpec, ...], Findings]:
     if not path.exists():
         message = "no such file; `penstock key new` makes it"
-        raise SettingsError([Problem(str(path), 1, 1, "", message)])
+        raise SettingsError([SettingsProblem(str(path), 1, 1, "", message)])
     findings = Findings(read_document(path, may_be_empty=True))
     entries = findings.document.value
     if entries is not None and not isinstance(entries, list):

@@ -8,8 +8,8 @@ from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.problems import (
     Loc,
-    Problem,
     SettingsError,
+    SettingsProblem,
     fault,
     nearest_path,
     one_of,
@@ -44,7 +44,7 @@ def load_model(folder: Path) -> ModelSpec:
     """The model in `folder`, with absolute paths. SettingsError with all that is wrong with it."""
     file = folder / MODEL_FILE
     if not os.path.isfile(file):  # unlike Path.is_file, never an OSError
-        raise SettingsError([Problem(str(file), 1, 1, "", missing_model(folder))])
+        raise SettingsError([SettingsProblem(str(file), 1, 1, "", missing_model(folder))])
     findings = Findings(read_document(file))
     model = findings.parse(ModelFile)
     if model is None:

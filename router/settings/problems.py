@@ -17,7 +17,7 @@ _LISTED_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class SettingsProblem:
     """One fault at one place; `line` and `column` count from 1, `where` is a dotted path or "".
 
     As text it is one printable line, whatever the file holds: a terminal may be told anything else.
@@ -41,7 +41,7 @@ class SettingsError(Exception):
     `warnings` are what else was noticed on the way.
     """
 
-    def __init__(self, problems: Iterable[Problem], warnings: Iterable[Problem] = ()) -> None:
+    def __init__(self, problems: Iterable[SettingsProblem], warnings: Iterable[SettingsProblem] = ()) -> None:
         self.problems = tuple(sorted(set(problems)))
         self.warnings = tuple(sorted(set(warnings)))
         super().__init__("\n".join(map(str, self.problems)))

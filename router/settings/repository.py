@@ -10,7 +10,7 @@ from pathlib import Path
 from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.models import MODEL_FILE
-from router.settings.problems import Problem, SettingsError, fault, nearest_path
+from router.settings.problems import SettingsError, SettingsProblem, fault, nearest_path
 from router.settings.schema import RepositorySection
 from serving.objectives import Needs
 from serving.specs import ModelSpec, ServedModel, SliceSpec
@@ -90,7 +90,7 @@ def serve_alone(
     settings; `cache`: they ask for kept answers. SettingsError where its model.yaml states no SLO."""
     if not spec.slo_us:
         message = f"how soon is {spec.name} to answer? expected slo_ms: 100, say, or an entry in `models:`"
-        raise SettingsError([Problem(str(spec.folder / MODEL_FILE), 1, 1, "slo_ms", message)])
+        raise SettingsError([SettingsProblem(str(spec.folder / MODEL_FILE), 1, 1, "slo_ms", message)])
     return ServedModel(
         spec=spec,
         slo_us=spec.slo_us,

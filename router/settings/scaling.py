@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from router.settings.findings import Findings
-from router.settings.holding import Ask, Holding
+from router.settings.holding import Ask, SliceOwners
 from router.settings.problems import Loc, fault, one_of
 from router.settings.schema import ReplicasSection, ScalingSection
 from serving.objectives import SCALING_POLICIES, ReplicaSpec, ScalingSpec
@@ -22,7 +22,7 @@ _NAMED_MAX = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class HeldRange:
     """Slices that are held at least and at most, whatever the load, and what an hour of them costs. `most`
     before any ceiling."""
 
@@ -106,7 +106,7 @@ def check_scaling(
             message = "no model has `replicas:`, so nothing is scaled; expected replicas: auto of one of them"
             findings.warn(_LOC, message)
         return
-    held = Holding(_asks(served, least=True))
+    held = SliceOwners(_asks(served, least=True))
     held.take(each.name for each in slices)
     crowded, among = held.short()
     if crowded:
@@ -134,7 +134,7 @@ def crowding(models: Sequence[ServedModel], slices: Iterable[str]) -> str:
     they can. One that may be let go of needs one too: it is placed for a load."""
     scaled = [(model, model.replicas) for model in models if model.replicas is not None]
     placed = [replace(model, replicas=replace(spec, least=max(spec.least, 1))) for model, spec in scaled]
-    held = Holding(_asks(placed, least=True))
+    held = SliceOwners(_asks(placed, least=True))
     held.take(slices)
     crowded, among = held.short()
     return _crowded(placed, crowded, among, "other slices for them, or") if crowded else ""
@@ -153,7 +153,7 @@ def _crowded(
     )
 
 
-def _check_cost(findings: Findings, held: Span, scaling: ScalingSpec, *, priced: bool) -> None:
+def _check_cost(findings: Findings, held: HeldRange, scaling: ScalingSpec, *, priced: bool) -> None:
     if not priced:
         message = "no slice has a price, so there is nothing to limit"
         findings.add(
@@ -166,7 +166,7 @@ def _check_cost(findings: Findings, held: Span, scaling: ScalingSpec, *, priced:
         )
 
 
-def span(models: Sequence[ServedModel], slices: Sequence[SliceSpec]) -> Span:
+def span(models: Sequence[ServedModel], slices: Sequence[SliceSpec]) -> HeldRange:
     """A slice on which only scaled models may be is held while one of them has it, the others always. At the
     minimum the cheapest that suffice, spot slices only where there are too few others; at the maximum the
     dearest that can be had."""
@@ -179,7 +179,7 @@ def span(models: Sequence[ServedModel], slices: Sequence[SliceSpec]) -> Span:
     firm = sorted(cheap, key=lambda name: spot[name])
     least = _held(_asks(models, least=True), firm) | always
     most = _held(_asks(models, least=False), reversed(cheap)) | always
-    return Span(
+    return HeldRange(
         tuple(each.name for each in slices if each.name in least),
         tuple(each.name for each in slices if each.name in most),
         sum(each.price for each in slices if each.name in least),
@@ -188,7 +188,7 @@ def span(models: Sequence[ServedModel], slices: Sequence[SliceSpec]) -> Span:
 
 
 def _held(asks: Mapping[str, Ask], order: Iterable[str]) -> set[str]:
-    holding = Holding(asks)
+    holding = SliceOwners(asks)
     holding.take(order)
     return {*holding.given}
 

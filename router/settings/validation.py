@@ -8,7 +8,7 @@ import orjson
 
 from router.settings.document import FILE_BYTES_MAX, Document, read_document
 from router.settings.findings import Findings
-from router.settings.problems import Loc, Problem, SettingsError, fault, unknown_name
+from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
 from serving.specs import Validation
 
 VALIDATION_BYTES_MAX = 64 << 20
@@ -41,14 +41,14 @@ def _parse(file: Path) -> tuple[Document, int]:
             content = stream.read(VALIDATION_BYTES_MAX + 1)
         if len(content) > VALIDATION_BYTES_MAX:
             message = f"the file is too large; expected at most {VALIDATION_BYTES_MAX >> 20} MB"
-            raise SettingsError([Problem(str(file), 1, 1, "", message)])
+            raise SettingsError([SettingsProblem(str(file), 1, 1, "", message)])
         return Document(file, orjson.loads(content), {}, {}, ()), len(content)
     except orjson.JSONDecodeError as error:
         message = f"not valid JSON: {error.msg}"
-        raise SettingsError([Problem(str(file), error.lineno, error.colno, "", message)]) from None
+        raise SettingsError([SettingsProblem(str(file), error.lineno, error.colno, "", message)]) from None
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        raise SettingsError([Problem(str(file), 1, 1, "", message)]) from None
+        raise SettingsError([SettingsProblem(str(file), 1, 1, "", message)]) from None
 
 
 def _read(measured: Findings, variants: Collection[str]) -> Validation | None:

@@ -9,16 +9,16 @@ from router.settings import Settings, SettingsError, load_settings
 from router.settings.problems import fault, one_of, shown
 from router.simulate.governing import Copies, governance, is_governed, told_ignored, without
 from router.simulate.left_out import left_out
-from router.simulate.traffic import Traffic, UsageError
+from router.simulate.traffic import SimulateRequestError, Traffic
 from router.spelling import nearest
 from serving.policy.batching.catalogue import POLICIES
-from serving.profile.carrying import Carried, carried
+from serving.profile.carrying import ProfiledCapacity, carried
 from serving.profile.curve import Profile
 from serving.profile.device import device_kind
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.simulation.governed import Governance
-from serving.simulation.site import Resident, Site
+from serving.simulation.site import Site, SiteReplica
 from serving.specs import BatchingSpec, ServedModel
 
 AS_CONFIGURED = ""
@@ -31,7 +31,7 @@ Profiles = dict[tuple[str, str, str], Profile]
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class SimulatedDeployment:
     """Instead of the settings' own slices: `slices` alike with all models on each, or the settings' slices
     `devices` times; and instead of their prices `price` for an hour of each. `ignored`: keys of penstock.yaml
     that are left out."""
@@ -62,7 +62,7 @@ class Case:
     left_out: tuple[str, ...] = ()
     governance: Governance | None = None
 
-    def profiled(self, model: ServedModel) -> dict[str, Carried]:
+    def profiled(self, model: ServedModel) -> dict[str, ProfiledCapacity]:
         """By slice, the profiled capacity of its answering variant there, for rows of the largest size; a
         slice that runs no batch within half the SLO is left out."""
         size, rows_max = model.spec.sizes[-1], model.spec.batch_max
@@ -79,13 +79,13 @@ class Case:
 
 
 def cases(
-    configs: Sequence[Path], policies: Sequence[str], deployment: Deployment, traffic: Traffic
+    configs: Sequence[Path], policies: Sequence[str], deployment: SimulatedDeployment, traffic: Traffic
 ) -> list[Case]:
     """Every settings file with every policy; UsageError, in a sentence, where one cannot be simulated."""
     if deployment.slices and deployment.devices:
-        raise UsageError("--slices and --devices: give one of them")
+        raise SimulateRequestError("--slices and --devices: give one of them")
     if twice := [str(config) for config in configs if configs.count(config) > 1]:
-        raise UsageError(f"{twice[0]} is given twice")
+        raise SimulateRequestError(f"{twice[0]} is given twice")
     for policy in policies:
         _check_policy(policy)
     found = []
@@ -114,7 +114,7 @@ def _load(config: Path) -> Settings:
     try:
         return load_settings(config)
     except SettingsError as error:
-        raise UsageError(str(error)) from None
+        raise SimulateRequestError(str(error)) from None
 
 
 def _name(config: Path, configs: Sequence[Path], policy: str, models: Sequence[ServedModel]) -> str:
@@ -130,11 +130,11 @@ def _check_policy(text: str) -> None:
     name, colon, mode = text.partition(":")
     if name not in POLICIES:
         near = nearest(name, POLICIES)
-        raise UsageError(f"--policy: {fault('unknown policy', name, one_of(POLICIES), near)}")
+        raise SimulateRequestError(f"--policy: {fault('unknown policy', name, one_of(POLICIES), near)}")
     modes = POLICIES[name].modes
     if colon and mode not in modes:
         known = f"expected {one_of(modes)}" if modes else "it has none"
-        raise UsageError(f"--policy: {name} has no mode {shown(mode)}; {known}")
+        raise SimulateRequestError(f"--policy: {name} has no mode {shown(mode)}; {known}")
 
 
 def _with_policy(model: ServedModel, policy: str) -> ServedModel:
@@ -159,7 +159,7 @@ def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
     ]
     if missing:
         damaged = "".join(f"\n{problem}" for problem in store.problems)
-        raise UsageError(
+        raise SimulateRequestError(
             f"{settings.path}: never measured: {', '.join(missing)}. Start `penstock serve --config "
             f"{settings.path}` once: it measures what is missing in some {settings.limits.sweep_s:g} s "
             f"and keeps it in {settings.profiles / 'local'}; `penstock profile` measures it well.{damaged}"
@@ -198,7 +198,7 @@ def _site(
     settings: Settings,
     models: Sequence[ServedModel],
     profiles: Profiles,
-    deployment: Deployment,
+    deployment: SimulatedDeployment,
 ) -> Site:
     """The models on their slices."""
     places = {model.name: deployment.copies.of(model) for model in models}
@@ -207,7 +207,7 @@ def _site(
     if deployment.price is not None:
         prices = dict.fromkeys(prices, deployment.price)
     residents = [
-        Resident(name, model.name, variant, latencies[key], profiles[key].load_us, prices[like])
+        SiteReplica(name, model.name, variant, latencies[key], profiles[key].load_us, prices[like])
         for model in models
         for name, like in places[model.name]
         for variant in model.variants

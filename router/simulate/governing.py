@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from router.profiles import known_profiles
 from router.settings import Settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.profile.curve import Profile
 from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.capacity_file import NAME, CapacityFile
@@ -84,7 +84,7 @@ def governance(
         here = by_name.get(model.name, model)
         whole = _measured(here, known)
         if whole is None and here.name in by_name:
-            raise UsageError(_half_measured(settings, here, known))
+            raise SimulateRequestError(_half_measured(settings, here, known))
         if whole is None:
             notes.append(f"{here.name} was never measured: that it takes memory and slices is left out")
         else:
@@ -142,7 +142,7 @@ def _check_room(models: Sequence[ServedModel]) -> None:
     for model in models:
         least = model.replicas.least if model.replicas else 0
         if least > len(model.slices):
-            raise UsageError(
+            raise SimulateRequestError(
                 f"--slices {len(model.slices)}: {model.name} has at least {least} replicas, one to a slice; "
                 f"expected --slices {least} or more, or --ignore {REPLICAS}"
             )

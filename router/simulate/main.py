@@ -12,18 +12,18 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from router.report.output import console, save, unwritable
 from router.settings.problems import fault, one_of
 from router.simulate import pictures, tables, words
-from router.simulate.cases import Case, Deployment, cases
+from router.simulate.cases import Case, SimulatedDeployment, cases
 from router.simulate.governing import LEFT_OUT
-from router.simulate.options import Options
+from router.simulate.options import SimulateOptions
 from router.simulate.page import page
 from router.simulate.requirements import Requirement, read_requirements
 from router.simulate.runs import Conditions, Result, find_capacity, play
 from router.simulate.traffic import (
-    Rates,
+    DrawnTraffic,
     Recorded,
     Shape,
+    SimulateRequestError,
     Traffic,
-    UsageError,
     read_loads,
     read_mixes,
     read_tiers,
@@ -39,11 +39,11 @@ MISSED, UNUSABLE = 1, 2
 """Exit codes: something that was required does not hold; nothing can be simulated as asked."""
 
 
-def simulate(options: Options) -> int:
+def simulate(options: SimulateOptions) -> int:
     """What `penstock simulate` does; returns the exit code."""
     try:
         return _simulate(options)
-    except UsageError as error:
+    except SimulateRequestError as error:
         sys.stderr.write(f"{error}\n")
         return UNUSABLE
     except KeyboardInterrupt:
@@ -51,13 +51,13 @@ def simulate(options: Options) -> int:
         return 130
 
 
-def _simulate(options: Options) -> int:
+def _simulate(options: SimulateOptions) -> int:
     for path in (options.png, options.html):
         if path is not None and (problem := unwritable(path)):
-            raise UsageError(problem)
+            raise SimulateRequestError(problem)
     traffic = _traffic(options)
     policies = [name.strip() for text in options.policy for name in text.split(",")]
-    deployment = Deployment(options.slices, options.devices, options.price, _ignored(options.ignore))
+    deployment = SimulatedDeployment(options.slices, options.devices, options.price, _ignored(options.ignore))
     found = cases(options.configs, policies, deployment, traffic)
     for note in dict.fromkeys((*traffic.notes, *(note for case in found for note in case.notes))):
         sys.stderr.write(f"note: {note}\n")
@@ -80,20 +80,22 @@ def _ignored(text: str) -> tuple[str, ...]:
     names = tuple(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
         if name not in LEFT_OUT:
-            raise UsageError(f"--ignore: {fault('no key that can be left out', name, one_of(LEFT_OUT))}")
+            raise SimulateRequestError(
+                f"--ignore: {fault('no key that can be left out', name, one_of(LEFT_OUT))}"
+            )
     return names
 
 
-def _traffic(options: Options) -> Traffic:
+def _traffic(options: SimulateOptions) -> Traffic:
     if options.trace is not None:
         given = {
             "--rate": options.rate, "--rows": options.rows, "--sizes": options.sizes, "--tier": options.tier
         }  # fmt: skip
         if other := [name for name, value in given.items() if value]:
-            raise UsageError(f"--trace brings its own requests; leave out {' and '.join(other)}")
+            raise SimulateRequestError(f"--trace brings its own requests; leave out {' and '.join(other)}")
         return Recorded(options.trace)
     if not options.rate:
-        raise UsageError(
+        raise SimulateRequestError(
             "what is asked? Give --rate MODEL=REQUESTS_A_SECOND, such as --rate digits=50,minilm=20, "
             "or --trace FILE"
         )
@@ -106,14 +108,16 @@ def _traffic(options: Options) -> Traffic:
         read_tiers(options.tier),
     )
     try:
-        return Rates(read_loads(options.rate), shape)
+        return DrawnTraffic(read_loads(options.rate), shape)
     except ValueError as error:
-        raise UsageError(f"--rate: {error}") from None
+        raise SimulateRequestError(f"--rate: {error}") from None
 
 
-def _conditions(traffic: Traffic, options: Options) -> Conditions:
+def _conditions(traffic: Traffic, options: SimulateOptions) -> Conditions:
     if options.stall is not None and options.stall_every is None:
-        raise UsageError("--stall says how long a stall lasts; give --stall-every S, how often, as well")
+        raise SimulateRequestError(
+            "--stall says how long a stall lasts; give --stall-every S, how often, as well"
+        )
     stall_s = STALL_S if options.stall is None else options.stall
     physics = Physics(
         noise=options.noise,
@@ -128,12 +132,14 @@ def _conditions(traffic: Traffic, options: Options) -> Conditions:
         disturbances = read_disturbances(options.disturb) if options.disturb else ()
         check_apart(disturbances)
     except ValueError as error:
-        raise UsageError(f"--disturb: {error}") from None
+        raise SimulateRequestError(f"--disturb: {error}") from None
     seeds = tuple(range(options.seed, options.seed + options.seeds))
     return Conditions(physics, hazards, seeds, options.price, disturbances)
 
 
-def _run(found: Sequence[Case], traffic: Traffic, conditions: Conditions, options: Options) -> list[Result]:
+def _run(
+    found: Sequence[Case], traffic: Traffic, conditions: Conditions, options: SimulateOptions
+) -> list[Result]:
     """All cases, with a progress bar where a person watches."""
     watched = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -154,7 +160,7 @@ def _run(found: Sequence[Case], traffic: Traffic, conditions: Conditions, option
 
 
 def _premises(
-    case: Case, traffic: Traffic, conditions: Conditions, options: Options
+    case: Case, traffic: Traffic, conditions: Conditions, options: SimulateOptions
 ) -> list[tuple[str, str]]:
     """What was simulated, for the page."""
     bursts = "" if options.trace else f"; gaps of coefficient of variation {options.cv:g}"
@@ -185,7 +191,7 @@ def _premises(
 def _write(
     results: Sequence[Result],
     required: Sequence[Requirement],
-    options: Options,
+    options: SimulateOptions,
     conditions: Conditions,
     premises: Sequence[tuple[str, str]],
 ) -> None:
@@ -204,5 +210,5 @@ def _write(
 
 def _save(path: Path, write: Callable[[Path], object]) -> None:
     if problem := save(path, write):
-        raise UsageError(problem)
+        raise SimulateRequestError(problem)
     sys.stderr.write(f"wrote {path}\n")

@@ -12,7 +12,7 @@ _TRAFFIC, _SITE, _WRONG = "What is asked", "What answers", "What goes wrong"
 
 
 @dataclass(frozen=True)
-class Options:
+class SimulateOptions:
     """One field an option; the texts are what --help says."""
 
     configs: Annotated[

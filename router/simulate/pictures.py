@@ -21,7 +21,7 @@ _VARIANTS = ("#2a7f62", "#8fbf7f", "#e0b64b", "#d98244", "#a8503c")  # the most 
 _WIDTH, _HEIGHT = 5.2, 2.3  # inches of a panel
 
 
-class Scale(NamedTuple):
+class AxisScale(NamedTuple):
     """The upper ends of the axes (and the lower one of latency), so that pictures of a model compare."""
 
     low_ms: float
@@ -69,12 +69,12 @@ def _panels(results: Sequence[Result], model: str) -> int:
     return 4 if any(model in result.chosen for result in results) else 3
 
 
-def scale_of(results: Sequence[Result], model: str) -> Scale:
+def scale_of(results: Sequence[Result], model: str) -> AxisScale:
     """Axes that hold a model's figures in all results."""
     series = [result.series[model] for result in results]
     slo_ms = next(each.slo_us for each in results[0].case.site.served if each.name == model) / 1000
     latencies = _known([*(ms for each in series for ms in (*each.p50_ms, *each.p99_ms)), slo_ms])
-    return Scale(
+    return AxisScale(
         low_ms=max(min(latencies) / 1.5, 0.01),
         high_ms=max(latencies) * 4,  # room for the legend
         rate=1.15 * max(_known(rate for each in series for rate in each.offered), default=1.0) or 1.0,
@@ -86,7 +86,7 @@ def _known(values: Iterable[float]) -> list[float]:
     return [value for value in values if not isnan(value)]
 
 
-def _draw(panels: "Sequence[Axes]", result: Result, model: str, scale: Scale) -> None:
+def _draw(panels: "Sequence[Axes]", result: Result, model: str, scale: AxisScale) -> None:
     latency, rates, batches, *variants = panels
     _latency(latency, result, model, scale)
     _rates(rates, result, model, scale)
@@ -96,7 +96,7 @@ def _draw(panels: "Sequence[Axes]", result: Result, model: str, scale: Scale) ->
     panels[-1].set_xlabel("simulated seconds")
 
 
-def _latency(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
+def _latency(axes: "Axes", result: Result, model: str, scale: AxisScale) -> None:
     from matplotlib.ticker import LogLocator, NullLocator
 
     series, figures = result.series[model], result.figures[model]
@@ -130,7 +130,7 @@ def _latency(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
     _frame(axes, series.start_s[-1] + series.bin_s)
 
 
-def _rates(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
+def _rates(axes: "Axes", result: Result, model: str, scale: AxisScale) -> None:
     series, figures = result.series[model], result.figures[model]
     edges = [*series.start_s, series.start_s[-1] + series.bin_s]
     axes.stairs(series.in_time, edges, fill=True, color=GREEN, alpha=0.4, lw=0,
@@ -143,7 +143,7 @@ def _rates(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
     _frame(axes, edges[-1])
 
 
-def _batches(axes: "Axes", result: Result, model: str, scale: Scale) -> None:
+def _batches(axes: "Axes", result: Result, model: str, scale: AxisScale) -> None:
     series, figures = result.series[model], result.figures[model]
     edges = [*series.start_s, series.start_s[-1] + series.bin_s]
     axes.stairs(series.batch_rows, edges, baseline=None, color=GREY, lw=1.4,

@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 from router.settings.problems import unknown_name
 from router.simulate.runs import Result
-from router.simulate.traffic import UsageError
-from serving.simulation.series import Figures
+from router.simulate.traffic import SimulateRequestError
+from serving.simulation.series import RunFigures
 
 _FORM = re.compile(r"\s*(?:(?P<model>.+)\.)?(?P<figure>\w+)\s*(?P<sign><=|>=|<|>)\s*(?P<bound>[^\s<>=]+)\s*$")
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 )
-_FIGURES: Mapping[str, Callable[[Figures], float]] = MappingProxyType(
+_FIGURES: Mapping[str, Callable[[RunFigures], float]] = MappingProxyType(
     {
         "attainment": lambda figures: figures.attainment,
         "goodput": lambda figures: figures.goodput,
@@ -59,21 +59,23 @@ def read_requirements(texts: Sequence[str], models: Sequence[str], capacity: boo
 def _read(text: str, models: Sequence[str], capacity: bool) -> Requirement:
     match = _FORM.match(text)
     if match is None:
-        raise UsageError(f"--require: expected something like 'attainment>=0.99', got {text!r}")
+        raise SimulateRequestError(f"--require: expected something like 'attainment>=0.99', got {text!r}")
     model, figure = match["model"] or "", match["figure"]
     if figure not in _KNOWN:
-        raise UsageError(f"--require: {unknown_name('unknown figure', figure, _KNOWN)}")
+        raise SimulateRequestError(f"--require: {unknown_name('unknown figure', figure, _KNOWN)}")
     if model and model not in models:
-        raise UsageError(f"--require: {unknown_name('unknown model', model, models)}")
+        raise SimulateRequestError(f"--require: {unknown_name('unknown model', model, models)}")
     if figure == CAPACITY and (model or not capacity):
-        raise UsageError("--require: capacity is that of all models together, and needs --capacity")
+        raise SimulateRequestError("--require: capacity is that of all models together, and needs --capacity")
     if figure == ACCURACY and not model and len(models) > 1:
-        raise UsageError(f"--require: accuracy is that of one model, such as {models[0]}.accuracy")
+        raise SimulateRequestError(f"--require: accuracy is that of one model, such as {models[0]}.accuracy")
     percent = match["bound"].endswith("%")
     try:
         bound = float(match["bound"].rstrip("%")) / (100 if percent else 1)
     except ValueError:
-        raise UsageError(f"--require: {match['bound']!r} in {text!r} is no number") from None
+        raise SimulateRequestError(f"--require: {match['bound']!r} in {text!r} is no number") from None
     if figure in ("attainment", "busy", ACCURACY) and not 0 <= bound <= 1:
-        raise UsageError(f"--require: {figure} is a share from 0 to 1 (or 99%), got {match['bound']}")
+        raise SimulateRequestError(
+            f"--require: {figure} is a share from 0 to 1 (or 99%), got {match['bound']}"
+        )
     return Requirement(text.strip(), model, figure, match["sign"], bound)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import isnan, nan
 
 from router.simulate.cases import Case
-from router.simulate.traffic import Traffic, UsageError
+from router.simulate.traffic import SimulateRequestError, Traffic
 from serving.policy.cost import cost_per_hour, cost_per_million
 from serving.simulation.arrivals import Arrival
-from serving.simulation.capacity import Capacity, search
-from serving.simulation.choices import Choice, Course, choice, course
-from serving.simulation.device import Device, NoisyDevice, Physics, truths_of
+from serving.simulation.capacity import SiteCapacity, search
+from serving.simulation.choices import VariantSeries, VariantShares, choice, course
+from serving.simulation.device import BatchDevice, NoisyDevice, Physics, truths_of
 from serving.simulation.disturbance import Disturbance, DisturbedDevice
 from serving.simulation.faults import Fault, Hazards
 from serving.simulation.governed import Governed, NotReadyError
@@ -19,8 +19,8 @@ from serving.simulation.held import Replicas, shares, together
 from serving.simulation.series import (
     Chronicle,
     Columns,
-    Figures,
-    Series,
+    RunFigures,
+    RunSeries,
     Span,
     busy_slices,
     figures,
@@ -47,7 +47,7 @@ class Conditions:
     price: float | None = None
     disturbances: tuple[Disturbance, ...] = ()
 
-    def device(self, site: Site, seed: int) -> Device:
+    def device(self, site: Site, seed: int) -> BatchDevice:
         """What batches of the site take in the run of that seed."""
         device = NoisyDevice(truths_of(site.residents), self.physics, seed)
         return DisturbedDevice(device, self.disturbances, seed) if self.disturbances else device
@@ -70,19 +70,19 @@ class Result:
     of the time in which it was; `guessed`: variants of which it was not known what replicas carry."""
 
     case: Case
-    total: Figures
-    figures: dict[str, Figures]
-    series: dict[str, Series]
+    total: RunFigures
+    figures: dict[str, RunFigures]
+    series: dict[str, RunSeries]
     busy: dict[str, float]
-    choices: dict[str, Choice]
-    courses: dict[str, Course]
+    choices: dict[str, VariantShares]
+    courses: dict[str, VariantSeries]
     crashes: int
     stalls: int
     cost_per_hour: dict[str, float]
     replicas: dict[str, Replicas]
     held: dict[str, float]
     guessed: tuple[str, ...]
-    capacity: Capacity | None = None
+    capacity: SiteCapacity | None = None
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class Result:
         return nan if share is None else share
 
     @property
-    def least(self) -> tuple[str, Figures]:
+    def least(self) -> tuple[str, RunFigures]:
         """The model with the least attainment of those that were asked for."""
         asked = [(name, each) for name, each in self.figures.items() if each.offered]
         return min(asked, key=lambda each: each[1].attainment)
@@ -126,7 +126,7 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
     held = shares([each.held(span) for each in governed]) if governed else {}
     total = figures(runs, None, len(site.slices), span)
     if not total.offered:
-        raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
+        raise SimulateRequestError("no request comes in the simulated time; raise --rate or --seconds")
     served = dict(enumerate(site.served))
     seen = {model.name: series(runs[0], number, traffic.seconds) for number, model in served.items()}
     return Result(
@@ -159,7 +159,7 @@ def _play(run: Chronicle, arrivals: Iterable[Arrival]) -> None:
     try:
         run.play(arrivals)
     except NotReadyError as error:
-        raise UsageError(str(error)) from None
+        raise SimulateRequestError(str(error)) from None
 
 
 def _replicas(found: Sequence[Mapping[str, Replicas]]) -> dict[str, Replicas]:
@@ -170,7 +170,7 @@ def _faults(site: Site, hazards: Hazards, seconds: float, seed: int) -> list[Fau
     try:
         return hazards.draw(site.slices, seconds, seed)
     except ValueError as error:
-        raise UsageError(f"--crash-every, --stall-every: {error}") from None
+        raise SimulateRequestError(f"--crash-every, --stall-every: {error}") from None
 
 
 def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, float]) -> dict[str, float]:
@@ -191,7 +191,7 @@ def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, f
 
 def find_capacity(
     case: Case, traffic: Traffic, conditions: Conditions, aim: float, advance: Advance
-) -> Capacity:
+) -> SiteCapacity:
     """The highest rate of all models together, scaled as one, at which `aim` of each model's requests are
     answered in time; UsageError where one run would have to be too long."""
     site, span = case.site, Span(case.site.settle_us, NEVER_US)
@@ -200,7 +200,7 @@ def find_capacity(
     def attainment(rate: float, seed: int) -> float:
         advance(f"{case.name}: capacity, {rate:.3g} requests/s", 0.0)
         if rate * traffic.seconds > _SEARCHED_MAX:
-            raise UsageError(
+            raise SimulateRequestError(
                 f"--capacity: {rate:.3g} requests/s for {traffic.seconds:g} s are too many for a search; "
                 f"--seconds {_SEARCHED_MAX / bound:.1g} would do"
             )
@@ -220,7 +220,7 @@ def find_capacity(
 def _scale(arrivals: Sequence[Arrival], seconds: float, site: Site) -> tuple[float, float]:
     """The rate of arrivals, and one that their slices cannot carry even if all ran in their best batches."""
     if not arrivals:
-        raise UsageError("no request comes in the simulated time; raise --rate or --seconds")
+        raise SimulateRequestError("no request comes in the simulated time; raise --rate or --seconds")
     rows = Counter[tuple[int, int]]()
     for arrival in arrivals:
         rows[arrival.model, arrival.size] += arrival.rows

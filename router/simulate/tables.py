@@ -15,8 +15,8 @@ from router.report import capacity, numbers
 from router.simulate import words
 from router.simulate.requirements import Requirement
 from router.simulate.runs import Conditions, Result
-from serving.simulation.choices import Choice, Course
-from serving.simulation.series import LATE, REFUSED, SHED, Figures, Series
+from serving.simulation.choices import VariantSeries, VariantShares
+from serving.simulation.series import LATE, REFUSED, SHED, RunFigures, RunSeries
 
 COLUMNS = (
     "asked/s", "in time", "goodput/s", "p50 ms", "p99 ms", "SLO ms", "refused", "shed", "late", "batch rows",
@@ -61,7 +61,7 @@ def _costs(results: Sequence[Result], result: Result, model: str | None) -> tupl
     return numbers.amount(cost.per_hour), numbers.amount(cost.per_million)
 
 
-def _cells(figures: Figures, slo_ms: str) -> tuple[str, ...]:
+def _cells(figures: RunFigures, slo_ms: str) -> tuple[str, ...]:
     return (
         numbers.rate(figures.offered_rate),
         numbers.percent(figures.attainment),
@@ -196,7 +196,7 @@ def _figures(result: Result, model: str | None) -> dict[str, Any]:
     }
 
 
-def _choice(choice: Choice, course: Course) -> dict[str, Any]:
+def _choice(choice: VariantShares, course: VariantSeries) -> dict[str, Any]:
     return {
         "accuracy": choice.accuracy,
         "answers": choice.shares,
@@ -207,7 +207,7 @@ def _choice(choice: Choice, course: Course) -> dict[str, Any]:
 
 def _series(result: Result, model: str) -> dict[str, Any]:
     series, course = result.series[model], result.courses[model]
-    found = {name: getattr(series, name) for name in Series.__slots__}
+    found = {name: getattr(series, name) for name in RunSeries.__slots__}
     return {**found, "accuracy": course.accuracy}
 
 

@@ -21,7 +21,7 @@ _ROUNDING = 1e-9  # shares of 0.1 and such add up to 1
 _COMMAS = re.compile(r",(?![^(]*\))")  # those that are not within parentheses
 
 
-class UsageError(Exception):
+class SimulateRequestError(Exception):
     """Nothing can be simulated as asked; the text is one sentence for the operator."""
 
 
@@ -51,7 +51,7 @@ class Traffic(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfferedLoad:
     """`pattern` as `patterns.due_times` reads it, for a model (or ALL) from a tenant."""
 
     model: str
@@ -73,10 +73,10 @@ class Shape:
     tiers: tuple[tuple[str, float], ...] = (("", 1.0),)
 
 
-class Rates:
+class DrawnTraffic:
     """Requests drawn at rates. Loads must not be empty."""
 
-    def __init__(self, loads: Sequence[Load], shape: Shape) -> None:
+    def __init__(self, loads: Sequence[OfferedLoad], shape: Shape) -> None:
         self._loads = loads
         self._shape = shape
         self.seconds = max(length_s(load.pattern, shape.seconds) for load in loads)
@@ -89,26 +89,28 @@ class Rates:
         tenants = [tenant.name for tenant in settings.tenants] + [DEFAULT_TENANT]
         for load in self._loads:
             if load.model not in (*known, ALL):
-                raise UsageError(f"--rate: {unknown_name('unknown model', load.model, known)}")
+                raise SimulateRequestError(f"--rate: {unknown_name('unknown model', load.model, known)}")
             if load.tenant not in tenants:
-                raise UsageError(f"--rate: {unknown_name('unknown tenant', load.tenant, tenants)}")
+                raise SimulateRequestError(f"--rate: {unknown_name('unknown tenant', load.tenant, tenants)}")
         asked = {load.model for load in self._loads}
         models = [model for model in settings.models if model.name in asked or ALL in asked]
         names = [model.name for model in models]
         for option, mixes in (("--rows", self._shape.rows), ("--sizes", self._shape.sizes)):
             for name in mixes:
                 if name not in names:
-                    raise UsageError(f"{option}: {unknown_name('a model without a rate', name, names)}")
+                    raise SimulateRequestError(
+                        f"{option}: {unknown_name('a model without a rate', name, names)}"
+                    )
         for name, mix in self._shape.rows.items():
             most = max(rows for rows, share in zip(mix.values, mix.shares, strict=True) if share > 0)
             _check_rows(f"--rows: {name}", most, settings)
         tiers = dict.fromkeys(tier for model in models for tier in model.by_tier)
         for tier, _ in self._shape.tiers:
             if tier and tier not in tiers:
-                raise UsageError(f"--tier: {unknown_name('unknown tier', tier, tiers)}")
+                raise SimulateRequestError(f"--tier: {unknown_name('unknown tier', tier, tiers)}")
         for model in models:
             if model.spec.size_hint is None and model.name in self._shape.sizes:
-                raise UsageError(
+                raise SimulateRequestError(
                     f"--sizes: the cost of {model.name} does not depend on a size (no size_hint in its "
                     "model.yaml); leave it out"
                 )
@@ -123,11 +125,11 @@ class Rates:
                 for each in self._streams(load, models, scale, np.random.default_rng([seed, number]))
             ]
         except ValueError as error:
-            raise UsageError(f"--rate: {error}") from None
+            raise SimulateRequestError(f"--rate: {error}") from None
         return merge(streams)
 
     def _streams(
-        self, load: Load, models: Sequence[ServedModel], scale: float, rng: np.random.Generator
+        self, load: OfferedLoad, models: Sequence[ServedModel], scale: float, rng: np.random.Generator
     ) -> list[Stream]:
         due_s = due_times(load.pattern, self._shape.seconds, self._shape.cv, rng, scale)
         places = [place for place, model in enumerate(models) if load.model in (model.name, ALL)]
@@ -173,7 +175,7 @@ class Recorded:
         try:
             found = replay(recorded_files(self._path), settings.models)
         except (OSError, ValueError) as error:
-            raise UsageError(f"--trace: {error}") from None
+            raise SimulateRequestError(f"--trace: {error}") from None
         self.seconds = max(found.span_us / 1e6, 1e-3)
         self.notes = found.notes
         asked, most = set[int](), 0
@@ -190,7 +192,7 @@ class Recorded:
             try:
                 self._played = (key, replay(recorded_files(self._path), models, speed=scale))
             except (OSError, ValueError) as error:
-                raise UsageError(f"--trace: {error}") from None
+                raise SimulateRequestError(f"--trace: {error}") from None
         return self._played[1]
 
 
@@ -198,24 +200,24 @@ def _check_rows(where: str, most: int, settings: Settings) -> None:
     """Whether a gateway with these settings takes requests of so many rows."""
     limit = settings.limits.rows_per_request
     if most > limit:
-        raise UsageError(
+        raise SimulateRequestError(
             f"{where} has requests of {most:,} rows, which a gateway with {settings.path} refuses; expected "
             f"at most its limits.rows_per_request, {limit:,}"
         )
 
 
-def read_loads(texts: Sequence[str]) -> list[Load]:
+def read_loads(texts: Sequence[str]) -> list[OfferedLoad]:
     """The loads of all --rate options; UsageError for one that is none."""
     loads = []
     for text in (part for each in texts for part in _COMMAS.split(each)):
         name, sign, pattern = text.strip().partition("=")
         tenant, slash, model = name.rpartition("/")
         if not (sign and pattern and model) or (slash and not tenant):
-            raise UsageError(f"--rate: expected MODEL=RATE, such as digits=50; got {text!r}")
-        loads.append(Load(model.strip(), pattern.strip(), tenant.strip() or DEFAULT_TENANT))
+            raise SimulateRequestError(f"--rate: expected MODEL=RATE, such as digits=50; got {text!r}")
+        loads.append(OfferedLoad(model.strip(), pattern.strip(), tenant.strip() or DEFAULT_TENANT))
     names = [(load.tenant, load.model) for load in loads]
     if twice := {model for tenant, model in names if names.count((tenant, model)) > 1}:
-        raise UsageError(f"--rate: {', '.join(sorted(twice))} is given more than once")
+        raise SimulateRequestError(f"--rate: {', '.join(sorted(twice))} is given more than once")
     return loads
 
 
@@ -229,11 +231,13 @@ def read_tiers(text: str) -> tuple[tuple[str, float], ...]:
         except ValueError:
             share = -1.0
         if not name or name in shares or not 0 <= share <= 1:
-            raise UsageError(f"--tier: expected TIER=SHARE, each tier once, such as gold=0.2; got {part!r}")
+            raise SimulateRequestError(
+                f"--tier: expected TIER=SHARE, each tier once, such as gold=0.2; got {part!r}"
+            )
         shares[name] = share
     rest = 1 - sum(shares.values())
     if rest < -_ROUNDING:
-        raise UsageError(f"--tier: shares of {text} add up to {1 - rest:g}; expected at most 1")
+        raise SimulateRequestError(f"--tier: shares of {text} add up to {1 - rest:g}; expected at most 1")
     return (*shares.items(), *([("", rest)] if rest > _ROUNDING else []))
 
 
@@ -243,9 +247,9 @@ def read_mixes(option: str, text: str) -> dict[str, Mix]:
     for part in filter(None, _COMMAS.split(text)):
         name, sign, mix = part.strip().partition("=")
         if not (sign and name and mix):
-            raise UsageError(f"{option}: expected MODEL=NUMBERS, such as digits=4; got {part!r}")
+            raise SimulateRequestError(f"{option}: expected MODEL=NUMBERS, such as digits=4; got {part!r}")
         try:
             mixes[name.strip()] = read_mix(mix)
         except ValueError as error:
-            raise UsageError(f"{option}: {error}") from None
+            raise SimulateRequestError(f"{option}: {error}") from None
     return mixes

@@ -8,7 +8,7 @@ from router.report import capacity
 from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
 from serving.simulation.disturbance import Disturbance
-from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, Figures
+from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, RunFigures
 from serving.vocabulary import Downgrade
 
 REASONS = {
@@ -164,7 +164,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def bad_endings(figures: Figures) -> list[tuple[str, int]]:
+def bad_endings(figures: RunFigures) -> list[tuple[str, int]]:
     """How requests ended that were not answered in time, the most frequent first."""
     found = [(name, count) for name, count in figures.endings.items() if name != IN_TIME]
     return sorted(found, key=lambda each: -each[1])
@@ -193,7 +193,7 @@ def _least(result: Result) -> str:
     return f" ({model}: {here})" if len(result.figures) > 1 and here != all_together else ""
 
 
-def what_became(figures: Figures) -> str:
+def what_became(figures: RunFigures) -> str:
     """What became of those not answered in time, in shares of all requests; "" where there are none."""
     kinds = (
         (figures.share(LATE), "were answered too late"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 
-class Scale:
+class BucketScale:
     """Ascending upper bounds (inclusive, as Prometheus has it), and how many of their unit are one of the
     exported unit: 1_000_000 where microseconds become seconds."""
 
@@ -23,7 +23,7 @@ def _decimal(value: float) -> str:
     return f"{whole}.{fraction.rstrip('0') or '0'}"
 
 
-DURATION: Final = Scale(
+DURATION: Final = BucketScale(
     (
         100, 200, 300, 500, 750,
         1_000, 1_500, 2_000, 3_000, 5_000, 7_500,
@@ -35,20 +35,20 @@ DURATION: Final = Scale(
 )  # fmt: skip
 """About 1.5 apart up to a second, so that a percentile read from them is off by some 20 %."""
 
-PARSE: Final = Scale(
+PARSE: Final = BucketScale(
     (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000), 1_000_000
 )
-LAG: Final = Scale(
+LAG: Final = BucketScale(
     (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 5_000_000), 1_000_000
 )
-BATCH: Final = Scale([1 << n for n in range(11)])
+BATCH: Final = BucketScale([1 << n for n in range(11)])
 """The same for all models, whatever their largest batch: buckets that differ cannot be added up."""
 
-RATIO: Final = Scale(
+RATIO: Final = BucketScale(
     (250, 500, 700, 800, 900, 950, 1_000, 1_050, 1_100, 1_200, 1_500, 2_000, 5_000, 20_000, 100_000), 1_000
 )
 
-CONFIDENCE: Final = Scale([100 * n for n in range(1, 11)], 1_000)
+CONFIDENCE: Final = BucketScale([100 * n for n in range(1, 11)], 1_000)
 
 
 class Histogram:
@@ -56,7 +56,7 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "scale", "total")
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: BucketScale) -> None:
         self.scale = scale
         self.bounds = scale.bounds
         self.counts = [0] * (len(scale.bounds) + 1)

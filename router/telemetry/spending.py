@@ -22,7 +22,7 @@ Resident = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class SpendingFigures:
     """In the currency of the prices. `total`: since the start; `per_hour` of what is held now, and each
     model's part of it; `lately`: what each model cost an hour in the mean over the last `window_us`. A slice
     that holds no model (it is being started) is nobody's."""
@@ -76,7 +76,7 @@ class Spending:
             self._turn(now_us)
             self._prices = dict(prices)
 
-    def bill(self, resident: Resident, now_us: int) -> Bill:
+    def bill(self, resident: Resident, now_us: int) -> SpendingFigures:
         """Of this moment."""
         self._turn(now_us)
         first = self._marks[0]
@@ -84,7 +84,7 @@ class Spending:
         spent = {name: (cost - first.spent.get(name, 0.0)) for name, cost in self._spent.items()}
         paid = {name: cost / window_us for name, cost in spent.items() if cost} if window_us else {}
         busy = self._busy_since(first, resident)
-        return Bill(
+        return SpendingFigures(
             sum(self._spent.values()) / HOUR_US,
             sum(self._prices.values()),
             cost_per_hour(self._prices, {name: busy[name] for name in self._prices if busy.get(name)}),

@@ -12,7 +12,7 @@ from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
 from serving.tensor import ANY, DATATYPES, ITEM_BYTES
 
 
-class Claim:
+class ClaimedInput:
     """What a client says that an input is."""
 
     __slots__ = ("datatype", "name", "shape")
@@ -28,7 +28,7 @@ class Claim:
         return prod(self.shape) * (ITEM_BYTES[self.datatype] or 4)
 
 
-def arrange(model: ServedModel, claims: Sequence[Claim], limits: Limits) -> list[int]:
+def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) -> list[int]:
     """Where each input of the spec stands in `claims`; RequestError unless they fit the spec and limits."""
     spec = model.spec
     places: dict[str, int] = {}
@@ -71,7 +71,7 @@ def find_outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
     return indices
 
 
-def check_size(claim: Claim, size: int, limits: Limits) -> None:
+def check_size(claim: ClaimedInput, size: int, limits: Limits) -> None:
     """Whether raw data of `size` bytes can be what the claim says (BYTES: not yet its elements)."""
     _bounded(claim, size, limits)
     if claim.datatype != "BYTES" and size != claim.data_bytes:
@@ -97,7 +97,7 @@ def _missing(tensors: Sequence[TensorSpec], spec: ModelSpec) -> RequestError:
     return bad_input(f"{subject} {names} of model '{spec.name}' {are} missing: expected {expected}")
 
 
-def _fits(claim: Claim, tensor: TensorSpec, spec: ModelSpec) -> None:
+def _fits(claim: ClaimedInput, tensor: TensorSpec, spec: ModelSpec) -> None:
     expected = DATATYPES if tensor.datatype == ANY else (tensor.datatype,)
     if claim.datatype not in expected:
         hint = suggestion(claim.datatype, DATATYPES) if claim.datatype not in DATATYPES else ""
@@ -125,7 +125,7 @@ def _fits(claim: Claim, tensor: TensorSpec, spec: ModelSpec) -> None:
     raise bad_input(message)
 
 
-def _rows(claims: Sequence[Claim], limits: Limits) -> None:
+def _rows(claims: Sequence[ClaimedInput], limits: Limits) -> None:
     first = claims[0]
     rows = first.shape[0]
     for claim in claims:
@@ -145,7 +145,7 @@ def _rows(claims: Sequence[Claim], limits: Limits) -> None:
         )
 
 
-def _bounded(claim: Claim, size: int, limits: Limits) -> None:
+def _bounded(claim: ClaimedInput, size: int, limits: Limits) -> None:
     if size > limits.tensor_bytes:
         raise too_large(
             f"input '{claim.name}': {claim.datatype} {written(claim.shape)} of {size} bytes; "

@@ -7,7 +7,7 @@ MODEL_VERSION = "1"
 """The version that every answer names: models have variants here, not versions."""
 
 
-class Wanted:
+class RequestedOutput:
     """One output that the client asked for: `index` into the spec's outputs, binary or as JSON."""
 
     __slots__ = ("binary", "index")
@@ -33,7 +33,7 @@ class Decoded:
         self,
         call: Call,
         id: str,  # noqa: A002
-        wanted: tuple[Wanted, ...],
+        wanted: tuple[RequestedOutput, ...],
         stated: Stated | None = None,
     ) -> None:
         self.call = call

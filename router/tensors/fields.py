@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from router.tensors.check import Claim, check_count, find_outputs
-from router.tensors.decoded import Wanted
+from router.tensors.check import ClaimedInput, check_count, find_outputs
+from router.tensors.decoded import RequestedOutput
 from router.tensors.errors import bad_input, too_large
 from router.tensors.extensions import refuse_unread
 from router.tensors.nesting import over_count, too_deep
@@ -22,7 +22,7 @@ class Input:
 
     __slots__ = ("binary_bytes", "claim", "data")
 
-    def __init__(self, claim: Claim, data: object, binary_bytes: int | None) -> None:
+    def __init__(self, claim: ClaimedInput, data: object, binary_bytes: int | None) -> None:
         self.claim = claim
         self.data = data
         self.binary_bytes = binary_bytes
@@ -61,12 +61,12 @@ def inputs(document: Object, limits: Limits) -> list[Input]:
     return [_input(entry, f"inputs[{index}]") for index, entry in enumerate(entries)]
 
 
-def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Wanted, ...]:
+def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[RequestedOutput, ...]:
     """The outputs that the client asks for, or all of them where it names none."""
     default = _flag(parameters(document, "the request"), "binary_data_output", False, "the request")
     entries = _entries(document, "outputs", limits) if document.get("outputs") is not None else []
     if not entries:
-        return tuple(Wanted(index, default) for index in range(len(model.spec.outputs)))
+        return tuple(RequestedOutput(index, default) for index in range(len(model.spec.outputs)))
     names: list[str] = []
     binary: list[bool] = []
     for index, entry in enumerate(entries):
@@ -76,7 +76,7 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Wanted
         refuse_unread(what, asked, ("binary_data",))
         names.append(name)
         binary.append(_flag(asked, "binary_data", default, what))
-    return tuple(map(Wanted, find_outputs(model, names), binary))
+    return tuple(map(RequestedOutput, find_outputs(model, names), binary))
 
 
 def request_id(document: Object) -> str:
@@ -97,7 +97,7 @@ def parameters(entry: Object, what: str) -> Object:
 def _input(entry: Object, where: str) -> Input:
     name = _text(entry, "name", where)
     what = f"input {quoted(name)}"
-    claim = Claim(name, _text(entry, "datatype", what), _shape(entry, what))
+    claim = ClaimedInput(name, _text(entry, "datatype", what), _shape(entry, what))
     asked = parameters(entry, what)
     refuse_unread(what, asked, ("binary_data_size",))
     size = asked.get("binary_data_size")

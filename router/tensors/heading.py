@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from router.tensors.check import Claim
-from router.tensors.decoded import Decoded, Wanted
+from router.tensors.check import ClaimedInput
+from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.elements import longest_element
-from router.tensors.parameters import Asked
+from router.tensors.parameters import RequestParameters
 from serving.ports import Call
 from serving.specs import ServedModel
 from serving.tensor import Tensor
@@ -21,10 +21,10 @@ class Heading:
     def __init__(
         self,
         model: ServedModel,
-        claims: Sequence[Claim],
+        claims: Sequence[ClaimedInput],
         request_id: str,
-        wanted: tuple[Wanted, ...],
-        asked: Asked,
+        wanted: tuple[RequestedOutput, ...],
+        asked: RequestParameters,
     ) -> None:
         """`claims`: in the order of the spec, as `check.arrange` left them."""
         self._model = model

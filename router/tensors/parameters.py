@@ -33,7 +33,7 @@ class Stated(NamedTuple):
     accuracy_min: float
 
 
-class Asked(NamedTuple):
+class RequestParameters(NamedTuple):
     """What the parameters amount to, in the words of `serving.ports.Call`. `stated`: of tier and floor, None
     for nothing; whether the model can keep it is seen later, together with what the header fields say."""
 
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     stated: Stated | None = None
 
 
-def read(values: Mapping[str, object], model: ServedModel) -> Asked:
+def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
     """Checked values, with the defaults of what the client left out; RequestError for what is not valid."""
     if not values.keys() <= _READ:
         refuse_unread("the request", values, (*(spec.name for spec in model.spec.parameters), *READ))
@@ -55,7 +55,7 @@ def read(values: Mapping[str, object], model: ServedModel) -> Asked:
         for spec in declared
     )
     stated = _stated(values) if "tier" in values or "accuracy_min" in values else None
-    return Asked(timeout_us, variant, parameters, stated)
+    return RequestParameters(timeout_us, variant, parameters, stated)
 
 
 def share(value: object, name: str) -> float:

@@ -11,8 +11,8 @@ from typing import Any  # the generated protobuf classes carry no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
-from router.tensors.check import Claim, arrange, check_count, check_size, find_outputs
-from router.tensors.decoded import MODEL_VERSION, Decoded, Wanted
+from router.tensors.check import ClaimedInput, arrange, check_count, check_size, find_outputs
+from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import pack_elements
 from router.tensors.errors import bad_input, too_large
 from router.tensors.extensions import only_binary, refuse_unread
@@ -68,7 +68,7 @@ def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
     raw = request.raw_input_contents if apart is None else apart
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
-    claims = [Claim(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
     arrange(model, claims, limits)
     if raw:
         _only_raw(inputs, raw)
@@ -96,7 +96,7 @@ def decode(
     raw = request.raw_input_contents if apart is None else apart
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
-    claims = [Claim(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
     order = arrange(model, claims, limits)
     for entry in inputs:
         if entry.parameters:
@@ -150,7 +150,7 @@ def _only_raw(inputs: Any, raw: Any) -> None:
             )
 
 
-def _typed(claim: Claim, contents: Any) -> bytes:
+def _typed(claim: ClaimedInput, contents: Any) -> bytes:
     """The raw form of typed contents, whose number of elements has to be that of the shape."""
     datatype = claim.datatype
     elements = prod(claim.shape)
@@ -180,7 +180,7 @@ def _typed(claim: Claim, contents: Any) -> bytes:
     return pack_elements(claim.name, datatype, claim.shape, values, booleans=False)
 
 
-def _same_size(claim: Claim, parameters: Mapping[str, object], size: int) -> None:
+def _same_size(claim: ClaimedInput, parameters: Mapping[str, object], size: int) -> None:
     """Some clients repeat here what they say over REST."""
     stated = parameters.get("binary_data_size", size)
     if stated != size:
@@ -199,17 +199,19 @@ def _head(tag: int, size: int) -> bytes:
     return bytes(head)
 
 
-def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[Wanted, ...]:
+def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[RequestedOutput, ...]:
     asked = request.outputs
     if not asked:
-        return tuple(Wanted(index, True) for index in range(len(model.spec.outputs)))
+        return tuple(RequestedOutput(index, True) for index in range(len(model.spec.outputs)))
     check_count("outputs", len(asked), limits)
     for entry in asked:
         if entry.parameters:
             what, asked_for = f"output {quoted(entry.name)}", _values(entry.parameters)
             refuse_unread(what, asked_for, ("binary_data",))
             only_binary(what, asked_for, "binary_data")
-    return tuple(Wanted(index, True) for index in find_outputs(model, [entry.name for entry in asked]))
+    return tuple(
+        RequestedOutput(index, True) for index in find_outputs(model, [entry.name for entry in asked])
+    )
 
 
 def _values(parameters: Any) -> Mapping[str, object]:

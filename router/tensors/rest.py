@@ -8,8 +8,8 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
-from router.tensors.check import Claim, arrange, check_size
-from router.tensors.decoded import MODEL_VERSION, Decoded, Wanted
+from router.tensors.check import ClaimedInput, arrange, check_size
+from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import list_elements, one_element, pack_elements
 from router.tensors.errors import bad_input, too_large
 from router.tensors.heading import Heading
@@ -50,7 +50,7 @@ class _Plan:
     def __init__(
         self,
         heading: Heading,
-        pieces: list[tuple[Claim, int, int]],
+        pieces: list[tuple[ClaimedInput, int, int]],
         body_bytes: int,
         json_length: int,
         limits: Limits,
@@ -229,7 +229,7 @@ def _json_length(body: Buffer, stated: int | None) -> int:
 
 
 def _data(
-    claim: Claim, entry: fields.Input, body: Buffer, end: int, limits: Limits, booleans: bool
+    claim: ClaimedInput, entry: fields.Input, body: Buffer, end: int, limits: Limits, booleans: bool
 ) -> Buffer:
     """The raw data of an input, from its JSON or from the body, where it ends at `end`."""
     if entry.binary_bytes is not None:
@@ -283,10 +283,10 @@ def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
     if tensor.datatype == "BYTES":
         data = one_element(body)
     shape = (1, *(inferred if dim == -1 else dim for dim in tensor.shape[1:]))
-    claim = Claim(tensor.name, tensor.datatype, shape)
+    claim = ClaimedInput(tensor.name, tensor.datatype, shape)
     arrange(model, [claim], limits)
     check_size(claim, len(data), limits)
-    wanted = tuple(Wanted(index, True) for index in range(len(spec.outputs)))
+    wanted = tuple(RequestedOutput(index, True) for index in range(len(spec.outputs)))
     heading = Heading(model, [claim], "", wanted, read({}, model))
     return heading.complete([Tensor(claim.name, claim.datatype, shape, data)])
 

@@ -12,7 +12,7 @@ a sixth less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class KeptAnswer:
     """What a model answered: `outputs` in the order of its spec, computed by `variant`, since `stored_us`.
 
     `bytes`: what it takes in memory with all that keeps it.
@@ -25,9 +25,9 @@ class Entry:
     bytes: int
 
 
-def entry_of(model: str, variant: str, outputs: Sequence[Tensor], stored_us: int) -> Entry:
+def entry_of(model: str, variant: str, outputs: Sequence[Tensor], stored_us: int) -> KeptAnswer:
     """The entry for an answer, with bytes of its own: outputs are views of a whole batch's result, which they
     would keep alive. As its bytes never change, hits may share them."""
     own = tuple(Tensor(each.name, each.datatype, each.shape, bytes(each.data)) for each in outputs)
     held = sum(TENSOR_BYTES + len(tensor.data) for tensor in own)
-    return Entry(model, variant, own, stored_us, ENTRY_BYTES + held)
+    return KeptAnswer(model, variant, own, stored_us, ENTRY_BYTES + held)

@@ -9,7 +9,7 @@ What was invalidated is never given again from that moment on, and goes first, b
 
 from collections import OrderedDict
 
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.cache.sketch import Sketch
 
 WINDOW = 0.1
@@ -42,7 +42,7 @@ class _Edition:
 class _Slot:
     __slots__ = ("asked", "edition", "entry")
 
-    def __init__(self, entry: Entry, edition: _Edition) -> None:
+    def __init__(self, entry: KeptAnswer, edition: _Edition) -> None:
         self.entry = entry
         self.edition = edition
         self.asked = False
@@ -69,7 +69,7 @@ class _Queue:
         slot.edition.count -= 1
         return slot
 
-    def replace(self, key: bytes, entry: Entry) -> bool:
+    def replace(self, key: bytes, entry: KeptAnswer) -> bool:
         """Put an entry in an older one's place; False where there is none, or a smaller or withdrawn one,
         which goes."""
         slot = self.slots.get(key)
@@ -112,7 +112,7 @@ class MemoryStore:
         """What the entries take, with those that were invalidated and are not cleared away yet."""
         return self._main.held_bytes + self._window.held_bytes
 
-    def get(self, key: bytes, now_us: int) -> Entry | None:
+    def get(self, key: bytes, now_us: int) -> KeptAnswer | None:
         """The answer, where one younger than `ttl_us` is kept. Each get counts as an ask."""
         sketch = self._sketch
         sketch.add(key)
@@ -131,7 +131,7 @@ class MemoryStore:
         slot.asked = True
         return slot.entry
 
-    def put(self, key: bytes, entry: Entry, now_us: int) -> None:
+    def put(self, key: bytes, entry: KeptAnswer, now_us: int) -> None:
         """Keep an answer, instead of an older one to the same question; it may go at once."""
         if self._sweep:
             self._clear(SWEEP_STEPS)

@@ -3,7 +3,7 @@
 from math import prod
 from struct import Struct
 
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.specs import ModelSpec, TensorSpec
 from serving.tensor import ANY, ITEM_BYTES, Tensor
 
@@ -11,7 +11,7 @@ _LENGTH = Struct("<I")  # before each element of BYTES
 FREE = -1
 
 
-def fault_of(entry: Entry, spec: ModelSpec, rows: int) -> str:
+def fault_of(entry: KeptAnswer, spec: ModelSpec, rows: int) -> str:
     """What is wrong with it as the answer of `spec` to a question of so many rows; "" where nothing is."""
     if entry.variant not in [variant.name for variant in spec.variants]:
         return f"the model has no variant {entry.variant!r}"

@@ -11,7 +11,7 @@ from hmac import compare_digest, digest
 from math import prod
 from struct import Struct, error
 
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.tensor import DATATYPES, ITEM_BYTES, Buffer, Tensor
 
 _MAGIC = b"PNST\x02"  # the last byte is the version of the format
@@ -28,7 +28,7 @@ def seal_of(secret: str) -> bytes:
     return sha256(_PURPOSE + secret.encode(errors="surrogateescape")).digest()
 
 
-def encode(key: bytes, entry: Entry, epoch_us: int, seal: bytes) -> bytes:
+def encode(key: bytes, entry: KeptAnswer, epoch_us: int, seal: bytes) -> bytes:
     """The entry as the answer to `key`; `epoch_us` is the Unix time at which this gateway's clock was 0."""
     variant = entry.variant.encode()
     parts: list[Buffer] = [
@@ -44,7 +44,7 @@ def encode(key: bytes, entry: Entry, epoch_us: int, seal: bytes) -> bytes:
     return _SEAL.pack(_MAGIC, digest(seal, key + body, "sha256")) + body
 
 
-def decode(key: bytes, raw: bytes, model: str, clock: tuple[int, int], seal: bytes) -> Entry | None:
+def decode(key: bytes, raw: bytes, model: str, clock: tuple[int, int], seal: bytes) -> KeptAnswer | None:
     """What `encode` made of an answer of `model` with the same seal; None for anything else.
 
     `clock`: the Unix time at which this gateway's was 0, and what it is now, in us. Computed in the future,

@@ -25,7 +25,7 @@ from serving.control.trials import Trials
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from serving.policy.scaling.task import ScalingPlan
 from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
@@ -337,7 +337,7 @@ class Control:
         self.scaling.follow(spec)
         return self._then(now_us, [])
 
-    def seen(self, seen: Sequence[Seen], now_us: int) -> Sequence[Command]:
+    def seen(self, seen: Sequence[LoadReport], now_us: int) -> Sequence[Command]:
         """What models were asked until now, and how they fared: the answer to `Look`."""
         self.scaling.seen(seen, now_us)
         return self._then(now_us, [])

@@ -6,7 +6,7 @@ from itertools import count
 
 from serving.control.desired import DesiredReplica, DesiredSlice
 from serving.policy.placement.plan import Placement
-from serving.policy.transition.state import Replica, State
+from serving.policy.transition.state import State, TransitionReplica
 from serving.policy.transition.steps import Create, Transition
 from serving.specs import SliceSpec
 
@@ -70,7 +70,7 @@ def _desired(state: State, specs: Mapping[tuple[str, int], SliceSpec]) -> tuple[
     )
 
 
-def _replicas(there: Sequence[Replica]) -> tuple[DesiredReplica, ...]:
+def _replicas(there: Sequence[TransitionReplica]) -> tuple[DesiredReplica, ...]:
     """One of each variant: a worker that has it twice computes no more with it."""
     routed: dict[tuple[str, str], bool] = {}
     for each in there:

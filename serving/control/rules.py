@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.catalogue import create_policy
-from serving.policy.scaling.seam import ReplicaPolicy
+from serving.policy.scaling.interface import ReplicaPolicy
 
 
 @dataclass(frozen=True, slots=True)

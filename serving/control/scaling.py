@@ -38,7 +38,7 @@ from serving.objectives import ScalingSpec
 from serving.policy.scaling.allotment import Claim, Priced, allot
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.history import History
-from serving.policy.scaling.seam import Seen, Wish
+from serving.policy.scaling.interface import LoadReport, Wish
 from serving.policy.scaling.task import ScalingPlan, ScalingTask
 from serving.specs import ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
@@ -119,7 +119,7 @@ class Scaling:
 
     # events
 
-    def seen(self, seen: Iterable[Seen], now_us: int) -> None:
+    def seen(self, seen: Iterable[LoadReport], now_us: int) -> None:
         """What models were asked and how they fared: each policy that is due says how many replicas there are
         to be."""
         current = self._current
@@ -242,7 +242,7 @@ class Scaling:
                 there = tuple(each for each in names if is_ready(slices, each, name))
                 count = max(model.replicas.least, 1, len(there))
                 wish = Wish(count, "it has just come: what it is asked is not known yet")
-                policy, nothing = self._create(self._spec), Seen("")
+                policy, nothing = self._create(self._spec), LoadReport("")
                 self._models[name] = ScalingState(
                     policy, History(now_us), nothing, nothing, now_us, wish, there
                 )

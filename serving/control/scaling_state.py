@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from serving.policy.scaling.history import History
-from serving.policy.scaling.seam import Band, ReplicaPolicy, Seen, Wish
+from serving.policy.scaling.interface import LoadReport, PlannedBand, ReplicaPolicy, Wish
 
 START_US = 5_000_000  # until a replica that was asked for gets batches, before one has
 STARTS = 5  # of these the middle one is what is reckoned with: one that died on the way is no rule
@@ -19,8 +19,8 @@ class ScalingState:
 
     policy: ReplicaPolicy
     history: History
-    seen: Seen
-    before: Seen
+    seen: LoadReport
+    before: LoadReport
     decided_us: int
     wish: Wish
     slices: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class ScalingState:
     short: str = ""
     lacking: str = ""
     cold_us: int = 0
-    band: Band | None = None
+    band: PlannedBand | None = None
     liked: Counter[str] = field(default_factory=Counter)  # slices that the slow plan would have, by kind
     begun: bool = False
     ups: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from serving.policy.scaling.seam import Band
+from serving.policy.scaling.interface import PlannedBand
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,5 @@ class ScalingStatus:
     budget: str = ""
     held: str = ""
     lacking: str = ""
-    band: Band | None = None
+    band: PlannedBand | None = None
     figures: Mapping[str, float] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from serving.control.topology import SliceClass, Topology
 from serving.objectives import CHEAPEST
 from serving.policy.scaling.allotment import Claim
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import View, Wish
-from serving.policy.scaling.task import Claimant, Kind
+from serving.policy.scaling.interface import View, Wish
+from serving.policy.scaling.task import Claimant, SliceKind
 from serving.specs import ServedModel, SliceSpec
 
 ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
@@ -226,12 +226,14 @@ def standing(
     )
 
 
-def kinds_of(specs: Iterable[SliceSpec], kinds: Mapping[str, str], held: Collection[str]) -> tuple[Kind, ...]:
+def kinds_of(
+    specs: Iterable[SliceSpec], kinds: Mapping[str, str], held: Collection[str]
+) -> tuple[SliceKind, ...]:
     """The kinds of these slices, by the name of each; those that are `held` anyway cost nothing more."""
     found: dict[str, list[SliceSpec]] = {}
     for spec in specs:
         found.setdefault(kinds[spec.name], []).append(spec)
     return tuple(
-        Kind(kind, 0.0 if several[0].name in held else several[0].price, len(several), several[0].spot)
+        SliceKind(kind, 0.0 if several[0].name in held else several[0].price, len(several), several[0].spot)
         for kind, several in found.items()
     )

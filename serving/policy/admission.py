@@ -13,7 +13,7 @@ from serving.specs import Limits
 from serving.vocabulary import QUEUE_FULL, Outcome
 
 
-class Backlog:
+class QueueLength:
     """A model's queue in figures."""
 
     __slots__ = ("requests", "rows")
@@ -23,7 +23,7 @@ class Backlog:
         self.requests = requests
 
 
-class Demand:
+class FlowDemand:
     """`need`: slices' worth of time that a flow of requests asks for, above 0."""
 
     __slots__ = ("need", "priority", "weight")
@@ -34,7 +34,7 @@ class Demand:
         self.priority: Final = priority
 
 
-def refuse(backlog: Backlog, rows: int, limits: Limits) -> Outcome | None:
+def refuse(backlog: QueueLength, rows: int, limits: Limits) -> Outcome | None:
     """Why a request of `rows` may not join, or None.
 
     A request larger than the whole queue's bound is still taken by an empty queue: its own bound is
@@ -47,7 +47,7 @@ def refuse(backlog: Backlog, rows: int, limits: Limits) -> Outcome | None:
     return None
 
 
-def allot(demands: Sequence[Demand], room: float) -> list[float]:
+def allot(demands: Sequence[FlowDemand], room: float) -> list[float]:
     """What each demand gets of `room` slices, in their order: never more than its need.
 
     The highest priority first; within one, by water-filling: whoever needs less than its weighted share

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
-from serving.policy.batching.seam import Choice
+from serving.policy.batching.interface import Choice
 from serving.vocabulary import NEVER_US
 
 

@@ -48,7 +48,7 @@ class Judgement:
 
     __slots__ = ("alone", "beside", "freshness", "model", "ratio", "slice", "variant")
 
-    def __init__(self, place: tuple[str, str, str], watch: "Watch") -> None:
+    def __init__(self, place: tuple[str, str, str], watch: "ProfileWatch") -> None:
         self.slice, self.model, self.variant = place
         self.freshness: Final = watch.freshness
         self.ratio: Final = watch.ratio
@@ -104,7 +104,7 @@ class _Window:
         self._under = sum([ratio < self._low for ratio in self.ratios])
 
 
-class Watch:
+class ProfileWatch:
     """The latest batches of a replica, against its profile; `freshness` is what they say."""
 
     __slots__ = ("_all", "_count", "_parts", "freshness")

@@ -40,7 +40,7 @@ def level_of(held_bytes: int, limit_bytes: int) -> Level:
     return Level.PAUSE if held_bytes >= PAUSE_SHARE * limit_bytes else Level.EASY
 
 
-class Holding:
+class HeldMemory:
     """An upload, or the unsent answers of a connection. `growing`: an upload that is read on."""
 
     __slots__ = ("address", "answer", "growing", "size_bytes")
@@ -63,7 +63,7 @@ class Relief:
         self.paused = paused
 
 
-def relieve(holdings: Sequence[Holding], besides_bytes: int, limit_bytes: int) -> Relief:
+def relieve(holdings: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int) -> Relief:
     """What is to be done now. `holdings`: those whose reader stands still for longest come first;
     `besides_bytes`: what is held that nobody can be made to give back, such as accepted calls.
 
@@ -99,7 +99,7 @@ def relieve(holdings: Sequence[Holding], besides_bytes: int, limit_bytes: int) -
     return Relief(ended, _largest(holdings, [each for each in places[heaviest] if holdings[each].growing]))
 
 
-def _victim(holdings: Sequence[Holding], places: Sequence[int], level: Level) -> int:
+def _victim(holdings: Sequence[HeldMemory], places: Sequence[int], level: Level) -> int:
     """The place of what its address loses at that level; -1: nothing."""
     if level is Level.FULL:
         return _largest(holdings, places)
@@ -108,5 +108,5 @@ def _victim(holdings: Sequence[Holding], places: Sequence[int], level: Level) ->
     return -1
 
 
-def _largest(holdings: Sequence[Holding], places: Sequence[int]) -> int:
+def _largest(holdings: Sequence[HeldMemory], places: Sequence[int]) -> int:
     return max(places, key=lambda place: holdings[place].size_bytes, default=-1)

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final, TypeVar
 
 from serving.objectives import CHEAPEST, MOST_ACCURATE
-from serving.policy.batching.seam import LaneView, PieceView, ReplicaView
+from serving.policy.batching.interface import LaneView, PieceView, ReplicaView
 
 SLACK_SHARE = 0.85
 """Of its slack that what waits may take on a rung above the last: the rest is for noise, and for who comes
@@ -25,7 +25,7 @@ RISK = 0.005
 what a 99 % objective allows."""
 
 
-class Step:
+class VariantCost:
     """What a variant costs and is worth. `row_us`: what a row takes of a slice's time in batches of the size
     that is aimed at; `merit`: its accuracy, or where that is not known of all, its place from the end."""
 
@@ -36,7 +36,7 @@ class Step:
         self.merit: Final = merit
 
 
-class Rung(Step):
+class Rung(VariantCost):
     """A variant on a slice. `trust`: by how much its predictions are to be corrected, where they are old."""
 
     __slots__ = ("replica", "trust", "variant")
@@ -54,7 +54,7 @@ class Rung(Step):
         return self.replica.predict_us(rows, size) * self.trust
 
 
-AnyStep = TypeVar("AnyStep", bound=Step)
+AnyStep = TypeVar("AnyStep", bound=VariantCost)
 
 
 def frontier(found: Iterable[AnyStep]) -> list[AnyStep]:
@@ -67,11 +67,11 @@ def frontier(found: Iterable[AnyStep]) -> list[AnyStep]:
     return kept
 
 
-def _by_time(rung: Step) -> tuple[float, float]:
+def _by_time(rung: VariantCost) -> tuple[float, float]:
     return rung.row_us, -rung.merit
 
 
-def preferred(rungs: Sequence[Step], optimize: str) -> int:
+def preferred(rungs: Sequence[VariantCost], optimize: str) -> int:
     """The rung that answers without pressure. Of the balanced ones the one that gains most accuracy for its
     time, both as shares of what lies between the ends (the knee, as of Kneedle, Satopaa et al. 2011)."""
     last = len(rungs) - 1
@@ -88,12 +88,12 @@ def preferred(rungs: Sequence[Step], optimize: str) -> int:
     return best
 
 
-def affordable(rung: Step, afford_us: float) -> bool:
+def affordable(rung: VariantCost, afford_us: float) -> bool:
     """Whether there is time for it, but for rounding."""
     return rung.row_us <= afford_us * (1 + _ROUNDING)
 
 
-def carrying(rungs: Sequence[Step], first: int, afford_us: float) -> int:
+def carrying(rungs: Sequence[VariantCost], first: int, afford_us: float) -> int:
     """From `first` on, the most accurate rung of which a row takes no more than may be afforded; else the
     last."""
     for index in range(first, len(rungs)):
@@ -102,7 +102,7 @@ def carrying(rungs: Sequence[Step], first: int, afford_us: float) -> int:
     return len(rungs) - 1
 
 
-class Backlog:
+class LaneBacklog:
     """What waits for a slice when a batch of `lane` is to be formed, and who may come. `slices` take from the
     model's queue, of which `kin_rows` wait in lanes that may share the batch and `others_rows` in others;
     `requests` of it come a microsecond; `guard_us` is for late wake-ups.
@@ -192,7 +192,7 @@ def _skip(pieces: Sequence[PieceView], place: int, rows: int) -> int:
     return place
 
 
-def choose(backlog: Backlog, rungs: Sequence[Rung], first: int, afford_us: float) -> tuple[int, float]:
+def choose(backlog: LaneBacklog, rungs: Sequence[Rung], first: int, afford_us: float) -> tuple[int, float]:
     """(the rung that runs the batch, for how long that stays so while nobody comes or goes). `first`: the one
     that answers without pressure; a row may take `afford_us` of a slice's time.
 

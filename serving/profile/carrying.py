@@ -18,7 +18,7 @@ _NEAR = 1e-9  # relative: of batches that carry as much the largest is taken, wh
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class ProfiledCapacity:
     """`rate`: rows a second in batches of `rows`, each of which takes `latency_us`."""
 
     rows: int
@@ -28,7 +28,7 @@ class Carried:
 
 def carried(
     latency: Latency, slo_us: float, rows_max: int, size: int = 0, factor: float = 1.0
-) -> Carried | None:
+) -> ProfiledCapacity | None:
     """What a slice carries within `slo_us` microseconds, in measured batches of up to `rows_max` rows of
     `size`; None where not one row is computed within half of it. `factor`: what batches take over the
     profile."""
@@ -36,12 +36,14 @@ def carried(
     return most(1, fitting, lambda rows: latency.predict_us(rows, size) * factor, latency.streams)
 
 
-def most(least: int, fitting: int, took_us: Callable[[int], float], streams: int = 1) -> Carried | None:
+def most(
+    least: int, fitting: int, took_us: Callable[[int], float], streams: int = 1
+) -> ProfiledCapacity | None:
     """The batch of `least` to `fitting` rows that carries most; None where there is none."""
-    best: Carried | None = None
+    best: ProfiledCapacity | None = None
     for rows in range(least, fitting + 1):
         latency_us = took_us(rows)
         rate = streams * rows * 1e6 / latency_us
         if best is None or rate >= best.rate * (1 - _NEAR):
-            best = Carried(rows, latency_us, rate)
+            best = ProfiledCapacity(rows, latency_us, rate)
     return best

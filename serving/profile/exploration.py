@@ -42,7 +42,7 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Seen:
+class BatchRuns:
     """The runs of one batch, microseconds, and of the yardstick beside them."""
 
     latencies_us: list[int] = field(default_factory=list)
@@ -93,11 +93,11 @@ class Exploration:
     point_us: float
     rows: tuple[int, ...] = ()
     full: bool = False
-    seen: dict[Key, Seen] = field(default_factory=dict)
+    seen: dict[Key, BatchRuns] = field(default_factory=dict)
 
-    def take(self, trial: Trial, latencies_us: Sequence[int], yardsticks_us: Sequence[int] = ()) -> Seen:
+    def take(self, trial: Trial, latencies_us: Sequence[int], yardsticks_us: Sequence[int] = ()) -> BatchRuns:
         """Enter a trial's runs."""
-        seen = self.seen.setdefault((trial.size, trial.rows), Seen())
+        seen = self.seen.setdefault((trial.size, trial.rows), BatchRuns())
         seen.add(latencies_us, yardsticks_us)
         return seen
 
@@ -143,7 +143,7 @@ class Exploration:
                 if error > TOLERANCE:
                     yield error**2 / (RUNS_FIRST * self._expected_us(size, rows)), size, rows
 
-    def _doubt(self, seen: Seen) -> float:
+    def _doubt(self, seen: BatchRuns) -> float:
         """How far the median may be off, or the 99th percentile in fifths of its tolerance; 0 where both are
         known well enough, or no time is left for the batch."""
         runs = len(seen.latencies_us)
@@ -154,7 +154,7 @@ class Exploration:
             return max(min(middle, 1.0), TOLERANCE)
         return min(tail, 1.0) * TOLERANCE / TAIL_TOLERANCE if tail > TAIL_TOLERANCE else 0.0
 
-    def _needed_us(self, seen: Seen) -> float:
+    def _needed_us(self, seen: BatchRuns) -> float:
         runs, spent = len(seen.latencies_us), sum(seen.latencies_us)
         return max(min(self.point_us - spent, (RUNS_MAX / 3 - runs) * seen.median_us), 0.0)
 
@@ -226,7 +226,7 @@ def coarse_rows(batch_max: int, factor: int = COARSE_FACTOR) -> list[int]:
     return [*(rows for rows in steps if rows < batch_max), batch_max]
 
 
-def _point(size: int, rows: int, seen: Seen) -> Point:
+def _point(size: int, rows: int, seen: BatchRuns) -> Point:
     ordered = seen.ordered
     p50_us, p95_us, p99_us = (float(max(quantile(ordered, share), 1)) for share in (0.5, 0.95, 0.99))
     yardstick_us = float(quantile(sorted(seen.yardsticks_us), 0.5)) if seen.yardsticks_us else 0.0

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.profile.exploration import Key, Seen
+from serving.profile.exploration import BatchRuns, Key
 from serving.profile.fields import LARGEST, list_in, object_of, text_in, whole_in
 
 SCHEMA = 1
@@ -18,7 +18,7 @@ class Unfinished:
     build: str
     machine: tuple[tuple[str, str], ...]
     seconds: float
-    seen: Mapping[Key, Seen]
+    seen: Mapping[Key, BatchRuns]
 
     def fits(self, build: str, machine: tuple[tuple[str, str], ...]) -> bool:
         """Whether a sweep of that build on that machine can go on from it."""
@@ -50,10 +50,10 @@ def parse(content: bytes) -> Unfinished:
         raise ValueError(f"a field is missing or of the wrong kind: {error}") from error
 
 
-def _seen(entry: object) -> tuple[Key, Seen]:
+def _seen(entry: object) -> tuple[Key, BatchRuns]:
     fields = object_of(entry, "a batch")
     size, rows = whole_in(fields, "size"), whole_in(fields, "rows", LARGEST)
-    seen = Seen(activation_bytes=whole_in(fields, "activation_bytes"))
+    seen = BatchRuns(activation_bytes=whole_in(fields, "activation_bytes"))
     seen.add(_times(fields, "latencies_us"), _times(fields, "yardsticks_us"))
     seen.visits = whole_in(fields, "visits")
     if not (rows and seen.latencies_us):

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from serving.ports import Call, Reply
+from serving.runtime.cached_models import CachedModels
 from serving.runtime.clock import now_us
-from serving.runtime.kept import KeptModels
 from serving.runtime.observer import CacheObserver
+from serving.runtime.pending_calls import PendingCall
 from serving.runtime.searching import LOOK_US
-from serving.runtime.waiters import Waiter
 from serving.scheduler.requests import Request
 
 
@@ -17,7 +17,7 @@ class Accounts:
     __slots__ = ("_kept", "_observer", "_record")
 
     def __init__(
-        self, observer: CacheObserver, record: Callable[[Call, int], None] | None, kept: KeptModels
+        self, observer: CacheObserver, record: Callable[[Call, int], None] | None, kept: CachedModels
     ) -> None:
         self._observer = observer
         self._record = record
@@ -39,7 +39,7 @@ class Accounts:
         self._observer.cache_asked(model, result, took_us)
         self._kept.worth(model).asked(took_us, result != "miss")
 
-    def searched(self, leader: Waiter, result: str, now: int) -> None:
+    def searched(self, leader: PendingCall, result: str, now: int) -> None:
         """It was asked, and other gateways' answers were looked at."""
         model = leader.request.model
         self._observer.cache_asked(model, result, now - leader.asked_us)

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from serving.recording import MAGIC, SUFFIX, Flow, arrivals_block, flows_block, header
+from serving.recording import MAGIC, SUFFIX, RecordedFlow, arrivals_block, flows_block, header
 from serving.specs import RecordingSpec
 
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z" + re.escape(SUFFIX))
@@ -22,7 +22,7 @@ _ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Where only room is missing, a file goes on when there is some; what else fails is left for a new file."""
 
 
-class Block(NamedTuple):
+class RecordBlock(NamedTuple):
     """Records as they are written, their base in monotonic us, and how many flows were known by then."""
 
     base_us: int
@@ -46,7 +46,7 @@ class ArrivalFiles:
         self._length = 0
         self._flow_count = 0  # whose names are in the file
 
-    def write(self, block: Block, flows: Sequence[Flow]) -> None:
+    def write(self, block: RecordBlock, flows: Sequence[RecordedFlow]) -> None:
         """Append a block, in the next file where it has no room. OSError: nothing of it is written."""
         file = self._file or self._open(block.base_us)
         content = self._content(block, flows)
@@ -70,7 +70,7 @@ class ArrivalFiles:
             file, self._file = self._file, None
             file.close()
 
-    def _content(self, block: Block, flows: Sequence[Flow]) -> bytes:
+    def _content(self, block: RecordBlock, flows: Sequence[RecordedFlow]) -> bytes:
         start = b"" if self._length else header(self._start_us + self._unix_offset_us)
         new = flows[self._flow_count : block.flow_count]
         names = flows_block(new) if new else b""

@@ -13,10 +13,10 @@ from serving.runtime.slicing.cores import core_set
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
-from serving.worker.orders import Loaded, Measured, MeasureOrder
+from serving.worker.orders import Loaded, MeasuredBatches, MeasureOrder
 
 _T = TypeVar("_T")
-Found = Link | Loaded | Measured
+Found = Link | Loaded | MeasuredBatches
 
 
 class BenchError(Exception):
@@ -61,12 +61,12 @@ class Bench:
         link.load(before + 1, model, variant)
         return _only(Loaded, await answer)
 
-    async def measure(self, slice_names: Sequence[str], order: MeasureOrder) -> list[Measured]:
+    async def measure(self, slice_names: Sequence[str], order: MeasureOrder) -> list[MeasuredBatches]:
         """Run the order on all of these slices at once; BenchError where a model fails on its sample."""
         answers = [self._expect(name) for name in slice_names]
         for name in slice_names:
             self._links[name].measure(replace(order, replica=self._replicas[name]))
-        return [_only(Measured, found) for found in await asyncio.gather(*answers)]
+        return [_only(MeasuredBatches, found) for found in await asyncio.gather(*answers)]
 
     # events of links
 
@@ -79,7 +79,7 @@ class Bench:
         """A variant is warm."""
         self._answer(link, loaded)
 
-    def measured(self, link: Link, found: Measured) -> None:
+    def measured(self, link: Link, found: MeasuredBatches) -> None:
         """A measurement is done."""
         self._answer(link, found)
 

@@ -9,30 +9,30 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil
 
-from serving.cache.entries import Entry, entry_of
+from serving.cache.benefit import CacheBenefit
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.flights import Flights, Join
 from serving.cache.keys import question_key, variants_of
 from serving.cache.memory import MemoryStore
 from serving.cache.soundness import fault_of
-from serving.cache.worth import Worth
 from serving.ports import Call, Reply
 from serving.runtime.accounts import Accounts
+from serving.runtime.cached_models import CachedModels, accuracy_of
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
-from serving.runtime.kept import KeptModels, accuracy_of
 from serving.runtime.observer import CacheObserver
-from serving.runtime.searching import Question, Searches, Tier
-from serving.runtime.waiters import (
+from serving.runtime.pending_calls import (
     Deliver,
     Expiries,
-    Waiter,
+    PendingCall,
     describe,
     flight_of,
     hand_over,
     joined,
     reply_of,
 )
-from serving.scheduler.standing import Standing
+from serving.runtime.searching import Question, Searches, SharedTier
+from serving.scheduler.variant_reasons import VariantReasons
 from serving.specs import DEFAULT_TENANT, CacheSpec, Limits
 from serving.vocabulary import (
     CLIENT_GONE,
@@ -72,15 +72,15 @@ class CachedServing:
         self._gateway = behind
         self._waiters_max = waiters_max
         self._flights = Flights()
-        self._waiters: dict[int, Waiter] = {}
+        self._waiters: dict[int, PendingCall] = {}
         self._count = 0
         self._expiries = Expiries(self._expire)
         self.searches = Searches(self._searched, observer.cache_looked)
-        self._kept = KeptModels(self.models, behind.builds, behind.doubts)
+        self._kept = CachedModels(self.models, behind.builds, behind.doubts)
         self._accounts = Accounts(observer, record, self._kept)
         behind.before = self._expire
 
-    def share(self, tier: Tier) -> None:
+    def share(self, tier: SharedTier) -> None:
         """Let other gateways have the answers of this one, and this one theirs."""
         self.searches.tier = tier
         tier.on_invalidated = self.store.invalidate
@@ -91,7 +91,7 @@ class CachedServing:
         self._kept.restart()
 
     @property
-    def worth(self) -> dict[str, Worth]:
+    def worth(self) -> dict[str, CacheBenefit]:
         """Of each model of which answers are kept, whether asking pays."""
         return self._kept.worths()
 
@@ -114,7 +114,7 @@ class CachedServing:
         """As the gateway."""
         return self._gateway.model_ready(name)
 
-    def standing(self, model: str) -> Standing:
+    def standing(self, model: str) -> VariantReasons:
         """As the gateway."""
         return self._gateway.standing(model)
 
@@ -141,7 +141,7 @@ class CachedServing:
         if len(self._waiters) >= self._waiters_max:
             return self._gateway.submit(call, deliver)
         self._count -= 1
-        waiter = self._waiters[self._count] = Waiter(self._count, call, describe(call, now), deliver)
+        waiter = self._waiters[self._count] = PendingCall(self._count, call, describe(call, now), deliver)
         waiter.key, waiter.epoch = key, self.store.epoch
         waiter.flight = flight_of(call, key, waiter.epoch)
         if entry is not None:
@@ -176,7 +176,7 @@ class CachedServing:
 
     # asking
 
-    def _suits(self, call: Call, entry: Entry, now: int) -> bool:
+    def _suits(self, call: Call, entry: KeptAnswer, now: int) -> bool:
         """Whether a kept answer is one for this call: young enough, and of no lesser variant than what would
         be computed now."""
         if call.max_age_us is not None and now - entry.stored_us > call.max_age_us:
@@ -186,14 +186,14 @@ class CachedServing:
             return True
         return entry.variant in allowed and accuracy_of(call, entry.variant) >= self._gateway.preferred(call)
 
-    def _hit(self, call: Call, entry: Entry, deliver: Deliver, now: int) -> None:
+    def _hit(self, call: Call, entry: KeptAnswer, deliver: Deliver, now: int) -> None:
         request = describe(call, now)
         self._accounts.told(call, request, "hit", now)
         reply = reply_of(call, entry, "hit", now - entry.stored_us)
         self._accounts.done(request, reply)
         hand_over(deliver, reply, request.model)
 
-    def _join(self, waiter: Waiter, asked: Join, now: int) -> None:
+    def _join(self, waiter: PendingCall, asked: Join, now: int) -> None:
         self._accounts.told(waiter.call, waiter.request, "join", now)
         leader = self._waiters[asked.leader]
         waiter.call.inputs = leader.call.inputs  # equal: its own, of which nobody counts the bytes, can go
@@ -205,13 +205,13 @@ class CachedServing:
             self._watch(leader, now)
             self._gateway.expire(leader.request_id, NEVER_US)  # it may go on for the others
 
-    def _watch(self, waiter: Waiter, now: int) -> None:
+    def _watch(self, waiter: PendingCall, now: int) -> None:
         """See to a waiter's own deadline, which the gateway does not know, or no more."""
         waiter.timed = True
         if waiter.request.expires_us != NEVER_US:
             self._expiries.add(waiter.request.expires_us, waiter.id, self._waiters, now)
 
-    def _lead(self, waiter: Waiter, again: bool = False) -> None:
+    def _lead(self, waiter: PendingCall, again: bool = False) -> None:
         """Have it computed; `again`: after another's request, so that its arrival is known."""
         request_id = self._gateway.submit(waiter.call, partial(self._settle, waiter), again)
         if request_id:  # else it was settled within
@@ -224,7 +224,7 @@ class CachedServing:
 
     # looking for what other gateways have
 
-    def _search(self, waiter: Waiter, now: int) -> bool:
+    def _search(self, waiter: PendingCall, now: int) -> bool:
         """Look for a new flight's answer elsewhere; False where it is to be computed at once."""
         call = waiter.call
         if self.searches.tier is None or call.max_age_us == 0:
@@ -239,7 +239,7 @@ class CachedServing:
         waiter.asked_us, waiter.digest_us = now, now_us() - now
         return True
 
-    def _searched(self, flight: bytes, entry: Entry | None) -> None:
+    def _searched(self, flight: bytes, entry: KeptAnswer | None) -> None:
         """It is elsewhere, or it is to be computed."""
         now = now_us()
         self._expire(now)
@@ -253,13 +253,13 @@ class CachedServing:
         else:
             self._find(leader, entry, now)
 
-    def _miss(self, leader: Waiter, now: int) -> None:
+    def _miss(self, leader: PendingCall, now: int) -> None:
         self._accounts.searched(leader, "miss", now)
         self._lead(leader, again=True)
 
-    def _find(self, leader: Waiter, entry: Entry, now: int) -> None:
+    def _find(self, leader: PendingCall, entry: KeptAnswer, now: int) -> None:
         """Another gateway had an answer. For whom it is too old, or a lesser one, it is computed anew."""
-        age_us, told, choosy = now - entry.stored_us, list[Waiter](), list[Waiter]()
+        age_us, told, choosy = now - entry.stored_us, list[PendingCall](), list[PendingCall]()
         for each in self._flights.landed(leader.flight):
             waiter = self._waiters[each]
             (told if self._suits(waiter.call, entry, now) else choosy).append(waiter)
@@ -283,7 +283,7 @@ class CachedServing:
             self._accounts.done(waiter.request, reply)
             hand_over(waiter.deliver, reply, waiter.request.model)
 
-    def _abandon(self, leader: Waiter, outcome: Outcome) -> None:
+    def _abandon(self, leader: PendingCall, outcome: Outcome) -> None:
         """The last who waits for a search waits no longer."""
         self.searches.drop(leader.flight)
         self._flights.landed(leader.flight)
@@ -291,7 +291,7 @@ class CachedServing:
 
     # ending
 
-    def _settle(self, leader: Waiter, reply: Reply) -> None:
+    def _settle(self, leader: PendingCall, reply: Reply) -> None:
         """The gateway has answered a leader, and counted it."""
         now = now_us()
         leader.settled = True
@@ -301,7 +301,7 @@ class CachedServing:
         else:
             self._fall(leader, reply, now)
 
-    def _land(self, leader: Waiter, reply: Reply, now: int) -> None:
+    def _land(self, leader: PendingCall, reply: Reply, now: int) -> None:
         waiters = [self._waiters.pop(each) for each in self._flights.landed(leader.flight)]
         may_keep = self._kept.may_keep(leader.call, reply.variant, leader.least)
         if may_keep and leader.epoch == self.store.epoch:
@@ -321,7 +321,7 @@ class CachedServing:
                 self._accounts.done(waiter.request, own)
             hand_over(waiter.deliver, own, waiter.request.model)
 
-    def _fall(self, leader: Waiter, reply: Reply, now: int) -> None:
+    def _fall(self, leader: PendingCall, reply: Reply, now: int) -> None:
         """No answer: another waiter leads, unless it would fare the same, as whoever asks again where a call
         was turned away just now."""
         kind = reply.outcome.kind
@@ -364,10 +364,10 @@ class CachedServing:
             else:
                 self._abandon(leader, DEADLINE_QUEUED)
 
-    def _leads(self, waiter: Waiter) -> bool:
+    def _leads(self, waiter: PendingCall) -> bool:
         return self._flights.leader(waiter.flight) == waiter.id
 
-    def _pass_on(self, leader: Waiter, outcomes: tuple[Outcome, Outcome]) -> bool:
+    def _pass_on(self, leader: PendingCall, outcomes: tuple[Outcome, Outcome]) -> bool:
         """A leader waits no longer: its request becomes another waiter's. False where there is no other, and
         nothing has changed. `outcomes`: of one that was not dispatched yet, and of one that was."""
         now = now_us()
@@ -386,12 +386,12 @@ class CachedServing:
         self._end(leader, Reply(outcomes[not waits]), now)
         return True
 
-    def _leave(self, waiter: Waiter, outcome: Outcome) -> None:
+    def _leave(self, waiter: PendingCall, outcome: Outcome) -> None:
         """A joiner waits no longer."""
         self._flights.leave(waiter.id)
         self._end(waiter, Reply(outcome), now_us())
 
-    def _end(self, waiter: Waiter, reply: Reply, now: int) -> None:
+    def _end(self, waiter: PendingCall, reply: Reply, now: int) -> None:
         """A waiter that is not the gateway's ends without an answer."""
         del self._waiters[waiter.id]
         if reply.outcome.kind is Kind.SHED:

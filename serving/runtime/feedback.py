@@ -41,7 +41,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answered:
+class AnsweredPoll:
     """Who answered (members by their place), the classes that they `named`, `[members, rows]`, and the
     probability with which a single one was drawn, among those that were `allowed` (all where it is empty)."""
 
@@ -77,14 +77,14 @@ class Queries:
 
     def __init__(self, keep_us: int) -> None:
         self.keep_us = keep_us
-        self._answers: OrderedDict[str, tuple[int, str, Answered | None]] = OrderedDict()
+        self._answers: OrderedDict[str, tuple[int, str, AnsweredPoll | None]] = OrderedDict()
         self._rows = 0
 
     def __len__(self) -> int:
         """Those of which something is kept, that which was taken included."""
         return len(self._answers)
 
-    def keep(self, answered: Answered, now_us: int, tenant: str = DEFAULT_TENANT) -> str:
+    def keep(self, answered: AnsweredPoll, now_us: int, tenant: str = DEFAULT_TENANT) -> str:
         """The name of an answer to that tenant from now on."""
         query = token_hex(NAME_BYTES)
         self._answers[query] = now_us, tenant, answered
@@ -94,7 +94,7 @@ class Queries:
             self._forget(oldest)
         return query
 
-    def find(self, query: str, now_us: int, tenant: str = DEFAULT_TENANT) -> Answered:
+    def find(self, query: str, now_us: int, tenant: str = DEFAULT_TENANT) -> AnsweredPoll:
         """The answer of that name to that tenant; FeedbackError where there is none of which feedback is
         taken. Of another tenant's answer it says no more than of none."""
         kept_us, asked, answered = self._answers.get(query, (now_us - self.keep_us - 1, "", None))
@@ -111,7 +111,7 @@ class Queries:
         self._answers[query] = kept_us, tenant, None
         self._forget(answered)
 
-    def _forget(self, answered: Answered | None) -> None:
+    def _forget(self, answered: AnsweredPoll | None) -> None:
         if answered is not None:
             self._rows -= answered.named.size
 

@@ -60,7 +60,7 @@ from serving.runtime.supervisor import Supervisor
 from serving.scheduler.commands import FlagProfile
 from serving.specs import SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
-from serving.worker.orders import Loaded, Measured, MeasureOrder
+from serving.worker.orders import Loaded, MeasuredBatches, MeasureOrder
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +236,7 @@ class Fleet:
         """Passed on to the gateway."""
         self._gateway.batch_failed(batch_id, message)
 
-    def measured(self, link: Link, found: Measured) -> None:
+    def measured(self, link: Link, found: MeasuredBatches) -> None:
         """A measurement is done."""
         now = now_us()
         self._settle_measurement(link.slice, found.replica)

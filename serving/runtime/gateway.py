@@ -12,22 +12,22 @@ from types import MappingProxyType
 
 from serving.policy.freshness import Judgement
 from serving.policy.latency import Lateness
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.alarm import Alarm
+from serving.runtime.batch_lanes import Lanes
 from serving.runtime.builds import Builds
 from serving.runtime.clock import now_us
-from serving.runtime.doubts import Doubts
-from serving.runtime.lanes import Lanes
+from serving.runtime.nondeterminism import Doubts
 from serving.runtime.observer import BatchRunner, Observer
 from serving.runtime.payloads import Pending, gather, keep_parts, output_us
-from serving.runtime.waiters import hand_over
+from serving.runtime.pending_calls import hand_over
 from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.standing import Standing, load_of, standing_of
+from serving.scheduler.variant_reasons import VariantReasons, load_of, variant_reasons_of
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import COMPLETED, MEMORY_FULL, NO_REPLICA, QUEUE_FULL, Kind, Outcome
 from serving.worker.batches import BatchResult
@@ -200,9 +200,9 @@ class Gateway:
             return -inf
         return self._scheduler.models[call.model.name].preferred(call.objective.wants)
 
-    def standing(self, model: str) -> Standing:
+    def standing(self, model: str) -> VariantReasons:
         """Why the variants of a model answer that do; KeyError where it is unknown."""
-        return standing_of(self._scheduler.models[model], now_us())
+        return variant_reasons_of(self._scheduler.models[model], now_us())
 
     def load(self, model: str) -> tuple[float, int]:
         """What share of its slices' time a model takes, and how many these are; KeyError where it is
@@ -284,7 +284,7 @@ class Gateway:
         self._opened = self._opened or (model in self._served and self.model_ready(model))
         self.on_readiness()
 
-    def seen(self) -> tuple[Seen, ...]:
+    def seen(self) -> tuple[LoadReport, ...]:
         """See `Scheduler.seen`."""
         return self._scheduler.seen(now_us())
 

@@ -27,7 +27,7 @@ from serving.worker.orders import (
     Hello,
     Loaded,
     LoadOrder,
-    Measured,
+    MeasuredBatches,
     MeasureOrder,
     Raised,
     pack_load,
@@ -80,7 +80,7 @@ class LinkEvents(Protocol):
         """The batch failed alone: its model raised or answered what its spec does not allow."""
         ...
 
-    def measured(self, link: "Link", found: Measured) -> None: ...
+    def measured(self, link: "Link", found: MeasuredBatches) -> None: ...
 
     def worker_lost(self, link: "Link", reason: str) -> None:
         """The worker ended, for whatever reason, asked or not: exactly once, and nothing after it."""

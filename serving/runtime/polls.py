@@ -9,8 +9,8 @@ from serving.policy.voting import Classes
 from serving.ports import Call, Reply
 from serving.runtime.ballots import decide
 from serving.runtime.choosers import Chooser
-from serving.runtime.feedback import Answered
-from serving.runtime.waiters import Deliver
+from serving.runtime.feedback import AnsweredPoll
+from serving.runtime.pending_calls import Deliver
 from serving.vocabulary import COMPLETED, DEADLINE_UNMET, MODEL_ERROR, Downgrade, Kind, Reason
 
 _CROWDED = frozenset({Reason.OVERLOAD, Reason.QUEUE_FULL, Reason.MEMORY_FULL, Reason.QUOTA})
@@ -68,7 +68,7 @@ class Play:
         named = chooser.ballot.read(reply, self.call.rows)
         if named is not None:
             one = named[None].astype(np.int32)
-            answered = Answered((self.member,), one, self.probability, tuple(self.allowed))
+            answered = AnsweredPoll((self.member,), one, self.probability, tuple(self.allowed))
             reply.query = chooser.queries.keep(answered, now_us, self.call.tenant)
 
 
@@ -134,7 +134,7 @@ class Poll:
         self._time(reply, counted)
         if chooser.learns:
             every = np.array([self._named[member] for member in voted], np.int32)
-            reply.query = chooser.queries.keep(Answered(voted, every), now_us, call.tenant)
+            reply.query = chooser.queries.keep(AnsweredPoll(voted, every), now_us, call.tenant)
         return reply
 
     def _time(self, reply: Reply, counted: tuple[int, ...]) -> None:

@@ -12,8 +12,8 @@ from threading import Thread
 from typing import Final
 
 from serving.ports import Call
-from serving.recording import FLOWS_MAX, RECORD, Flow
-from serving.runtime.arrival_files import ArrivalFiles, Block
+from serving.recording import FLOWS_MAX, RECORD, RecordedFlow
+from serving.runtime.arrival_files import ArrivalFiles, RecordBlock
 from serving.runtime.clock import now_us
 from serving.specs import RecordingSpec
 
@@ -42,7 +42,7 @@ class Recorder:
 
     def __init__(self, spec: RecordingSpec, unix_us: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._flows: list[Flow] = []
+        self._flows: list[RecordedFlow] = []
         self._numbers: dict[tuple[str, str, str, str], int] = {}
         self._records = bytearray()
         self._base_us = 0
@@ -100,7 +100,7 @@ class Recorder:
             self._dropped += 1
             return None
         model, tenant, variant, promised = call.model.name, call.tenant, call.variant, call.objective
-        self._flows.append(Flow(model, tenant, variant, promised.slo_us, promised.tier))
+        self._flows.append(RecordedFlow(model, tenant, variant, promised.slo_us, promised.tier))
         self._numbers[model, tenant, variant, promised.tier] = number
         return number
 
@@ -123,7 +123,7 @@ class Recorder:
                 self._behind = True
         else:
             self._handed_bytes += len(records)
-            self._writer.blocks.put(Block(self._base_us, bytes(records), len(self._flows)))
+            self._writer.blocks.put(RecordBlock(self._base_us, bytes(records), len(self._flows)))
             if self._behind:
                 logger.warning("the recording keeps up again; %d requests are not in it", self.dropped)
                 self._behind = False
@@ -133,8 +133,8 @@ class Recorder:
 class _Writer:
     """The thread's part. Its counters are read from the event loop, and changed by nobody else."""
 
-    def __init__(self, files: ArrivalFiles, flows: Sequence[Flow]) -> None:
-        self.blocks: SimpleQueue[Block | None] = SimpleQueue()
+    def __init__(self, files: ArrivalFiles, flows: Sequence[RecordedFlow]) -> None:
+        self.blocks: SimpleQueue[RecordBlock | None] = SimpleQueue()
         self.taken_bytes = 0
         self.recorded = 0
         self.dropped = 0
@@ -154,7 +154,7 @@ class _Writer:
             self.taken_bytes += len(block.records)
         self._files.close()
 
-    def _write(self, block: Block, count: int) -> None:
+    def _write(self, block: RecordBlock, count: int) -> None:
         try:
             self._files.write(block, self._flows)
         except OSError as error:

@@ -17,12 +17,12 @@ from typing import Any, TypeVar  # Any: what Redis answers
 from redis.exceptions import RedisError, ResponseError
 
 from serving.cache.breaker import Breaker
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.cache.epochs import Epochs, read_epoch
 from serving.cache.values import decode, encode, seal_of
 from serving.runtime.alarm import GRAIN_US, Alarm
 from serving.runtime.clock import now_us
-from serving.runtime.redis_wire import LATEST_S, LOOK, RENEW, Command, Keys, Wire, connect, pool_of
+from serving.runtime.redis_wire import LATEST_S, LOOK, RENEW, Command, RedisNames, Wire, connect, pool_of
 from serving.specs import RedisSpec
 
 logger = logging.getLogger(__name__)
@@ -44,13 +44,13 @@ BEAT_S = 1.0
 REFUSED_SAID_EVERY_US = 60_000_000
 """Between two lines about values that are not taken: whoever writes them must not fill the log."""
 
-FaultOf = Callable[[Entry], str]
-Found = Entry | int | None
+FaultOf = Callable[[KeptAnswer], str]
+Found = KeptAnswer | int | None
 """What a look found: the answer; 0: nothing, the asker is to compute it and others will wait; the
 microseconds at most that another gateway wants for computing it; None: Redis did not say in time."""
 
 
-class Look:
+class RedisQuery:
     """A question that Redis is asked. `told` is called once, unless the look is withdrawn before."""
 
     __slots__ = ("asked_us", "fault_of", "key", "lease_us", "model", "name", "over", "told", "withdrawn")
@@ -101,7 +101,7 @@ class RedisTier:
         self.on_healed: Callable[[], object] = lambda: None
         self._place = spec.place
         self._pool = pool_of(spec)
-        self._keys = Keys(spec.namespace)
+        self._keys = RedisNames(spec.namespace)
         self._owner = token_bytes(8).hex()
         self._signed = bool(spec.secret)
         self._seal = seal_of(spec.secret)
@@ -111,13 +111,13 @@ class RedisTier:
         self._epochs = Epochs(models)
         self._breaker = Breaker()
         self._lost_us = 0  # since when Redis is away; 0: it is not, or was not there yet
-        self._looks: deque[Look] = deque()  # not sent
-        self._open: deque[Look] = deque()  # in the order in which they were asked; some are over
+        self._looks: deque[RedisQuery] = deque()  # not sent
+        self._open: deque[RedisQuery] = deque()  # in the order in which they were asked; some are over
         self._mean_bytes = 1.0  # of a look's answer
         self._alarm = Alarm(self._expire)
         # an alarm may be a grain late
         self._patience_us = max(spec.budget_us - GRAIN_US, spec.budget_us // 2)
-        self._writes: deque[tuple[bytes, bytes, Entry | None]] = deque()  # name, key; None ends a lease
+        self._writes: deque[tuple[bytes, bytes, KeptAnswer | None]] = deque()  # name, key; None ends a lease
         self._waiting_bytes = 0
         self._renewal_due = False
         self._asked, self._stirred, self._tripped = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -133,7 +133,7 @@ class RedisTier:
         """What the answer to a question is called in Redis until the next invalidation."""
         return self._keys.value(model, self._epochs.name(model), key)
 
-    def look(self, look: Look) -> None:
+    def look(self, look: RedisQuery) -> None:
         """Ask. It is told within the budget, after this call has returned."""
         look.asked_us = now = now_us()
         look.name = self.name(look.model, look.key)
@@ -142,11 +142,11 @@ class RedisTier:
         self._asked.set()
         self._watch(now)
 
-    def withdraw(self, look: Look) -> None:
+    def withdraw(self, look: RedisQuery) -> None:
         """Who asked is gone: it is not told."""
         look.over = look.withdrawn = True
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: KeptAnswer) -> None:
         """Let others have an answer, some time later, and its lease end. It was asked for since the last
         invalidation."""
         room = len(self._writes) < WAITING_MAX and self._waiting_bytes + entry.bytes <= WAITING_BYTES_MAX
@@ -307,7 +307,7 @@ class RedisTier:
             asked = wire.one("EVAL", LOOK, len(names), *names, len(scopes), self._owner, *leases)
             self._answer(batch, scopes, await _in_time(asked))
 
-    def _answer(self, batch: list[Look], scopes: tuple[str, ...], found: list[Any]) -> None:
+    def _answer(self, batch: list[RedisQuery], scopes: tuple[str, ...], found: list[Any]) -> None:
         for scope, epoch in zip(scopes, found, strict=False):
             self._learn(scope, epoch)
         now, values = now_us(), found[len(scopes) :]
@@ -324,7 +324,7 @@ class RedisTier:
                 self._tell(look, self._read(look, value, now) or 0)
         self._watch(now)
 
-    def _read(self, look: Look, value: bytes, now: int) -> Entry | None:
+    def _read(self, look: RedisQuery, value: bytes, now: int) -> KeptAnswer | None:
         """The answer, None where it is none to this question."""
         entry = decode(look.key, value, look.model, (self._epoch_us, now), self._seal)
         fault = look.fault_of(entry) if entry else "it is damaged, foreign, or signed with another key"
@@ -340,7 +340,7 @@ class RedisTier:
             self._refused_said = now, self.counts.refused
         return None
 
-    def _tell(self, look: Look, found: Found) -> None:
+    def _tell(self, look: RedisQuery, found: Found) -> None:
         if not look.over:
             look.over = True
             try:

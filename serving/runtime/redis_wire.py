@@ -61,7 +61,7 @@ was; one that nobody knows begins at ARGV[2]. Others are told of a change on the
 Command = Sequence[bytes | str | int]
 
 
-class Keys:
+class RedisNames:
     """Names in Redis: all of a deployment begin with its namespace and the format."""
 
     __slots__ = ("_start", "news")

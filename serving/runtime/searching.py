@@ -1,8 +1,8 @@
 """Flights whose answer is first looked for where other gateways keep theirs.
 
 A search ends within the budget of a look, but for one that finds that another gateway computes the answer:
-it waits for that, looking again now and then (`serving.cache.patience`), as long as a computation here would
-still be in time. Whatever the other gateway or Redis does, nobody is later than that for it.
+it waits for that, looking again now and then (`serving.cache.shared_wait`), as long as a computation here
+would still be in time. Whatever the other gateway or Redis does, nobody is later than that for it.
 """
 
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
-from serving.cache.entries import Entry
-from serving.cache.patience import again_us, lease_us, patience_us
+from serving.cache.entries import KeptAnswer
+from serving.cache.shared_wait import again_us, lease_us, patience_us
 from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import FaultOf, Found, Look
+from serving.runtime.redis_tier import FaultOf, Found, RedisQuery
 
 LOOK_US = 30
 """Gateway CPU of a look: 60 to 95 us by itself, 7 to 13 where 32 share a round trip (answers of 1 KB;
 loadtests/redis_cost.py)."""
 
 
-class Tier(Protocol):
+class SharedTier(Protocol):
     """Where other gateways keep their answers; `serving.runtime.redis_tier.RedisTier` is the one."""
 
     budget_us: int
@@ -34,15 +34,15 @@ class Tier(Protocol):
         """Whether it is worth asking."""
         ...
 
-    def look(self, look: Look) -> None:
+    def look(self, look: RedisQuery) -> None:
         """Ask; it is told within the budget."""
         ...
 
-    def withdraw(self, look: Look) -> None:
+    def withdraw(self, look: RedisQuery) -> None:
         """Who asked is gone."""
         ...
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: KeptAnswer) -> None:
         """Keep an answer for others."""
         ...
 
@@ -70,7 +70,7 @@ class Question:
 class _Search:
     __slots__ = ("began_us", "least_us", "look", "next_us", "until_us")
 
-    def __init__(self, look: Look, began_us: int, until_us: int, least_us: int) -> None:
+    def __init__(self, look: RedisQuery, began_us: int, until_us: int, least_us: int) -> None:
         self.look = look  # the last one
         self.began_us = began_us
         self.until_us = until_us
@@ -85,9 +85,9 @@ class Searches:
     """
 
     def __init__(
-        self, ended: Callable[[bytes, Entry | None], None], looked: Callable[[str, str, int], None]
+        self, ended: Callable[[bytes, KeptAnswer | None], None], looked: Callable[[str, str, int], None]
     ) -> None:
-        self.tier: Tier | None = None
+        self.tier: SharedTier | None = None
         self.shares: Callable[[str], bool] = lambda _model: True
         self._ended = ended
         self._looked = looked
@@ -115,7 +115,7 @@ class Searches:
         if wait_us < tier.budget_us:
             return False
         lease = lease_us(question.deadline_us, now)
-        look = Look(question.model, question.key, lease, partial(self._told, flight), question.fault_of)
+        look = RedisQuery(question.model, question.key, lease, partial(self._told, flight), question.fault_of)
         self._searches[flight] = _Search(look, now, now + wait_us, question.least_us)
         tier.look(look)
         return True
@@ -141,7 +141,7 @@ class Searches:
         """What was found is in good hands; what was not is computed here now."""
         del self._searches[flight]
 
-    def offer(self, flight: bytes, key: bytes, entry: Entry) -> None:
+    def offer(self, flight: bytes, key: bytes, entry: KeptAnswer) -> None:
         """Let other gateways have the flight's answer, which was asked for since the last invalidation."""
         self._leases.pop(flight, None)  # it ends with the answer
         if self.tier is not None and self.shares(entry.model):
@@ -158,7 +158,7 @@ class Searches:
             return  # its last waiter went, and asked the same again, as this was told
         look = search.look
         self._looked(look.model, _result(found), now - look.asked_us)
-        if isinstance(found, Entry):
+        if isinstance(found, KeptAnswer):
             self._ended(flight, found)
         elif found:
             self._wait(flight, search, again_us(search.began_us, now, min(search.until_us, now + found)), now)
@@ -184,14 +184,14 @@ class Searches:
                 continue
             search.next_us = 0
             last = search.look
-            search.look = Look(last.model, last.key, last.lease_us, last.told, last.fault_of)
+            search.look = RedisQuery(last.model, last.key, last.lease_us, last.told, last.fault_of)
             self.tier.look(search.look)
         if again:
             self._alarm.set(again[0][0], now)
 
 
 def _result(found: Found) -> str:
-    if isinstance(found, Entry):
+    if isinstance(found, KeptAnswer):
         return "hit"
     if found is None:
         return "timeout"

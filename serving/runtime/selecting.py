@@ -15,8 +15,8 @@ from typing import Protocol
 from serving.ports import Call, Reply, Serving
 from serving.runtime.choosers import Chooser
 from serving.runtime.feedback import Feedback, FeedbackError
+from serving.runtime.pending_calls import Deliver, Expiries, hand_over
 from serving.runtime.polls import Play, Poll, ask_member
-from serving.runtime.waiters import Deliver, Expiries, hand_over
 from serving.specs import DEFAULT_TENANT, ServedModel, TenantSpec
 from serving.vocabulary import (
     BAD_INPUT,
@@ -40,8 +40,8 @@ _NOT_THERE = frozenset({NO_REPLICA, NOT_LOADED, DEADLINE_UNREACHABLE})
 Selected = Callable[[Call, Reply, int], None]
 
 
-class Load(Protocol):
-    """Of `serving.scheduler.standing.Standing` what is read here."""
+class VariantLoads(Protocol):
+    """Of `serving.scheduler.variant_reasons.VariantReasons` what is read here."""
 
     @property
     def slices(self) -> int:
@@ -248,5 +248,5 @@ class SelectingServing:
         """How many a model has; inf where nobody can say."""
         standing = getattr(self._behind, "standing", None)
         known = standing is not None and model in self.models  # else it has gone since the call was read
-        load: Load | None = standing(model) if standing is not None and known else None
+        load: VariantLoads | None = standing(model) if standing is not None and known else None
         return inf if load is None else load.slices

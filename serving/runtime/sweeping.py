@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from serving.profile.exploration import Exploration
 from serving.profile.noise import Evidence, Steadiness
 from serving.runtime.bench import Bench
-from serving.runtime.quiet import core_time, own_seconds, process_seconds
+from serving.runtime.core_time import core_time, own_seconds, process_seconds
 from serving.worker.orders import MeasureOrder
 
 YARDSTICKS = 6  # with each trial: half before, half after; some 3 ms

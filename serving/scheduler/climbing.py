@@ -2,23 +2,23 @@
 
 from collections.abc import Collection, Sequence
 
+from serving.policy.arrival_slack import ArrivalSlack
 from serving.policy.climbing import LOAD_SHARE, Allowance, Climber, climb
-from serving.policy.comers import Comers
 from serving.policy.rates import QUIET
 from serving.scheduler.ladders import climber
-from serving.scheduler.models import Model
+from serving.scheduler.models import ScheduledModel
 from serving.scheduler.requests import Wants
 from serving.scheduler.slices import Slice
 
 
-def climb_all(group: Sequence[Model], now_us: int) -> None:
+def climb_all(group: Sequence[ScheduledModel], now_us: int) -> None:
     """Renew the allowances of models that share slices, directly or through others: what the slices of each
     alone have time for, and all together."""
     if not any(flow.wants is not None and len(flow.wants[0]) > 1 for m in group for flow in m.flows.values()):
         return
     for model in group:
         if model.queue.comers is None:
-            model.queue.comers = Comers()
+            model.queue.comers = ArrivalSlack()
         model.queue.comers.review(now_us)
     loads = [(model, wants, each) for model in group for wants, each in _climbers(model, now_us)]
     together = climb([each for _, _, each in loads], LOAD_SHARE * _width(_slices(group)))
@@ -33,7 +33,7 @@ def climb_all(group: Sequence[Model], now_us: int) -> None:
             allowance.update(min(together[place], alone.get(place, together[place])), now_us)
 
 
-def _slices(group: Sequence[Model]) -> Collection[Slice]:
+def _slices(group: Sequence[ScheduledModel]) -> Collection[Slice]:
     return {live: None for model in group for live in model.slices}
 
 
@@ -43,7 +43,7 @@ def _width(slices: Collection[Slice]) -> int:
     return sum([live.width for live in slices])
 
 
-def _climbers(model: Model, now_us: int) -> list[tuple[Wants | None, Climber]]:
+def _climbers(model: ScheduledModel, now_us: int) -> list[tuple[Wants | None, Climber]]:
     """The loads of a model by what they want; those that have no choice as one, without."""
     rates: dict[Wants, float] = {}
     fixed = 0.0

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from serving.scheduler.absent import Absent
+from serving.scheduler.cold_variant import ColdVariant
 from serving.scheduler.commands import Miss
 from serving.scheduler.lanes import Lane
-from serving.scheduler.models import Model
+from serving.scheduler.models import ScheduledModel
 from serving.scheduler.requests import Request
 from serving.vocabulary import NEVER_US
 
@@ -19,11 +19,11 @@ class ColdStarts:
 
     __slots__ = ("_models", "look_us")
 
-    def __init__(self, models: Mapping[str, Model]) -> None:
+    def __init__(self, models: Mapping[str, ScheduledModel]) -> None:
         self._models = models
         self.look_us = NEVER_US
 
-    def mark(self, model: Model, variant: str, load_us: int, now_us: int, reason: str = "") -> None:
+    def mark(self, model: ScheduledModel, variant: str, load_us: int, now_us: int, reason: str = "") -> None:
         """A variant can be loaded within `load_us`; NEVER_US: it cannot be, for that reason where there is a
         lasting one."""
         model.forecast.begin(now_us)
@@ -36,18 +36,18 @@ class ColdStarts:
         elif absent is not None and absent.cold:
             absent.load_us = load_us  # where a Miss was declined, it is not said again at once
         else:
-            model.absent[variant] = Absent(load_us, now_us)
+            model.absent[variant] = ColdVariant(load_us, now_us)
         self.look_us = now_us
 
-    def expect(self, model: Model, variant: str, ready_us: int, now_us: int) -> None:
+    def expect(self, model: ScheduledModel, variant: str, ready_us: int, now_us: int) -> None:
         """A variant is being loaded, and will be there at about `ready_us`."""
         model.forecast.begin(now_us)
         model.hopeless.pop(variant, None)
-        absent = model.absent.setdefault(variant, Absent(max(ready_us - now_us, 0), now_us))
+        absent = model.absent.setdefault(variant, ColdVariant(max(ready_us - now_us, 0), now_us))
         absent.ready_us = ready_us
         self.look_us = now_us
 
-    def ask(self, model: Model, variants: tuple[str, ...], now_us: int) -> Sequence[Miss]:
+    def ask(self, model: ScheduledModel, variants: tuple[str, ...], now_us: int) -> Sequence[Miss]:
         """One of these is wanted: the nearest is asked for, unless one is live or it has been."""
         if model.resides(variants):
             return ()
@@ -58,7 +58,7 @@ class ColdStarts:
         absent.ask_us = now_us + MISS_EVERY_US
         return (Miss(model.served.name, variant),)
 
-    def wait(self, model: Model, request: Request, now_us: int) -> Sequence[Miss]:
+    def wait(self, model: ScheduledModel, request: Request, now_us: int) -> Sequence[Miss]:
         """A request has joined the queue: what it waits for is asked for, and looked at in time."""
         misses = self.ask(model, request.variants, now_us)
         self._watch(model, request.variants, request.pieces[0].deadline_us, request.bucket, now_us)
@@ -79,14 +79,16 @@ class ColdStarts:
                     misses += self._ask_for(model, lane, now_us)
         return misses
 
-    def _give_up(self, model: Model, lane: Lane, give_up: Callable[[Request], object], now_us: int) -> None:
+    def _give_up(
+        self, model: ScheduledModel, lane: Lane, give_up: Callable[[Request], object], now_us: int
+    ) -> None:
         answer_us = NEVER_US
         if not model.resides(lane.variants):
             answer_us = model.first_us(lane.variants, lane.bucket, now_us)
         while lane.pieces and lane.pieces[0].deadline_us < answer_us < NEVER_US:
             give_up(lane.pieces[0].request)
 
-    def _ask_for(self, model: Model, lane: Lane, now_us: int) -> Sequence[Miss]:
+    def _ask_for(self, model: ScheduledModel, lane: Lane, now_us: int) -> Sequence[Miss]:
         if model.resides(lane.variants):
             return ()
         misses = self.ask(model, lane.variants, now_us)
@@ -94,7 +96,7 @@ class ColdStarts:
         return misses
 
     def _watch(
-        self, model: Model, variants: tuple[str, ...], deadline_us: int, bucket: int, now_us: int
+        self, model: ScheduledModel, variants: tuple[str, ...], deadline_us: int, bucket: int, now_us: int
     ) -> None:
         """What is due then waits for one of these: look when it may be hopeless, or is to be asked for
         again."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.policy.arbitration import decide
-from serving.policy.batching.seam import Choice, PieceView
+from serving.policy.batching.interface import Choice, PieceView
 from serving.policy.latency import EITHER
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.lanes import USED_US, Lane

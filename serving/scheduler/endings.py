@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from serving.scheduler.accepted import Accepted
+from serving.scheduler.admission import Admission
 from serving.scheduler.commands import Answer, Command, RunBatch
-from serving.scheduler.door import Door
-from serving.scheduler.models import Model, explain
+from serving.scheduler.models import ScheduledModel, explain
 from serving.scheduler.pieces import cut
 from serving.scheduler.requests import Piece, Request
 from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, DEADLINE_RUNNING, WORKER_LOST, Outcome
@@ -20,12 +20,12 @@ class Endings:
 
     __slots__ = ("_accepted", "_door", "_models")
 
-    def __init__(self, models: Mapping[str, Model], accepted: Accepted, door: Door) -> None:
+    def __init__(self, models: Mapping[str, ScheduledModel], accepted: Accepted, door: Admission) -> None:
         self._models = models
         self._accepted = accepted
         self._door = door
 
-    def refuse(self, model: Model, request: Request, outcome: Outcome, now_us: int) -> Answer:
+    def refuse(self, model: ScheduledModel, request: Request, outcome: Outcome, now_us: int) -> Answer:
         """Turn a request away that has not been accepted."""
         model.intake.ended(request.rows, outcome)
         answer = Answer(request, outcome, None, explain(outcome, request, model, now_us))
@@ -98,6 +98,6 @@ class Endings:
                 model.queue.insert(part)
         return answers
 
-    def abandon(self, model: Model, detail: str) -> list[Command]:
+    def abandon(self, model: ScheduledModel, detail: str) -> list[Command]:
         """End waiting requests that nothing can answer: nobody can say when a replica will be back."""
         return [self.end(request, WORKER_LOST, detail) for request in model.stranded()]

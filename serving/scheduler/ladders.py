@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Final
 
 from serving.objectives import MOST_ACCURATE
-from serving.policy.batching.seam import PieceView
+from serving.policy.batching.interface import PieceView
 from serving.policy.climbing import Allowance, Climber
-from serving.policy.selection import Backlog, Rung, Step, carrying, choose, frontier, preferred
+from serving.policy.selection import LaneBacklog, Rung, VariantCost, carrying, choose, frontier, preferred
 from serving.scheduler.lanes import Queue
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Wants
@@ -76,7 +76,7 @@ class Selector:
             ladder = self._ladders[wants] = build(wants, self.replicas, self.row_us, self.trust)
         return ladder
 
-    def answering(self, backlog: Backlog, wants: Wants) -> tuple[str, Replica] | None:
+    def answering(self, backlog: LaneBacklog, wants: Wants) -> tuple[str, Replica] | None:
         """The variant that a batch of a lane of who wants it so would be run by now; None where none that may
         is here. Where the ladder's would be late for the first piece even alone, the quickest."""
         ladder = self.ladder(wants)
@@ -227,7 +227,7 @@ def climber(
     if not known:
         return None
     merits = _merits([(name, accuracy(name)) for name in known])
-    steps = frontier([Step(row_us[name], merits[name]) for name in known])
+    steps = frontier([VariantCost(row_us[name], merits[name]) for name in known])
     return Climber(rate, [(step.row_us, step.merit) for step in steps[preferred(steps, optimize) :]])
 
 

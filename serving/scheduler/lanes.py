@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import takewhile
 from math import exp, inf
 
-from serving.policy.admission import Backlog
+from serving.policy.admission import QueueLength
+from serving.policy.arrival_slack import ArrivalSlack
 from serving.policy.climbing import Allowance
-from serving.policy.comers import Comers
 from serving.scheduler.requests import Piece, Request, Wants, wants_of
 from serving.vocabulary import NEVER_US
 
@@ -17,7 +17,7 @@ _LEFT = -1
 
 
 class Lane:
-    """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.seam.LaneView`."""
+    """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.interface.LaneView`."""
 
     __slots__ = (
         "_arrivals", "_keys", "_size", "bucket", "closed", "declared_us", "key", "kin", "pieces", "rows",
@@ -159,12 +159,12 @@ class Queue:
     def __init__(self) -> None:
         self._lanes: dict[Hashable, Lane] = {}
         self._sequence = 0
-        self.backlog = Backlog()
+        self.backlog = QueueLength()
         self.version = 0
         self.entitled = 0.0
         self.floor = inf
         self.allowances: dict[Wants, Allowance] = {}
-        self.comers: Comers | None = None
+        self.comers: ArrivalSlack | None = None
         self._first_due_us = NEVER_US
         self._looked = 0  # the version that it is of
         self._used_us = 0.0  # of the slices' time, decayed over USED_US

@@ -5,12 +5,12 @@ from math import ceil, inf
 
 from serving.policy.admission import Thinning
 from serving.policy.batching.catalogue import create_policy
-from serving.policy.batching.seam import Outlook
+from serving.policy.batching.interface import Outlook
 from serving.policy.rates import QUIET, Rate
-from serving.scheduler.absent import Absent
-from serving.scheduler.forecast import Forecast
-from serving.scheduler.intake import Intake
+from serving.scheduler.cold_variant import ColdVariant
 from serving.scheduler.lanes import Queue
+from serving.scheduler.mean_rate import MeanRate
+from serving.scheduler.model_counts import ModelCounts
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request, Wants, wants_of
 from serving.scheduler.slices import Slice, SliceQueue
@@ -32,7 +32,7 @@ LOOKED = 2  # slices at a review
 NEVER_REVIEWED_US = -(1 << 40)
 
 
-class Flow:
+class TenantFlow:
     """What one tenant asks of one model in one way, admitted or not. `wants`: in which, None for what the
     model's answering variant answers."""
 
@@ -52,7 +52,7 @@ class Flow:
         self.verdict = OVERLOAD  # for those that the thinning stops
 
 
-class Model:
+class ScheduledModel:
     """What the scheduler keeps of a model.
 
     `open`: its accepted requests without an answer. `retired`: it takes no more. `absent`: the variants that
@@ -72,17 +72,17 @@ class Model:
         self.since_us = since_us
         self.open = 0
         self.retired = False
-        self.absent: dict[str, Absent] = {}
+        self.absent: dict[str, ColdVariant] = {}
         self.hopeless: dict[str, str] = {}
         self.unsettled: dict[int, tuple[Request, int]] = {}
-        self.forecast = Forecast()
-        self.intake = Intake()
+        self.forecast = MeanRate()
+        self.intake = ModelCounts()
         self._latest: dict[str, Replica] = {}  # of each variant the replica that last went
         self.queue = Queue()
         self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
         self.resident: dict[str, int] = {}  # variant -> live replicas
-        self.flows: dict[tuple[str, Wants | None], Flow] = {}  # by tenant and what it wants
+        self.flows: dict[tuple[str, Wants | None], TenantFlow] = {}  # by tenant and what it wants
         self.outlook: Outlook | None = None  # of what waits, as of the last review
         self.variant_us: dict[str, float] = {}  # of each variant, likewise, in the mean over slices
         self.reviewed_us = NEVER_REVIEWED_US
@@ -182,14 +182,14 @@ class Model:
             return now_us + self.quickest_us(request)
         return self.first_us(request.variants, request.bucket, now_us) + request.declared_us
 
-    def flow(self, tenant: str, request: Request | None = None) -> Flow:
+    def flow(self, tenant: str, request: Request | None = None) -> TenantFlow:
         """The tenant's flow of such requests; without one, of those for the answering variant."""
         wants: Wants | None = None
         if request is not None and request.variants != self._plain:
             wants = wants_of(request)
         flow = self.flows.get((tenant, wants))
         if flow is None:
-            flow = self.flows[tenant, wants] = Flow(tenant, wants)
+            flow = self.flows[tenant, wants] = TenantFlow(tenant, wants)
         return flow
 
     def review(self, now_us: int) -> None:
@@ -344,7 +344,7 @@ def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:
     return {variant: len(found) / sum(found, 0.0) for variant, found in speeds.items()}
 
 
-def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> str:
+def explain(outcome: Outcome, request: Request, model: ScheduledModel, now_us: int) -> str:
     """A sentence for the client that was turned away, where the outcome alone does not say enough."""
     name, backlog = request.model, model.queue.backlog
     if outcome is NO_REPLICA and model.retired:
@@ -375,7 +375,7 @@ def explain(outcome: Outcome, request: Request, model: Model, now_us: int) -> st
     return ""
 
 
-def _explain_absence(request: Request, model: Model, now_us: int) -> str:
+def _explain_absence(request: Request, model: ScheduledModel, now_us: int) -> str:
     absent = model.absent.get(model.nearest(request.variants, now_us))
     if absent is None or model.resides(request.variants):
         return ""

@@ -1,12 +1,12 @@
 """How requests are cut into pieces, which travel in batches one by one."""
 
 from serving.scheduler.lanes import Lane
-from serving.scheduler.models import Model
+from serving.scheduler.models import ScheduledModel
 from serving.scheduler.requests import Piece, Request
 from serving.vocabulary import NEVER_US
 
 
-def split(request: Request, model: Model) -> None:
+def split(request: Request, model: ScheduledModel) -> None:
     """Queue a request in pieces of at most the batch b with 2 l(b) <= SLO.
 
     The deadline of the request, by which its answer is judged, stays what was promised. Its pieces are due
@@ -33,7 +33,7 @@ def split(request: Request, model: Model) -> None:
     request.open_pieces = request.waiting = len(request.pieces)
 
 
-def settle(model: Model) -> None:
+def settle(model: ScheduledModel) -> None:
     """Split what waits as if the replicas that are there now had been there when it came."""
     renewed: dict[Lane, dict[int, list[Piece]]] = {}
     for request, slack_us in list(model.unsettled.values()):
@@ -61,7 +61,7 @@ def settle(model: Model) -> None:
         model.queue.replace(lane, [*others, *(piece for pieces in parts.values() for piece in pieces)])
 
 
-def shrink(model: Model) -> None:
+def shrink(model: ScheduledModel) -> None:
     """The largest batch is smaller than before: cut what waits into such, each part due as the whole was."""
     rows_max = model.served.spec.batch_max
     for lane in list(model.queue.lanes):
@@ -93,7 +93,7 @@ def cut(piece: Piece, rows_max: int) -> list[Piece]:
     return parts
 
 
-def _rows_max(request: Request, model: Model) -> int:
+def _rows_max(request: Request, model: ScheduledModel) -> int:
     """The largest piece; 0 where no replica may answer the request yet."""
     return max([replica.piece_max(request.size) for replica in model.replicas(request)], default=0)
 

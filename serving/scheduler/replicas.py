@@ -1,12 +1,12 @@
 """A variant on a slice, as the scheduler sees it: what its batches take, and what they say of its profile."""
 
-from serving.policy.batching.seam import ReplicaView
+from serving.policy.batching.interface import ReplicaView
 from serving.policy.drift import COLD, JOINED, WARM, Drift
-from serving.policy.freshness import COLD_US, Freshness, Watch, ratio_of
+from serving.policy.freshness import COLD_US, Freshness, ProfileWatch, ratio_of
 from serving.policy.latency import EITHER, ENOUGH, FAR_QUICKER, QUANTILE, WINDOW, Doubt, Residuals
 from serving.profile.latency import Latency
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.devices import Device
+from serving.scheduler.shared_device import SharedDevice
 from serving.specs import ServedModel
 
 RAN_WEIGHT = 0.1  # of one batch in what they take in the mean
@@ -17,7 +17,8 @@ by no more than the maximum: what is committed cannot grow, or be given up, any 
 
 
 class Replica:
-    """A variant on a slice, an hour of which has a `price`. A `serving.policy.batching.seam.ReplicaView`."""
+    """A variant on a slice, an hour of which has a `price`. A
+    `serving.policy.batching.interface.ReplicaView`."""
 
     __slots__ = (
         "_batch_max", "_budget_us", "accuracy", "device", "doubt", "drift", "failures", "id",
@@ -33,10 +34,10 @@ class Replica:
         self._batch_max = model.spec.batch_max
         self._budget_us = model.slo_us
         self.learned_us = 0  # when the latest batch was back
-        self.device = Device()
+        self.device = SharedDevice()
         self.price = 0.0
         self.residuals = Residuals()
-        self.watch = Watch()
+        self.watch = ProfileWatch()
         self.drift = Drift()
         self.failures = 0  # batches in a row in which the model raised
         self.ran_us = 0.0  # what batches take, in the mean of late
@@ -189,7 +190,7 @@ class Replica:
 
 class Daring:
     """A replica as a policy sees it that plans with what `share` of its batches do not exceed. A
-    `serving.policy.batching.seam.ReplicaView`."""
+    `serving.policy.batching.interface.ReplicaView`."""
 
     __slots__ = ("_replica", "_share")
 

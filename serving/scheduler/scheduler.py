@@ -11,23 +11,23 @@ from types import MappingProxyType
 
 from mypy_extensions import mypyc_attr
 
-from serving.policy.batching.seam import BatchReport
+from serving.policy.batching.interface import BatchReport
 from serving.policy.freshness import Judgement
 from serving.policy.isolation import halves
 from serving.policy.latency import Lateness
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from serving.scheduler.accepted import Accepted
+from serving.scheduler.admission import Admission
 from serving.scheduler.cold import ColdStarts
 from serving.scheduler.commands import Command
-from serving.scheduler.devices import Device
 from serving.scheduler.dispatch import Dispatch
-from serving.scheduler.door import Door
 from serving.scheduler.endings import RETRIES, Endings
-from serving.scheduler.looking import look
-from serving.scheduler.models import Model
+from serving.scheduler.load_reports import look
+from serving.scheduler.models import ScheduledModel
 from serving.scheduler.pieces import settle, shrink, split
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
+from serving.scheduler.shared_device import SharedDevice
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
 from serving.vocabulary import (
@@ -55,13 +55,13 @@ class Scheduler:
         devices: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._limits = limits
-        self._models = {served.name: Model(served) for served in models}
+        self._models = {served.name: ScheduledModel(served) for served in models}
         self._slices: dict[str, Slice] = {}
         self._device_of = devices
-        self._devices: dict[str, Device] = {}
+        self._devices: dict[str, SharedDevice] = {}
         self._accepted = Accepted()
         self._dispatch = Dispatch(self._slices, ahead)
-        self._door = Door(self._models, tenants, limits)
+        self._door = Admission(self._models, tenants, limits)
         self._endings = Endings(self._models, self._accepted, self._door)
         self._cold = ColdStarts(self._models)
         self._lateness = Lateness()
@@ -71,7 +71,7 @@ class Scheduler:
     # what the driver may ask
 
     @property
-    def models(self) -> Mapping[str, Model]:
+    def models(self) -> Mapping[str, ScheduledModel]:
         """What is kept of each model, to look at."""
         return self._models
 
@@ -119,7 +119,7 @@ class Scheduler:
         """What batches say of each live replica's profile."""
         return [judgement for live in self._slices.values() for judgement in live.judgements()]
 
-    def seen(self, now_us: int) -> tuple[Seen, ...]:
+    def seen(self, now_us: int) -> tuple[LoadReport, ...]:
         """What the models whose replicas follow their load were asked, and how they fared."""
         return look(self._models.values(), self._slices.values(), now_us)
 
@@ -261,7 +261,7 @@ class Scheduler:
         """A replica can take batches (or its latency is known better than before)."""
         owner, live = self._models[model], self._slices.get(slice_name)
         if live is None:
-            device = self._devices.setdefault(self._device_of.get(slice_name, ""), Device())
+            device = self._devices.setdefault(self._device_of.get(slice_name, ""), SharedDevice())
             live = self._slices[slice_name] = Slice(slice_name, self._limits.stall_us, device)
             live.free_since_us = now_us
         here = live.queues.get(model)
@@ -330,7 +330,7 @@ class Scheduler:
         """
         model = self._models.get(served.name)
         if model is None:
-            model = self._models[served.name] = Model(served, now_us)
+            model = self._models[served.name] = ScheduledModel(served, now_us)
         elif model.serve(served):
             shrink(model)
         model.forecast.begin(now_us)
@@ -382,7 +382,7 @@ class Scheduler:
 
     # steps
 
-    def _ask_for_plan(self, model: Model, due_us: int, now_us: int) -> None:
+    def _ask_for_plan(self, model: ScheduledModel, due_us: int, now_us: int) -> None:
         """What waits has changed: plan where a slice can take a batch, else when something nearer comes."""
         if self.wake_us == now_us and not self._timed:
             return  # another event of this instant has asked for the plan
@@ -396,7 +396,7 @@ class Scheduler:
             if live.suspect:  # nothing else may ask in time to give it up
                 self.wake_us = min(self.wake_us, max(due_us, now_us))
 
-    def _look_again(self, model: Model, now_us: int) -> None:
+    def _look_again(self, model: ScheduledModel, now_us: int) -> None:
         """What waits is due otherwise: what is not loaded may come too late for it."""
         if model.absent:
             self._cold.look_us = self.wake_us = min(self.wake_us, now_us)

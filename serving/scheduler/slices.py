@@ -3,21 +3,21 @@
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from serving.policy.batching.seam import WAIT, BatchingPolicy, Choice, LaneView
+from serving.policy.batching.interface import WAIT, BatchingPolicy, Choice, LaneView
 from serving.policy.freshness import Judgement
 from serving.policy.latency import ALONE, BESIDE, EITHER, Lateness
 from serving.policy.suspicion import believed_us, suspect_us
-from serving.scheduler.beside import backlog_of
 from serving.scheduler.commands import FlagProfile, ReplaceWorker, RunBatch, Suspect
-from serving.scheduler.devices import Device
+from serving.scheduler.contention import backlog_of
 from serving.scheduler.ladders import ANY_ROWS, Selector
 from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.replicas import Replica
+from serving.scheduler.shared_device import SharedDevice
 from serving.vocabulary import NEVER_US
 
 
 class SliceQueue:
-    """One model's queue as one slice sees it. A `serving.policy.batching.seam.QueueView`."""
+    """One model's queue as one slice sees it. A `serving.policy.batching.interface.QueueView`."""
 
     __slots__ = (
         "_chosen", "_expected", "_lateness", "_live", "_slices", "_version", "model",
@@ -206,7 +206,7 @@ class Slice:
         "running", "suspect", "width",
     )  # fmt: skip
 
-    def __init__(self, name: str, stall_us: int, device: Device) -> None:
+    def __init__(self, name: str, stall_us: int, device: SharedDevice) -> None:
         self.name = name
         self.device = device
         self._busy = False  # as the device has counted it

@@ -19,7 +19,7 @@ Attainment = Callable[[float, int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class SiteCapacity:
     """`rate`: the highest found; below `low` the aim is surely met, above `high` surely missed."""
 
     rate: float
@@ -27,7 +27,7 @@ class Capacity:
     high: float
 
 
-def search(attainment: Attainment, aim: float, high: float) -> Capacity:
+def search(attainment: Attainment, aim: float, high: float) -> SiteCapacity:
     """The capacity at an attainment of `aim`, at most `high`, in requests a second."""
     low, sure_low, sure_high = 0.0, 0.0, high
     while high - low > GRAIN * high:
@@ -39,7 +39,7 @@ def search(attainment: Attainment, aim: float, high: float) -> Capacity:
         else:
             high = rate
             sure_high = rate if certain else sure_high
-    return Capacity(low, sure_low, sure_high)
+    return SiteCapacity(low, sure_low, sure_high)
 
 
 def _margin(attainment: Attainment, aim: float, rate: float) -> tuple[float, bool]:

@@ -7,13 +7,13 @@ import numpy as np
 
 from serving.objectives import ranked
 from serving.simulation.answered import REASONS, Answered
-from serving.simulation.series import Series, Span
+from serving.simulation.series import RunSeries, Span
 from serving.simulation.tally import mean_accuracy
 from serving.specs import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VariantShares:
     """How a model was answered. `accuracy`: the mean over its rows, of those variants whose accuracy is
     known, nan where there is none; `shares`: of its rows, by variant, the most accurate first; `downgrades`:
     rows in batches of another variant than would have run without pressure, by reason, as shares of the rows
@@ -24,12 +24,12 @@ class Choice:
     downgrades: dict[str, float]
 
 
-def choice(runs: Sequence[Answered], number: int, model: ServedModel, span: Span) -> Choice:
+def choice(runs: Sequence[Answered], number: int, model: ServedModel, span: Span) -> VariantShares:
     """That of the model of this number, over runs with unlike seeds: of requests that came in the span."""
     names = _ranked(model)
     if len(names) == 1:
         accuracy = model.accuracy(names[0])
-        return Choice(np.nan if accuracy is None else accuracy, {names[0]: 1.0}, {})
+        return VariantShares(np.nan if accuracy is None else accuracy, {names[0]: 1.0}, {})
     rows, reasons = np.zeros(len(model.variants)), np.zeros(len(REASONS))
     for run in runs:
         ours = (run.model == number) & (run.at_us >= span.start_us) & (run.at_us < span.end_us)
@@ -38,10 +38,10 @@ def choice(runs: Sequence[Answered], number: int, model: ServedModel, span: Span
         reasons += np.bincount(run.down_reason[ours], run.down_rows[ours], len(reasons))
     total = float(rows.sum())
     if not total:
-        return Choice(np.nan, {}, {})
+        return VariantShares(np.nan, {}, {})
     shares = dict(zip(model.variants, (rows / total).tolist(), strict=True))
     downgrades = dict(zip(map(str, REASONS), (reasons / total).tolist(), strict=True))
-    return Choice(
+    return VariantShares(
         _accuracy(model, shares),
         {name: shares[name] for name in names if shares[name]},
         {name: share for name, share in downgrades.items() if share},
@@ -49,26 +49,26 @@ def choice(runs: Sequence[Answered], number: int, model: ServedModel, span: Span
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """A model's choice over time, in the bins of its `Series`: `rates`, rows answered a second, by variant,
-    the most accurate first; `accuracy` is nan where a bin has no row."""
+class VariantSeries:
+    """A model's choice over time, in the bins of its `RunSeries`: `rates`, rows answered a second, by
+    variant, the most accurate first; `accuracy` is nan where a bin has no row."""
 
     rates: dict[str, tuple[float, ...]]
     accuracy: tuple[float, ...]
 
 
-def course(run: Answered, number: int, model: ServedModel, series: Series) -> Course:
+def course(run: Answered, number: int, model: ServedModel, series: RunSeries) -> VariantSeries:
     """That of one run. Of a model with one variant no rates are known."""
     bins, variants = len(series.start_s), model.variants
     if len(variants) == 1:
-        return Course({}, (_accuracy(model, {variants[0]: 1.0}),) * bins)
+        return VariantSeries({}, (_accuracy(model, {variants[0]: 1.0}),) * bins)
     which = np.floor_divide(run.at_us, series.bin_s * 1e6).astype(np.int64)
     ours = (run.model == number) & (which < bins)
     places = which[ours] * len(variants) + run.variant[ours]
     rows = np.bincount(places, run.rows[ours], bins * len(variants)).reshape(bins, len(variants))
     rates = dict(zip(variants, (rows / series.bin_s).T.tolist(), strict=True))
     accuracy = [_accuracy(model, dict(zip(variants, each, strict=True))) for each in rows.tolist()]
-    return Course({name: tuple(rates[name]) for name in _ranked(model)}, tuple(accuracy))
+    return VariantSeries({name: tuple(rates[name]) for name in _ranked(model)}, tuple(accuracy))
 
 
 def _ranked(model: ServedModel) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ from serving.control.rollout import RolloutState
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.planning import plan_scaling
 from serving.policy.scaling.task import ScalingPlan, ScalingTask
-from serving.simulation.planning import Facts, Plan, Planner
-from serving.simulation.virtual_workers import Chances, Happening, Terms, Worker, Workers
+from serving.simulation.planning import Facts, Planner, VirtualPlan
+from serving.simulation.virtual_workers import Chances, Happening, VirtualWorker, Workers, WorkerTerms
 from serving.vocabulary import NEVER_US
 
 ENDLESS = 1_000  # events at one instant: control asks to be woken again and again
@@ -70,7 +70,13 @@ class ControlledSimulation:
     `plan`, which are jobs elsewhere, to find something else."""
 
     def __init__(
-        self, control: Control, terms: Terms, planner: Planner, plane: DataPlane, seed: int, calm_us: int
+        self,
+        control: Control,
+        terms: WorkerTerms,
+        planner: Planner,
+        plane: DataPlane,
+        seed: int,
+        calm_us: int,
     ) -> None:
         """From `calm_us` on no worker dies, starts in vain or fails to load, but for what is broken."""
         self.control = control
@@ -93,7 +99,7 @@ class ControlledSimulation:
     def heard(self, slice_name: str, happening: Happening) -> None:
         """Control is told now what happened, on a slice or ("") elsewhere."""
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: VirtualPlan) -> None:
         """Control is told now that this is wanted instead."""
 
     def settled(self) -> None:
@@ -155,10 +161,10 @@ class ControlledSimulation:
         self._count += 1
         heappush(self._events, (at_us, self._count, act))
 
-    def _tell(self, after_us: int, worker: Worker, *happening: object) -> None:
+    def _tell(self, after_us: int, worker: VirtualWorker, *happening: object) -> None:
         self._push(self.now_us + after_us, lambda now_us: self._happen(worker, happening, now_us))
 
-    def _happen(self, worker: Worker, happening: Happening, now_us: int) -> None:
+    def _happen(self, worker: VirtualWorker, happening: Happening, now_us: int) -> None:
         """A worker's link says something."""
         seen = self._workers.happens(worker, happening, now_us)
         if seen is None:
@@ -170,7 +176,7 @@ class ControlledSimulation:
         handle = getattr(self.control, event)
         self._carry_out(handle(worker.spec.name, *arguments, now_us))
 
-    def _count_failures(self, worker: Worker, event: str, arguments: Sequence[Any]) -> None:
+    def _count_failures(self, worker: VirtualWorker, event: str, arguments: Sequence[Any]) -> None:
         if event in ("replica_loaded", "replica_failed"):
             replica = self.control.slices[worker.spec.name].replicas[arguments[0]]
             key = (worker.spec.device, replica.model)

@@ -35,7 +35,7 @@ Truth = Callable[[str, str, str, int], int]
 FREE: Mapping[str, float] = MappingProxyType({})
 
 
-class Asked(NamedTuple):
+class VirtualRequest(NamedTuple):
     """A request for `rows` of a model, by any variant that may answer, due after its SLO; of a `tier`, after
     that tier's."""
 
@@ -87,7 +87,7 @@ class Requests:
         self,
         models: Iterable[ServedModel],
         truth: Truth,
-        asked: Iterable[Asked],
+        asked: Iterable[VirtualRequest],
         devices: Mapping[str, str],
         prices: Mapping[str, float] = FREE,
     ) -> None:
@@ -97,7 +97,7 @@ class Requests:
         self._models = {model.name: model for model in models}
         self._truth = truth
         self._prices = prices
-        self._asked: Iterator[Asked] = iter(asked)
+        self._asked: Iterator[VirtualRequest] = iter(asked)
         self._next = next(self._asked, None)
         self.scheduler = Scheduler(self._models.values(), Limits(), devices=devices)
         self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
@@ -179,7 +179,7 @@ class Requests:
 
     # steps
 
-    def _arrive(self, asked: Asked, now_us: int) -> Iterable[Order]:
+    def _arrive(self, asked: VirtualRequest, now_us: int) -> Iterable[Order]:
         served = self._models.get(asked.model)
         self._count += 1
         if served is None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from serving.scheduler.commands import RunBatch
-from serving.simulation.site import Resident
+from serving.simulation.site import SiteReplica
 
 Place = tuple[str, str, str]
 """Slice, model, variant."""
@@ -22,17 +22,17 @@ Truth = Callable[[int, int], float]
 _BLOCK = 4096  # draws at once: one at a time costs a microsecond
 
 
-class Taken(NamedTuple):
+class BatchTimes(NamedTuple):
     """A batch computes for `compute_us`, as its worker will report, and is back after `elapsed_us`."""
 
     compute_us: int
     elapsed_us: int
 
 
-class Device(Protocol):
+class BatchDevice(Protocol):
     """What the simulator asks for each batch that starts."""
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
         """How long a batch takes that starts beside `running` others."""
         ...
 
@@ -44,10 +44,10 @@ class ExactDevice:
         """`truths` by slice, model and variant."""
         self._truths = truths
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:  # noqa: ARG002  a Device
-        """See `Device`."""
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:  # noqa: ARG002  a Device
+        """See `BatchDevice`."""
         took_us = ceil(self._truths[batch.slice, batch.model, batch.variant](batch.rows, batch.size))
-        return Taken(took_us, took_us)
+        return BatchTimes(took_us, took_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class NoisyDevice:
         self._physics = physics
         self._factors = _noise(physics, np.random.default_rng([seed, 1]))
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
-        """See `Device`."""
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
+        """See `BatchDevice`."""
         physics = self._physics
         took_us = self._truths[batch.slice, batch.model, batch.variant](batch.rows, batch.size) * next(
             self._factors
@@ -93,10 +93,10 @@ class NoisyDevice:
             took_us *= 1 + physics.drift * sin(2 * pi * start_us / (physics.drift_period_s * 1e6))
         took_us *= 1 + physics.interference * running
         compute_us = max(ceil(took_us), 1)
-        return Taken(compute_us, compute_us + physics.overhead_us)
+        return BatchTimes(compute_us, compute_us + physics.overhead_us)
 
 
-def truths_of(residents: Iterable[Resident]) -> dict[Place, Truth]:
+def truths_of(residents: Iterable[SiteReplica]) -> dict[Place, Truth]:
     """What the residents' profiles say."""
     return {(each.slice, each.model, each.variant): each.latency.predict_us for each in residents}
 

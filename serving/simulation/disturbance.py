@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from serving.scheduler.commands import RunBatch
-from serving.simulation.device import Device, Taken
+from serving.simulation.device import BatchDevice, BatchTimes
 
 FAIR_STOP_MS = 3.0  # a turn of Linux' fair scheduler on two to eight cores (base_slice_ns)
 STOPS_MAX = 1_000_000
@@ -111,7 +111,7 @@ class _Pace(NamedTuple):
 class DisturbedDevice:
     """A device whose slices others disturb. Each slice has stops of its own, drawn from `seed`."""
 
-    def __init__(self, device: Device, disturbances: Sequence[Disturbance], seed: int) -> None:
+    def __init__(self, device: BatchDevice, disturbances: Sequence[Disturbance], seed: int) -> None:
         """ValueError where two disturbances overlap."""
         check_apart(disturbances)
         self._device = device
@@ -120,8 +120,8 @@ class DisturbedDevice:
         self._paces: dict[str, list[_Pace]] = {}  # by slice
         self._computed_us: dict[str, float] = {}  # by slice: when its latest batch has been computed
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
-        """See `Device`. A batch that was sent ahead starts when the one before it has been computed."""
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
+        """See `BatchDevice`. A batch that was sent ahead starts when the one before it has been computed."""
         took = self._device.take(batch, start_us, running)
         way_us = took.elapsed_us - took.compute_us
         starts_us = start_us + way_us / 2
@@ -130,7 +130,7 @@ class DisturbedDevice:
         ends_us = self._ends_us(batch.slice, starts_us, took.compute_us)
         self._computed_us[batch.slice] = ends_us
         compute_us = max(round(ends_us - starts_us), took.compute_us)
-        return Taken(compute_us, compute_us + way_us)
+        return BatchTimes(compute_us, compute_us + way_us)
 
     def _ends_us(self, name: str, start_us: float, work_us: float) -> float:
         """When so much work has been computed."""

@@ -17,9 +17,9 @@ from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
-from serving.simulation.device import Device, Taken
+from serving.simulation.device import BatchDevice, BatchTimes
 from serving.simulation.faults import Fault
-from serving.simulation.site import Resident, Site, chooses
+from serving.simulation.site import Site, SiteReplica, chooses
 from serving.simulation.tally import Parts, Tally
 from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
@@ -44,7 +44,7 @@ class Simulation:
     """One run of a site. `build`, `begin`, `take`, `answered`, `ran`, `told`, `advance`, `crash` and `stall`
     may be overridden."""
 
-    def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, site: Site, device: BatchDevice, faults: Sequence[Fault] = ()) -> None:
         self.site = site
         self.device = device
         self.tally = Tally()
@@ -55,7 +55,7 @@ class Simulation:
             int, list[tuple[str, int]]
         ] = {}  # by request: who computed what, where not one batch did
         self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
-        self._happenings: list[tuple[int, int, Fault | Resident]] = [
+        self._happenings: list[tuple[int, int, Fault | SiteReplica]] = [
             (fault.at_us, count, fault) for count, fault in enumerate(faults)
         ]
         heapify(self._happenings)
@@ -78,7 +78,7 @@ class Simulation:
         for resident in self.site.residents:
             self._bring_up(resident, 0)
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
         """How long a batch takes that starts beside `running` others."""
         return self.device.take(batch, start_us, running)
 
@@ -230,8 +230,8 @@ class Simulation:
 
     # faults
 
-    def _happen(self, what: "Fault | Resident", now_us: int) -> None:
-        if isinstance(what, Resident):
+    def _happen(self, what: "Fault | SiteReplica", now_us: int) -> None:
+        if isinstance(what, SiteReplica):
             self._bring_up(what, now_us)
         elif what.crash:
             self.crash(what.slice, "died", now_us)
@@ -257,7 +257,7 @@ class Simulation:
         self._happenings = [
             each
             for each in self._happenings
-            if not (isinstance(each[2], Resident) and each[2].slice == slice_name)
+            if not (isinstance(each[2], SiteReplica) and each[2].slice == slice_name)
         ]
         heapify(self._happenings)
         for resident in self.site.residents:
@@ -279,7 +279,7 @@ class Simulation:
         here = self._running.get(slice_name)
         return max(0, max(end_us for _, end_us in here.values()) - now_us) if here else 0
 
-    def _bring_up(self, resident: Resident, now_us: int) -> None:
+    def _bring_up(self, resident: SiteReplica, now_us: int) -> None:
         self._replicas += 1
         served = next(model for model in self.site.served if model.name == resident.model)
         replica = Replica(self._replicas, resident.variant, resident.latency, served)

@@ -23,14 +23,14 @@ from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import ControlledSimulation
 from serving.simulation.dataplane import routed
-from serving.simulation.device import Device
+from serving.simulation.device import BatchDevice
 from serving.simulation.faults import Fault
-from serving.simulation.held import Held, Presence, Replicas
+from serving.simulation.held import HeldSlices, Presence, Replicas
 from serving.simulation.planning import Stubborn
 from serving.simulation.series import Chronicle, Span
 from serving.simulation.site import Site
 from serving.simulation.tally import Tally
-from serving.simulation.virtual_workers import Happening, Terms, Weight
+from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
 from serving.specs import ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
@@ -63,13 +63,13 @@ class Governance:
         """Of each slice for an hour."""
         return {each.name: each.price for each in self.slices}
 
-    def terms(self, start_us: int) -> Terms:
+    def terms(self, start_us: int) -> WorkerTerms:
         """Workers that do as they are told, and load as slowly as was measured."""
         weights = {
             (model, variant): Weight(profile.load_us, profile.memory_bytes)
             for (_, model, variant), profile in self.profiles.items()
         }
-        return Terms(MappingProxyType(weights), start_us=start_us)
+        return WorkerTerms(MappingProxyType(weights), start_us=start_us)
 
     def control(self, site: Site) -> Control:
         """The live controller. Nothing is measured: profiles are what is true, of slices on which one batch
@@ -84,7 +84,7 @@ class _Governing(ControlledSimulation):
 
     def __init__(self, governed: "Governed", governance: Governance, seed: int) -> None:
         self._governance = governance
-        self.held = Held()
+        self.held = HeldSlices()
         self.guessed: set[str] = set()
         site = governed.site
         control, terms = governance.control(site), governance.terms(site.start_us)
@@ -125,7 +125,7 @@ class Governed(Chronicle):
     def __init__(
         self,
         site: Site,
-        device: Device,
+        device: BatchDevice,
         faults: Sequence[Fault],
         governance: Governance,
         seed: int,

@@ -15,7 +15,7 @@ class Replicas:
     changes: int
 
 
-class Held:
+class HeldSlices:
     """The slices whose worker lives, from its start to its end."""
 
     def __init__(self) -> None:

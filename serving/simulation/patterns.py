@@ -50,7 +50,7 @@ _ANY_FORM = f"{_FORMS['mmpp']}, {_FORMS['diurnal']} or {_FORMS['flash']}"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RateStep:
     """A rate, in requests a second, that holds for some seconds."""
 
     rate: float
@@ -61,7 +61,7 @@ class Step:
             raise ValueError(f"a step needs a rate >= 0 and seconds > 0, got {self.rate:g}:{self.seconds:g}")
 
 
-def draw(steps: Sequence[Step], cv: float, rng: Generator) -> Seconds:
+def draw(steps: Sequence[RateStep], cv: float, rng: Generator) -> Seconds:
     """Due times in ascending order, from 0 to below the sum of the steps' seconds.
 
     `cv` is that of the gaps, while the rate holds: gamma gaps of shape 1/cv^2. Only the metronome (cv 0)
@@ -118,8 +118,8 @@ def due_times(pattern: str, seconds: float, cv: float, rng: Generator, scale: fl
     return scale_times(values, seconds / scale)
 
 
-def _scaled(steps: Sequence[Step], scale: float) -> list[Step]:
-    return [Step(step.rate * scale, step.seconds) for step in steps]
+def _scaled(steps: Sequence[RateStep], scale: float) -> list[RateStep]:
+    return [RateStep(step.rate * scale, step.seconds) for step in steps]
 
 
 def length_s(pattern: str, seconds: float) -> float:
@@ -129,13 +129,13 @@ def length_s(pattern: str, seconds: float) -> float:
     return sum(step.seconds for step in read_steps(pattern, seconds))
 
 
-def read_steps(pattern: str, seconds: float) -> list[Step]:
+def read_steps(pattern: str, seconds: float) -> list[RateStep]:
     """The steps of `300` or `100:5+300:2.5`."""
     try:
         parts = [[float(number) for number in part.split(":")] for part in pattern.split("+")]
         if len(parts) == 1 and len(parts[0]) == 1:
-            return [Step(parts[0][0], seconds)]
-        return [Step(rate, length) for rate, length in parts]
+            return [RateStep(parts[0][0], seconds)]
+        return [RateStep(rate, length) for rate, length in parts]
     except ValueError as error:
         raise ValueError(
             f"{pattern!r} is no rate; expected requests a second (300), steps of rate:seconds "
@@ -143,7 +143,7 @@ def read_steps(pattern: str, seconds: float) -> list[Step]:
         ) from error
 
 
-def mmpp(rates: Sequence[float], dwell_s: Sequence[float], seconds: float, rng: Generator) -> list[Step]:
+def mmpp(rates: Sequence[float], dwell_s: Sequence[float], seconds: float, rng: Generator) -> list[RateStep]:
     """A Markov-modulated Poisson process (Fischer and Meier-Hellstern 1993): each rate holds for an
     exponential time of mean `dwell_s` (one for all, or one each), then any other takes its turn.
 
@@ -155,18 +155,18 @@ def mmpp(rates: Sequence[float], dwell_s: Sequence[float], seconds: float, rng: 
     if len(dwells) != len(rates) or not min(dwells) > 0:
         raise ValueError("mmpp takes one dwell above 0 s, or one for each rate (dwell=10:2)")
     _bound_steps(seconds / min(dwells))
-    steps: list[Step] = []
+    steps: list[RateStep] = []
     left_s = seconds
     state = int(rng.choice(len(rates), p=np.asarray(dwells) / sum(dwells)))
     while left_s > 0:
         held_s = min(float(rng.exponential(dwells[state])) + 1e-9, left_s)
-        steps.append(Step(rates[state], held_s))
+        steps.append(RateStep(rates[state], held_s))
         left_s -= held_s
         state = (state + int(rng.integers(1, len(rates)))) % len(rates)
     return steps
 
 
-def diurnal(low: float, peak: float, period_s: float, seconds: float) -> list[Step]:
+def diurnal(low: float, peak: float, period_s: float, seconds: float) -> list[RateStep]:
     """A day: the rate swings between `low`, where it starts, and `peak` as a cosine of `period_s`."""
     if not (period_s > 0 and 0 <= low <= peak):
         raise ValueError("diurnal takes 0 <= low <= peak and a period above 0 s")
@@ -196,7 +196,7 @@ class Flash:
             raise ValueError("flash takes a peak (times the rate), at, ramp, hold and decay of 0 or more")
 
 
-def flash(rate: float, crowd: Flash, seconds: float) -> list[Step]:
+def flash(rate: float, crowd: Flash, seconds: float) -> list[RateStep]:
     """A steady rate with a crowd in it."""
     extra = rate * (crowd.peak - 1)
     top_s = crowd.at_s + crowd.ramp_s
@@ -217,21 +217,21 @@ def flash(rate: float, crowd: Flash, seconds: float) -> list[Step]:
     return _cut(steps, seconds)
 
 
-def _sampled(rate: Callable[[float], float], start_s: float, end_s: float, length_s: float) -> list[Step]:
+def _sampled(rate: Callable[[float], float], start_s: float, end_s: float, length_s: float) -> list[RateStep]:
     """A rate over time in steps, each of the rate at its middle."""
     if not end_s > start_s:
         return []
     edges = np.linspace(start_s, end_s, max(round((end_s - start_s) / length_s), 1) + 1).tolist()
-    return [Step(rate((low + high) / 2), high - low) for low, high in pairwise(edges)]
+    return [RateStep(rate((low + high) / 2), high - low) for low, high in pairwise(edges)]
 
 
-def _cut(steps: Sequence[Step], seconds: float) -> list[Step]:
+def _cut(steps: Sequence[RateStep], seconds: float) -> list[RateStep]:
     """The steps up to `seconds`."""
-    kept: list[Step] = []
+    kept: list[RateStep] = []
     for step in steps:
         if seconds <= 0:
             break
-        kept.append(Step(step.rate, min(step.seconds, seconds)))
+        kept.append(RateStep(step.rate, min(step.seconds, seconds)))
         seconds -= step.seconds
     return kept
 
@@ -241,7 +241,7 @@ def _bound_steps(count: float) -> None:
         raise ValueError(f"the rate would change {count:.2g} times; at most {_STEPS_MAX} are played")
 
 
-def _steps(pattern: str, seconds: float, rng: Generator) -> list[Step]:
+def _steps(pattern: str, seconds: float, rng: Generator) -> list[RateStep]:
     """The steps of a pattern that is not recorded."""
     shape = _SHAPE.match(pattern)
     if shape is None:
@@ -291,12 +291,12 @@ def _finite(text: str) -> float:
     return number
 
 
-def scale_minutes(counts: Sequence[float], seconds: float, mean: float | None = None) -> list[Step]:
+def scale_minutes(counts: Sequence[float], seconds: float, mean: float | None = None) -> list[RateStep]:
     """Requests a minute, one step each, played in `seconds`; rates scaled to a mean where one is given."""
     if not sum(counts) > 0:
         raise ValueError("a file of requests a minute needs at least one count above 0")
     factor = 1 / 60 if mean is None else mean * len(counts) / sum(counts)
-    return [Step(count * factor, seconds / len(counts)) for count in counts]
+    return [RateStep(count * factor, seconds / len(counts)) for count in counts]
 
 
 def scale_times(instants: Sequence[float], seconds: float) -> Seconds:

@@ -9,9 +9,9 @@ from serving.control.observed import plain
 from serving.control.rollout_steps import RolloutSteps, Specs, rollout_steps
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import Demand, Problem
+from serving.policy.placement.problem import Demand, PlacementProblem
 from serving.policy.placement.solve import Task, plans
-from serving.policy.transition import Refused, transition
+from serving.policy.transition import TransitionRefused, transition
 from serving.policy.transition.steps import Create
 from serving.specs import ServedModel, SliceSpec
 
@@ -29,7 +29,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VirtualPlan:
     """What is to be wanted, and the states on the way."""
 
     wanted: DesiredState
@@ -41,7 +41,7 @@ class Planner(Protocol):
 
     from_rest: bool
 
-    def plan(self, facts: Facts) -> Plan | str:
+    def plan(self, facts: Facts) -> VirtualPlan | str:
         """A plan, or a sentence that says why there is none."""
         ...
 
@@ -51,7 +51,7 @@ class Stubborn:
 
     from_rest = False
 
-    def plan(self, facts: Facts) -> Plan | str:  # noqa: ARG002  a Planner
+    def plan(self, facts: Facts) -> VirtualPlan | str:  # noqa: ARG002  a Planner
         """See `Planner`."""
         return NONE
 
@@ -68,7 +68,7 @@ class FirstFit:
         self._slices = slices
         self._replicas_max = replicas_max
 
-    def plan(self, facts: Facts) -> Plan | str:
+    def plan(self, facts: Facts) -> VirtualPlan | str:
         """See `Planner`."""
         there = {
             spec: dict[tuple[str, str], DesiredReplica]()
@@ -92,7 +92,7 @@ class FirstFit:
         slices = tuple(DesiredSlice(spec, tuple(here.values())) for spec, here in there.items() if here)
         if not moved:
             return NONE
-        return Plan(replace(facts.standing, slices=slices))
+        return VirtualPlan(replace(facts.standing, slices=slices))
 
 
 @dataclass
@@ -100,13 +100,13 @@ class Solver:
     """Placements by the solver, and transitions step by step. `problem`: with all devices, and what is asked
     now (it may be exchanged); `models`: served whatever happens."""
 
-    problem: Problem
+    problem: PlacementProblem
     models: tuple[ServedModel, ...]
     trials: int = 20
     from_rest: bool = True
     _known: dict[tuple[DesiredSlice, ...], tuple[Placement, Specs]] = field(default_factory=dict)
 
-    def plan(self, facts: Facts) -> Plan | str:
+    def plan(self, facts: Facts) -> VirtualPlan | str:
         """See `Planner`. A transition that is refused is no plan."""
         problem = self._left(facts)
         current, specs = self._standing(facts)
@@ -116,19 +116,19 @@ class Solver:
         if made is None:
             return NONE
         found = transition(pooled(problem, made.placement), current, made.placement, trials=self.trials)
-        if isinstance(found, Refused):
+        if isinstance(found, TransitionRefused):
             return found.reason
         way = rollout_steps(current, specs, found, _spec)
         if not found.groups and current == self._there(facts)[0]:
             return NONE
         return self._plan(way)
 
-    def _plan(self, way: RolloutSteps) -> Plan:
+    def _plan(self, way: RolloutSteps) -> VirtualPlan:
         *by, last = (DesiredState(slices, self.models) for slices in way.states)
         self._known[last.slices] = way.placement, way.specs
-        return Plan(last, tuple(by))
+        return VirtualPlan(last, tuple(by))
 
-    def _left(self, facts: Facts) -> Problem:
+    def _left(self, facts: Facts) -> PlacementProblem:
         """The problem without lost devices; a model whose loads fail on a device has none of its kind."""
         pools = (
             replace(pool, devices=tuple(each for each in pool.devices if each.name not in facts.lost))
@@ -137,7 +137,7 @@ class Solver:
         kind_of = {device: pool.kind for device, pool in self.problem.pool_of.items()}
         failing = {(kind_of[device], model) for device, model in facts.failing}
         demands = tuple(_without(demand, failing) for demand in self.problem.demands)
-        return Problem(demands, tuple(pool for pool in pools if pool.devices))
+        return PlacementProblem(demands, tuple(pool for pool in pools if pool.devices))
 
     def _standing(self, facts: Facts) -> tuple[Placement, Mapping[str, tuple[SliceSpec, ...]]]:
         """What there is on the devices that are left."""

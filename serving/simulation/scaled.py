@@ -13,17 +13,17 @@ from serving.control.rules import Rules
 from serving.objectives import Needs, ReplicaSpec, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.catalogue import create_policy
-from serving.policy.scaling.seam import ReplicaPolicy
+from serving.policy.scaling.interface import ReplicaPolicy
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import Asked, Requests
-from serving.simulation.held import Held
+from serving.simulation.dataplane import Requests, VirtualRequest
+from serving.simulation.held import HeldSlices
 from serving.simulation.planning import Stubborn
 from serving.simulation.tables import find_capacity
 from serving.simulation.tally import mean_accuracy
-from serving.simulation.virtual_workers import Happening, Terms, Weight
+from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
 from serving.simulation.world import VirtualVariant
 from serving.specs import (
     BatchingSpec,
@@ -122,14 +122,14 @@ class ScaledWorld:
             for n in range(self.slices)
         )
 
-    def terms(self) -> Terms:
+    def terms(self) -> WorkerTerms:
         """Workers that do as they are told."""
         weights = {
             (model.name, variant): Weight(model.load_us)
             for model in self.models
             for variant, *_ in model.variants
         }
-        return Terms(weights, start_us=self.start_us)
+        return WorkerTerms(weights, start_us=self.start_us)
 
     def control(self, create: Create = create_policy) -> Control:
         """The live controller."""
@@ -145,7 +145,7 @@ class ScaledWorld:
         return Control(specs, served, known, Limits(), lambda _: KIND, rules)
 
 
-class Tables:
+class SimulatedTables:
     """Capacities, each simulated once, whoever asks for it."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class Score:
 class Counting(Requests):
     """Counts by the minute and by variant in place of keeping every answer."""
 
-    def __init__(self, world: ScaledWorld, asked: Iterable[Asked]) -> None:
+    def __init__(self, world: ScaledWorld, asked: Iterable[VirtualRequest]) -> None:
         models = {model.name: model for model in world.models}
         specs = world.specs
 
@@ -234,7 +234,7 @@ class ScaledSimulation(ControlledSimulation):
     """One run of a world."""
 
     def __init__(
-        self, world: ScaledWorld, asked: Iterable[Asked], tables: Tables, seed: int = 0,
+        self, world: ScaledWorld, asked: Iterable[VirtualRequest], tables: SimulatedTables, seed: int = 0,
         create: Create = create_policy,
     ) -> None:  # fmt: skip
         self.counting = Counting(world, asked)
@@ -246,7 +246,7 @@ class ScaledSimulation(ControlledSimulation):
             for name, accuracy, *_ in model.variants
         }
         self._prices = {each.name: each.price for each in world.specs}
-        self._held = Held()
+        self._held = HeldSlices()
         super().__init__(world.control(create), world.terms(), Stubborn(), self.counting, seed, calm_us=0)
         self.at(0, self.control.start)
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.answered import Answered, Noted
-from serving.simulation.device import Device, Taken
+from serving.simulation.device import BatchDevice, BatchTimes
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
 from serving.simulation.site import Site
@@ -54,7 +54,7 @@ class Chronicle(Simulation):
     """A simulation that keeps what happens; `columns` and `by_variant` are for after `play`. `epoch_us`: the
     instant that they call 0."""
 
-    def __init__(self, site: Site, device: Device, faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, site: Site, device: BatchDevice, faults: Sequence[Fault] = ()) -> None:
         self._model_numbers = {model.name: number for number, model in enumerate(site.served)}
         self._slice_numbers = {name: number for number, name in enumerate(site.slices)}
         self._noted = Noted(site.served)
@@ -74,7 +74,7 @@ class Chronicle(Simulation):
         ending.append(int(now_us > request.deadline_us) if outcome is COMPLETED else _CODES[outcome])
         self._noted.answer(answer, self.parts_of(answer), self.epoch_us)
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
         """A batch starts."""
         start_us -= self.epoch_us
         taken = super().take(batch, start_us, running)
@@ -110,7 +110,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """One model, or all together, over `seconds` of all runs. `endings`: requests by how they ended; p50 and
     p99 in milliseconds, of answers, nan where there is none; `batch_rows`: mean rows of a batch; `busy`: the
     share of the slices' time in which they compute for it; `device_s`: that time, of all slices together, in
@@ -154,7 +154,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RunSeries:
     """A run over time, in bins of equal length; requests belong where they came, batches where they start.
 
     `offered`, `in_time`: requests a second; latencies in milliseconds, and the mean rows of batches, are nan
@@ -169,7 +169,7 @@ class Series:
     batch_rows: tuple[float, ...]
 
 
-def figures(runs: Sequence[Columns], model: int | None, slices: int, span: Span) -> Figures:
+def figures(runs: Sequence[Columns], model: int | None, slices: int, span: Span) -> RunFigures:
     """The figures of a model (None: of all) that is on `slices` slices, over runs with unlike seeds."""
     counted = [(run, _ours(run.model, model) & _within(run.at_us, span)) for run in runs]
     codes = np.concatenate([run.ending[chosen] for run, chosen in counted])
@@ -181,7 +181,7 @@ def figures(runs: Sequence[Columns], model: int | None, slices: int, span: Span)
     )
     busy_us = sum(float(_overlap_us(run, span)[_ours(run.batch_model, model)].sum()) for run in runs)
     seconds = span.seconds * len(runs)
-    return Figures(
+    return RunFigures(
         offered=len(codes),
         endings={name: count for name, count in zip(ENDINGS, counts, strict=True) if count},
         seconds=seconds,
@@ -206,7 +206,7 @@ def busy_slices(
     return tuple((busy_us / (span.seconds * 1e6 * len(runs))).tolist())
 
 
-def series(run: Columns, model: int, seconds: float) -> Series:
+def series(run: Columns, model: int, seconds: float) -> RunSeries:
     """A model's run from 0 to `seconds`, in at most BINS_MAX bins: fewer where little came."""
     ours = run.model == model
     bins = min(BINS_MAX, round(seconds / _BIN_S_MIN), int(ours.sum()) // _BIN_REQUESTS)
@@ -221,7 +221,7 @@ def series(run: Columns, model: int, seconds: float) -> Series:
     counts = np.bincount(batch_bins, minlength=bins)
     rows = np.bincount(batch_bins, run.batch_rows[batches], bins)
     means = np.divide(rows, counts, out=np.full(bins, np.nan), where=counts > 0)
-    return Series(
+    return RunSeries(
         start_s=tuple(round(number * bin_s, 6) for number in range(bins)),
         bin_s=bin_s,
         offered=tuple((np.bincount(which, minlength=bins) / bin_s).tolist()),

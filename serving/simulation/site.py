@@ -7,7 +7,7 @@ from serving.specs import Limits, ServedModel, TenantSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class SiteReplica:
     """A variant on a slice. `latency` is what the scheduler knows of it, and what is true where the device
     model does not say otherwise; `load_us`: how long its worker takes to load it; `price`: of its slice for
     an hour, 0 where nobody says."""
@@ -28,7 +28,7 @@ class Site:
     are loaded in the order of `residents`."""
 
     served: tuple[ServedModel, ...]
-    residents: tuple[Resident, ...]
+    residents: tuple[SiteReplica, ...]
     tenants: tuple[TenantSpec, ...] = ()
     limits: Limits = field(default_factory=Limits)
     learned: bool = False

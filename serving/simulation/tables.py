@@ -22,8 +22,8 @@ from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import NoisyDevice, Physics, truths_of
 from serving.simulation.engine import Simulation
-from serving.simulation.patterns import Step, draw
-from serving.simulation.site import Resident, Site
+from serving.simulation.patterns import RateStep, draw
+from serving.simulation.site import Site, SiteReplica
 from serving.specs import Limits, ServedModel
 
 COUNTS = (1, 2, 4, 8, 16)
@@ -118,7 +118,9 @@ class _Trial:
 
     def _is_carried(self, count: int, cv: float, rate: float) -> bool:
         served = replace(self._served, slices=tuple(f"s{place}" for place in range(count)))
-        residents = tuple(Resident(name, served.name, self._variant, self._latency) for name in served.slices)
+        residents = tuple(
+            SiteReplica(name, served.name, self._variant, self._latency) for name in served.slices
+        )
         device = NoisyDevice(truths_of(residents), self._physics, SEED)
         run = Simulation(Site((served,), residents, limits=_UNBOUNDED, learned=True), device)
         wanted = int(min(max(REQUESTS * sqrt(cv), SLOS * rate * served.slo_us / 1e6), REQUESTS_MAX))
@@ -139,7 +141,7 @@ class _Trial:
     def _unit(self, cv: float) -> list[float]:
         """Arrivals at a rate of 1."""
         if cv not in self._arrivals:
-            steps = [Step(1.0, REQUESTS_MAX * 1.5)]
+            steps = [RateStep(1.0, REQUESTS_MAX * 1.5)]
             self._arrivals[cv] = draw(steps, cv, np.random.default_rng([SEED, int(cv * 100)])).tolist()
         return self._arrivals[cv]
 

@@ -26,7 +26,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WorkerTerms:
     """How workers fare. Times are microseconds, shares are of all tries.
 
     `weights` by model and variant. `broken`: models that cannot be loaded, on a device or on any (""). A
@@ -56,7 +56,7 @@ class CommandError(RuntimeError):
 
 
 @dataclass(slots=True)
-class Worker:
+class VirtualWorker:
     """The process of one slice. `number`: of all that were ever started."""
 
     spec: SliceSpec
@@ -73,7 +73,7 @@ class Chances:
     """What goes wrong, drawn from one seed in the order in which it is asked for. `calm_us`: from then on
     nothing does but what always does."""
 
-    def __init__(self, terms: Terms, seed: int, calm_us: int) -> None:
+    def __init__(self, terms: WorkerTerms, seed: int, calm_us: int) -> None:
         self._terms = terms
         self._rng = np.random.default_rng([seed, 8])
         self._calm_us = calm_us
@@ -117,14 +117,14 @@ class Workers:
     """All processes. `tell(after_us, worker, *happening)` is called for what will happen to a worker, if it
     lives then."""
 
-    def __init__(self, terms: Terms, chances: Chances, tell: Callable[..., None]) -> None:
+    def __init__(self, terms: WorkerTerms, chances: Chances, tell: Callable[..., None]) -> None:
         self._terms = terms
         self._chances = chances
         self._tell = tell
         self._count = 0
-        self.by_slice: dict[str, Worker] = {}
+        self.by_slice: dict[str, VirtualWorker] = {}
 
-    def live(self, slice_name: str, what: str) -> Worker:
+    def live(self, slice_name: str, what: str) -> VirtualWorker:
         """The worker of a slice that takes commands; CommandError where there is none."""
         worker = self.by_slice.get(slice_name)
         if worker is None or not worker.ready or worker.stopping:
@@ -139,7 +139,7 @@ class Workers:
         if spec.name in self.by_slice:
             raise CommandError(f"start: slice {spec.name} has a worker")
         self._count += 1
-        worker = self.by_slice[spec.name] = Worker(spec, self._count)
+        worker = self.by_slice[spec.name] = VirtualWorker(spec, self._count)
         after_us, fate = self._chances.jitter(self._terms.start_us), self._chances.start(now_us)
         if fate != "hang":
             self._tell(after_us, worker, "worker_lost" if fate else "worker_ready", *([fate] if fate else []))
@@ -189,7 +189,7 @@ class Workers:
         took_us = [self._terms.row_us * wanted.rows] * wanted.repeats
         self._tell(sum(took_us), worker, "measured", (wanted.rows, wanted.size), took_us)
 
-    def happens(self, worker: Worker, happening: Happening, now_us: int) -> Happening | None:
+    def happens(self, worker: VirtualWorker, happening: Happening, now_us: int) -> Happening | None:
         """What its gateway sees of it; None where that worker is gone. Its state is as after it."""
         if self.by_slice.get(worker.spec.name) is not worker:
             return None
@@ -214,7 +214,7 @@ class Workers:
             worker.measuring = 0
         return happening
 
-    def _begin(self, worker: Worker, now_us: int) -> None:
+    def _begin(self, worker: VirtualWorker, now_us: int) -> None:
         """The first of the loads that wait."""
         load = worker.loads[0]
         weight = self._terms.weight((load.model, load.variant))

@@ -15,12 +15,12 @@ from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
-from serving.simulation.device import Device, ExactDevice, NoisyDevice, Physics, Place, Truth
+from serving.simulation.device import BatchDevice, ExactDevice, NoisyDevice, Physics, Place, Truth
 from serving.simulation.disturbance import Disturbance, DisturbedDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
-from serving.simulation.patterns import POISSON_CV, Step, draw
-from serving.simulation.site import Resident, Site
+from serving.simulation.patterns import POISSON_CV, RateStep, draw
+from serving.simulation.site import Site, SiteReplica
 from serving.simulation.tally import mean_accuracy
 from serving.specs import (
     BatchingSpec,
@@ -152,7 +152,7 @@ class World:
             for model in self.each
         ]
         residents = tuple(
-            Resident(f"s{place}", model.name, variant, latency)
+            SiteReplica(f"s{place}", model.name, variant, latency)
             for place in range(self.slices)
             for model, latencies in zip(served, known, strict=True)
             for variant, latency in latencies.items()
@@ -175,7 +175,7 @@ class Run(Simulation):
     def __init__(self, world: World, seed: int = 0, faults: Sequence[Fault] = ()) -> None:
         self.world = world
         truths = world.truths()
-        device: Device = (
+        device: BatchDevice = (
             ExactDevice(truths) if world.physics is None else NoisyDevice(truths, world.physics, seed)
         )
         if world.disturbances:
@@ -185,10 +185,10 @@ class Run(Simulation):
 
 def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
     """Arrivals at `rate` a second in all, each for any of the models."""
-    return offer_steps(world, [Step(rate, duration_s)], seed)
+    return offer_steps(world, [RateStep(rate, duration_s)], seed)
 
 
-def offer_steps(world: World, steps: Sequence[Step], seed: int) -> Iterator[Arrival]:
+def offer_steps(world: World, steps: Sequence[RateStep], seed: int) -> Iterator[Arrival]:
     """Arrivals at the steps' rates, one after the other, each for any of the models, by their shares."""
     rng = np.random.default_rng(seed)
     instants = draw(steps, world.gap_cv, rng)

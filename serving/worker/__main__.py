@@ -76,7 +76,7 @@ def _serve(asked: argparse.Namespace) -> int:
     from serving.worker.libraries import open_torch_beside
     from serving.worker.loader import SWITCH_S
     from serving.worker.output import name_lines, say_rest
-    from serving.worker.serve import Worker
+    from serving.worker.serve import WorkerLoop
     from serving.worker.shared import SharedArea
     from serving.worker.wire import ProtocolError
 
@@ -88,7 +88,7 @@ def _serve(asked: argparse.Namespace) -> int:
     open_torch_beside()
     code = 0
     with socket.socket(fileno=asked.fd) as sock:
-        worker = Worker(sock, areas, PythonBackend(asked.threads, asked.device), asked.device)
+        worker = WorkerLoop(sock, areas, PythonBackend(asked.threads, asked.device), asked.device)
         try:
             worker.serve()
         except ProtocolError as error:

@@ -34,7 +34,7 @@ from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_raised, pack_unloaded
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
-from serving.worker.replicas import MODEL_ERRORS, Replica, describe, load_replica
+from serving.worker.replicas import MODEL_ERRORS, LoadedReplica, describe, load_replica
 from serving.worker.wire import ProtocolError
 
 SLOW_S: Final = 2.0
@@ -64,7 +64,7 @@ class _Unload:
 
     __slots__ = ("load", "number", "replica", "told")
 
-    def __init__(self, number: int, replica: Replica | None, load: _Load | None, told: bool) -> None:
+    def __init__(self, number: int, replica: LoadedReplica | None, load: _Load | None, told: bool) -> None:
         self.number = number
         self.replica = replica
         self.load = load
@@ -88,7 +88,7 @@ class Loader:
         self._tracebacks = Tracebacks()
         self._garbage = Garbage()
         self._lock = threading.Lock()  # of the three that follow
-        self._replicas: dict[int, Replica] = {}
+        self._replicas: dict[int, LoadedReplica] = {}
         self._loads: dict[int, _Load] = {}
         self._begun: list[_Load] = []  # under way
         self._room = threading.Semaphore(BESIDE_MAX)
@@ -101,7 +101,7 @@ class Loader:
         """Whether its thread has, or is about to have, anything to do."""
         return self._jobs.unfinished_tasks > 0 or bool(self._begun)
 
-    def find(self, number: int) -> Replica | None:
+    def find(self, number: int) -> LoadedReplica | None:
         """The replica, for the thread that runs its batches; None where it is not loaded."""
         replica = self._replicas.get(number)
         if replica is not None and not replica.settled:
@@ -194,7 +194,7 @@ class Loader:
         if job.told:
             self._send(pack_unloaded(job.number))
 
-    def _clear(self, gone: Replica | None = None) -> None:
+    def _clear(self, gone: LoadedReplica | None = None) -> None:
         with self._lock:
             orders = [replica.order for replica in self._replicas.values()]
             orders += [load.order for load in self._begun]

@@ -75,7 +75,7 @@ class MeasureOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredBatches:
     """What a measurement found, microseconds; `activation_bytes`: the most memory that its runs took;
     `disturbed`: other programs used the worker's cores in every one of its runs."""
 
@@ -240,11 +240,11 @@ def unpack_measure(frame: Frame) -> MeasureOrder:
     return order
 
 
-def pack_measured(measured: Measured) -> bytes:
+def pack_measured(measured: MeasuredBatches) -> bytes:
     return pack_frame(FrameKind.MEASURED, orjson.dumps(measured))
 
 
-def unpack_measured(frame: Frame) -> Measured:
+def unpack_measured(frame: Frame) -> MeasuredBatches:
     """With at least one latency."""
     found = _object(frame)
     latencies, yardsticks = (_field(found, name, list) for name in ("latencies_us", "yardsticks_us"))
@@ -254,7 +254,7 @@ def unpack_measured(frame: Frame) -> Measured:
         _field(found, name, int) for name in ("replica", "rows", "size", "activation_bytes")
     )
     disturbed = _field(found, "disturbed", bool)
-    return Measured(replica, rows, size, latencies, yardsticks, taken, disturbed)
+    return MeasuredBatches(replica, rows, size, latencies, yardsticks, taken, disturbed)
 
 
 def _object(frame: Frame) -> JsonObject:

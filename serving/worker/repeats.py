@@ -19,7 +19,7 @@ has."""
 _FLOATS: Final = ("FP16", "BF16", "FP32", "FP64")
 
 
-class Answer(NamedTuple):
+class CopiedOutput(NamedTuple):
     """An output that stays as it is, whatever the model does with its buffers afterwards."""
 
     datatype: str
@@ -27,12 +27,14 @@ class Answer(NamedTuple):
     data: bytes
 
 
-def kept(outputs: Sequence[EncodedOutput]) -> list[Answer]:
+def kept(outputs: Sequence[EncodedOutput]) -> list[CopiedOutput]:
     """Copies of the outputs."""
-    return [Answer(each.datatype, tuple(each.dims), bytes(each.data)) for each in outputs]
+    return [CopiedOutput(each.datatype, tuple(each.dims), bytes(each.data)) for each in outputs]
 
 
-def difference(specs: Sequence[TensorSpec], first: Sequence[Answer], second: Sequence[Answer]) -> str:
+def difference(
+    specs: Sequence[TensorSpec], first: Sequence[CopiedOutput], second: Sequence[CopiedOutput]
+) -> str:
     """In which way two answers to one question differ, in words; "" where they are the same.
 
     Whole numbers, BOOL and BYTES are the same where they are equal, floats within TOLERANCE, NaN where both
@@ -50,7 +52,7 @@ def difference(specs: Sequence[TensorSpec], first: Sequence[Answer], second: Seq
     return ""
 
 
-def _floats(answer: Answer) -> npt.NDArray[np.float64]:
+def _floats(answer: CopiedOutput) -> npt.NDArray[np.float64]:
     if answer.datatype == "BF16":  # the upper half of an FP32
         return (np.frombuffer(answer.data, "<u2").astype("<u4") << 16).view("<f4").astype(np.float64)
     return np.frombuffer(answer.data, DTYPES[answer.datatype]).astype(np.float64)

@@ -11,11 +11,11 @@ from typing import Final
 
 from serving.specs import ParameterValue
 from serving.worker.arrays import Arrays, TensorError, datatype_of, encode_outputs
-from serving.worker.backends.contract import Backend, Model
+from serving.worker.backends.contract import Backend, LoadedModel
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
-from serving.worker.orders import Loaded, LoadOrder, Measured, MeasureOrder
-from serving.worker.repeats import Answer, difference, kept
+from serving.worker.orders import Loaded, LoadOrder, MeasuredBatches, MeasureOrder
+from serving.worker.repeats import CopiedOutput, difference, kept
 from serving.worker.samples import make_sample
 from serving.worker.yardstick import Yardstick
 
@@ -32,13 +32,13 @@ LENGTHENED, LENGTHENED_US = 0.05, 200.0
 to some 5 %)."""
 
 
-class Replica:
+class LoadedReplica:
     """A loaded variant and the spec that its answers are held to. `settled`: the thread that runs its batches
     is set up for it. `freezes`: of the collector (`Garbage`), before it was loaded."""
 
     __slots__ = ("_model", "_weighed", "ended_us", "freezes", "order", "settled")
 
-    def __init__(self, order: LoadOrder, model: Model, freezes: int) -> None:
+    def __init__(self, order: LoadOrder, model: LoadedModel, freezes: int) -> None:
         self.order = order
         self.freezes = freezes
         self.settled = False
@@ -87,7 +87,7 @@ class Replica:
         made: Arrays = own(rows, size)
         return made
 
-    def _answered(self, inputs: Arrays) -> list[Answer]:
+    def _answered(self, inputs: Arrays) -> list[CopiedOutput]:
         first = datatype_of(inputs[self.order.inputs[0].name])
         outputs, _ = self.predict(inputs, {})
         return kept(encode_outputs(self.order.outputs, outputs, 1, first))
@@ -106,7 +106,7 @@ class Replica:
         del self._model
         return left
 
-    def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> Measured:
+    def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> MeasuredBatches:
         """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
         inputs = self._sample(order.rows, order.size)
         batch = (order.rows, order.size)
@@ -118,7 +118,7 @@ class Replica:
         latencies, disturbed = self._run(inputs, order)
         yardsticks += yardstick.run(order.yardsticks - order.yardsticks // 2)
         weighed_bytes = self._weighed.get(batch, 0)
-        return Measured(order.replica, *batch, latencies, yardsticks, weighed_bytes, disturbed)
+        return MeasuredBatches(order.replica, *batch, latencies, yardsticks, weighed_bytes, disturbed)
 
     def _run(self, inputs: Arrays, order: MeasureOrder) -> tuple[list[int], bool]:
         """What runs took that nothing disturbed, tried up to TRIES times as often; if there is none, what the
@@ -164,13 +164,13 @@ def _nothing() -> None:
 
 def load_replica(
     backend: Backend, order: LoadOrder, memory: Memory, garbage: Garbage
-) -> tuple[Replica, Loaded]:
+) -> tuple[LoadedReplica, Loaded]:
     """A replica that has run once, and what that took."""
     started_ns, before_bytes = time.perf_counter_ns(), memory.held_bytes()
     backend.prepare(order)
     garbage.freeze_imports()  # before there is a model
     import_bytes = max(0, memory.held_bytes() - before_bytes)
-    replica = Replica(order, backend.load(order), garbage.freezes)
+    replica = LoadedReplica(order, backend.load(order), garbage.freezes)
     garbage.freeze_imports()
     loaded_ns = time.perf_counter_ns()
     differs = replica.warm_up()

@@ -35,7 +35,7 @@ from serving.worker.orders import (
 )
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
-from serving.worker.replicas import MODEL_ERRORS, Replica, describe, describe_to_client
+from serving.worker.replicas import MODEL_ERRORS, LoadedReplica, describe, describe_to_client
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
@@ -43,7 +43,7 @@ from serving.worker.yardstick import Yardstick
 _IOV_MAX = 512  # buffers of one sendmsg; Linux takes 1024
 
 
-class Worker:
+class WorkerLoop:
     """One slice's replicas behind one socket. `areas`: shared memory for requests and answers, or None."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Worker:
             buffers.append(pack_failed(order.batch_id, describe_to_client(error)))
         self._send(buffers)
 
-    def _told(self, error: BaseException, replica: Replica | None, doing: str) -> list[Buffer]:
+    def _told(self, error: BaseException, replica: LoadedReplica | None, doing: str) -> list[Buffer]:
         """The frame for the gateway's log; none where no model has raised."""
         if replica is None:
             return []

@@ -14,7 +14,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from router.place.following import Door, carry_out
+from router.place.following import PlacementClient, carry_out
 from tests.acceptance.gateway import PATIENT_MS, PORTS, ROOT, TALK_S, GatewayProcess, await_true
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_the_admin_door_is_an_edge_and_serves_what_rest_serves(gateway: GatewayP
 def test_place_says_where_to_go_when_it_is_sent_to_the_inference_port(
     gateway: GatewayProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    door = Door(f"http://{gateway.rest}")
+    door = PlacementClient(f"http://{gateway.rest}")
     assert door.read()["by"] == "file"
     assert carry_out(door, {}) == 1
     assert f"ask the admin door, http://{gateway.admin}, or set" in capsys.readouterr().err
@@ -115,7 +115,7 @@ def test_a_socket_is_there_while_the_gateway_is(tmp_path: Path) -> None:
         gateway.await_ready()
         assert gateway.admin == f"unix:{door}"
         assert stat.S_IMODE(door.stat().st_mode) == 0o600
-        told = Door(gateway.admin).read()
+        told = PlacementClient(gateway.admin).read()
         assert told["by"] == "file"
         drop = b"DELETE /v2/cache HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         assert b"200 OK" in ask(door, drop)
@@ -132,7 +132,7 @@ def test_a_socket_is_there_while_the_gateway_is(tmp_path: Path) -> None:
 
         door.unlink()  # somebody tidies up
         await_true(door.exists, gateway)
-        assert Door(gateway.admin).read()["by"] == "file"
+        assert PlacementClient(gateway.admin).read()["by"] == "file"
         assert 'penstock_edge_restarts_total{edge="admin"} 1\n' in gateway.read_metrics()
         gateway.process.kill()
         gateway.process.wait()
@@ -141,7 +141,7 @@ def test_a_socket_is_there_while_the_gateway_is(tmp_path: Path) -> None:
         gateway.process.kill()
         gateway.process.wait()
     again = GatewayProcess(config, tmp_path / "again", free=WITHOUT_ADMIN)
-    assert Door(again.admin).read()["by"] == "file"
+    assert PlacementClient(again.admin).read()["by"] == "file"
     assert again.stop() == 0, again.output
     assert not door.exists()
 

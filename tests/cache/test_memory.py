@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.cache.memory import (
     HAND_STEPS_MAX,
     SAMPLE,
@@ -53,7 +53,7 @@ class Keeping(RuleBasedStateMachine):
         super().__init__()
         self.store = MemoryStore(20, 5)
         self.now_us = 0
-        self.last: dict[int, Entry] = {}
+        self.last: dict[int, KeptAnswer] = {}
         self.crowded = False  # since it was last empty, more was offered than fits
 
     @rule(number=numbers, size=st.one_of(st.integers(1, 3), st.integers(1, 20)), age_us=st.integers(0, 6))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.soundness import fault_of
 from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.tensor import ANY, Tensor
@@ -19,7 +19,7 @@ TEXTS = Tensor("texts", "BYTES", (2, 1), b"\x01\0\0\0a\0\0\0\0")
 Z = Tensor("z", "INT8", (2,), bytes(2))
 
 
-def entry(*outputs: Tensor, variant: str = "int8") -> Entry:
+def entry(*outputs: Tensor, variant: str = "int8") -> KeptAnswer:
     return entry_of("m", variant, outputs, 0)
 
 
@@ -50,5 +50,5 @@ def test_what_the_model_could_have_answered_is_sound(texts: Tensor) -> None:
         (entry(Y, TEXTS, Tensor("z", "INT8", (1,), bytes(1))), "[1], expected [2]"),
     ],
 )
-def test_what_it_could_not_have_answered_is_named(bad: Entry, said: str) -> None:
+def test_what_it_could_not_have_answered_is_named(bad: KeptAnswer, said: str) -> None:
     assert said in fault_of(bad, SPEC, 2)

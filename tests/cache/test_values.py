@@ -6,7 +6,7 @@ from hmac import digest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.values import decode, encode, seal_of
 from serving.tensor import DATATYPES, ITEM_BYTES, Tensor
 
@@ -31,17 +31,17 @@ entries = st.builds(
 one = entry_of("m", "int8", [Tensor("y", "FP32", (1, 2), b"12345678"), Tensor("z", "BYTES", (0,), b"")], 7)
 
 
-def facts(entry: Entry) -> tuple[object, ...]:
+def facts(entry: KeptAnswer) -> tuple[object, ...]:
     outputs = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in entry.outputs]
     return entry.model, entry.variant, entry.stored_us, entry.bytes, outputs
 
 
-def read(raw: bytes, key: bytes = KEY) -> Entry | None:
+def read(raw: bytes, key: bytes = KEY) -> KeptAnswer | None:
     return decode(key, raw, "m", (EPOCH_US, NOW_US), SEAL)
 
 
 @given(entries)
-def test_an_answer_comes_back_as_it_was(entry: Entry) -> None:
+def test_an_answer_comes_back_as_it_was(entry: KeptAnswer) -> None:
     found = read(encode(KEY, entry, EPOCH_US, SEAL))
     assert found is not None
     assert facts(found) == facts(entry)

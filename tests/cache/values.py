@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from hashlib import sha256
 
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.ports import Call
 from serving.specs import Parameters
 from serving.tensor import Tensor
@@ -17,9 +17,9 @@ def key_of(number: int) -> bytes:
     return sha256(number.to_bytes(8, "little")).digest()
 
 
-def entry(size: int = 1000, stored_us: int = 0, model: str = "m") -> Entry:
+def entry(size: int = 1000, stored_us: int = 0, model: str = "m") -> KeptAnswer:
     """An answer that says to take so many bytes; the store believes it."""
-    return Entry(model, "a", (), stored_us, size)
+    return KeptAnswer(model, "a", (), stored_us, size)
 
 
 def question(

@@ -18,7 +18,7 @@ from serving.control.commands import (
 from serving.control.control import Control
 from serving.control.rules import Rules
 from serving.objectives import ReplicaSpec, ScalingSpec
-from serving.policy.scaling.seam import Seen, View, Wish
+from serving.policy.scaling.interface import LoadReport, View, Wish
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import Limits, ServedModel, SliceSpec
 from tests.builders import KIND, model_spec, profile, served
@@ -85,7 +85,7 @@ class House:
             elif isinstance(command, TO_DO):
                 self.waiting.append(command)
 
-    def work(self, seen: Sequence[Seen] = ()) -> None:
+    def work(self, seen: Sequence[LoadReport] = ()) -> None:
         """Workers do what they were told, and what follows from that."""
         control = self.control
         while self.waiting:
@@ -101,7 +101,7 @@ class House:
             elif isinstance(command, UnloadReplica):
                 self.do(control.replica_unloaded(command.slice, command.replica, self.now))
             elif isinstance(command, Look):
-                told = seen or [Seen(name) for name in control.scaling.changes]
+                told = seen or [LoadReport(name) for name in control.scaling.changes]
                 self.do(control.seen(told, self.now))
 
     def wish(self, count: int, which: int = 0, **more: object) -> None:
@@ -118,7 +118,9 @@ class House:
             looks = [each for each in self.waiting if isinstance(each, Look)]
             self.waiting = [each for each in self.waiting if not isinstance(each, Look)]
             for _ in looks:
-                self.do(self.control.seen([Seen(name) for name in self.control.scaling.changes], self.now))
+                self.do(
+                    self.control.seen([LoadReport(name) for name in self.control.scaling.changes], self.now)
+                )
 
     def on(self, model: str) -> set[str]:
         """The slices on which a model gets batches."""

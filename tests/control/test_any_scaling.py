@@ -26,7 +26,7 @@ from serving.control.desired import DesiredState
 from serving.control.rollout import RolloutState
 from serving.control.rules import Rules
 from serving.objectives import ScalingSpec
-from serving.policy.scaling.seam import Seen, Wish
+from serving.policy.scaling.interface import LoadReport, Wish
 from serving.profile.sweep import REFINED_COUNT
 from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
@@ -104,7 +104,7 @@ class World:
         control, now_us = self.control, self.now_us
         name = getattr(command, "slice", "")
         if isinstance(command, Look):
-            self.do(control.seen([Seen("m"), Seen("n")], now_us))
+            self.do(control.seen([LoadReport("m"), LoadReport("n")], now_us))
         elif isinstance(command, StartWorker) and lucky and name in self.workers:
             self.workers[name] = True
             self.do(control.worker_ready(name, now_us))

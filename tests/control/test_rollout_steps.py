@@ -9,7 +9,7 @@ from serving.control.desired import DesiredReplica, DesiredSlice
 from serving.control.rollout_steps import Specs, rollout_steps
 from serving.policy.placement.plan import Placement
 from serving.policy.transition import Transition, transition
-from serving.policy.transition.state import Replica, State
+from serving.policy.transition.state import State, TransitionReplica
 from serving.policy.transition.steps import Create
 from serving.specs import SliceSpec
 from tests.policy.transition.fleets import pair
@@ -69,7 +69,7 @@ def _counted(state: State) -> dict[str, list[set[tuple[str, str, bool]]]]:
     }
 
 
-def _routed(replicas: tuple[Replica, ...], one: Replica) -> bool:
+def _routed(replicas: tuple[TransitionReplica, ...], one: TransitionReplica) -> bool:
     """A variant that is twice on a slice is one replica there, routed where either is."""
     key = (one.resident.model, one.resident.option.variant)
     return any(each.routed for each in replicas if (each.resident.model, each.resident.option.variant) == key)

@@ -12,7 +12,7 @@ from serving.control.reconciling import START_TRIES
 from serving.control.rollout import RolloutState
 from serving.objectives import ReplicaSpec, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import Band, Seen
+from serving.policy.scaling.interface import LoadReport, PlannedBand
 from serving.policy.scaling.task import Granted, ScalingPlan
 from serving.specs import SliceSpec
 from serving.vocabulary import NEVER_US
@@ -172,7 +172,7 @@ def test_what_cannot_be_loaded_somewhere_is_tried_elsewhere() -> None:
             if isinstance(command, StartWorker):
                 world.do(control.worker_ready(name, world.now))
             elif isinstance(command, Look):
-                world.do(control.seen([Seen("m")], world.now))
+                world.do(control.seen([LoadReport("m")], world.now))
             elif hasattr(command, "replica") and name == "a":
                 if type(command).__name__ == "LoadReplica":
                     world.do(control.replica_failed("a", command.replica, "no memory", world.now))
@@ -193,7 +193,7 @@ def test_policies_see_what_has_been_since_they_were_last_asked() -> None:
     for offered in (10, 30):
         world.now += 1_000_000
         world.do(world.control.tick(world.now, ()))
-        world.work([Seen("m", offered=offered)])
+        world.work([LoadReport("m", offered=offered)])
     view = world.made[0].views[-1]
     assert (view.before.offered, view.seen.offered) == (10, 30)
     assert view.period_us == 1_000_000
@@ -213,7 +213,7 @@ def test_tables_and_plans_are_asked_for_once_and_count_when_they_are_there() -> 
     assert world.made[0].views[-1].capacities["a"] is table
     tasks = world.said(SolveScaling)
     assert len(tasks) <= 1
-    band = Band(1, 3, "a", 0, "a crowd is to be expected")
+    band = PlannedBand(1, 3, "a", 0, "a crowd is to be expected")
     plan = ScalingPlan(
         {"m": Granted("m", band, {("a", asked.kind): 3}, 10.0, 0.0, 1.0, 3.0, "too dear")}, 3.0
     )
@@ -299,7 +299,9 @@ def test_beyond_what_the_plan_would_have_of_a_kind_the_cheapest_comes_first() ->
     first = world.on("m")
     assert len(first & {"a", "b", "c"}) == 1
     kind = world.control.scaling._topology.class_of["a"].label
-    plan = ScalingPlan({"m": Granted("m", Band(1, 1, "a", 0), {("a", kind): 1}, 1.0, 0.0, 1.0, 4.0)}, 4.0)
+    plan = ScalingPlan(
+        {"m": Granted("m", PlannedBand(1, 1, "a", 0), {("a", kind): 1}, 1.0, 0.0, 1.0, 4.0)}, 4.0
+    )
     world.do(world.control.scaling_planned(plan, world.now))
     world.wish(3)
     world.second()
@@ -310,11 +312,11 @@ def test_replicas_of_a_model_that_runs_already_stay_until_it_is_known_what_it_is
     world = House([replace(scaled(), replicas=None)], slices("a", "b", "c"))
     world.work()
     world.do(world.control.want(DesiredState.of(slices("a", "b", "c"), [scaled()]), world.now))
-    world.work([Seen("m", offered=1_000_000, requests=1_000_000)])
+    world.work([LoadReport("m", offered=1_000_000, requests=1_000_000)])
     assert world.on("m") == {"a", "b", "c"}
     world.now += 1_000_000
     world.do(world.control.tick(world.now, ()))
-    world.work([Seen("m", offered=1_000_100, requests=1_000_100)])
+    world.work([LoadReport("m", offered=1_000_100, requests=1_000_100)])
     view = world.made[0].views[0]
     assert view.seen.offered - view.before.offered == 100  # not all since the gateway's start
 

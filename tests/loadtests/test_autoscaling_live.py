@@ -40,7 +40,7 @@ from loadtests.record import CLOSED, NO_ANSWER, Record
 from loadtests.report import IN_TIME, LATE
 from loadtests.variants_scores import Figures, Told
 from router.explain.main import explain
-from serving.simulation.patterns import Step
+from serving.simulation.patterns import RateStep
 from tests.loadtests.patience import patient
 
 SHAPE = Shape(0.25, 1.4, 2.5)
@@ -51,7 +51,7 @@ PATIENCE_S = 60.0
 # the day
 
 
-def rate_at(steps: Sequence[Step], at_s: float) -> float:
+def rate_at(steps: Sequence[RateStep], at_s: float) -> float:
     ends_s = np.cumsum([step.seconds for step in steps])
     return steps[int(np.searchsorted(ends_s, at_s, side="right"))].rate
 
@@ -177,7 +177,7 @@ def test_a_day_is_written_as_a_row_of_each_table_and_drawn(tmp_path: Path) -> No
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
     assert "| toy | hpa VOID |" in lines[3]
     assert "fine 50%, rough 50% | 1 overload |" in lines[2]
-    draw(rounds, {"toy": [Step(1.0, 30.0), Step(2.0, 30.0)]}, tmp_path / "day.png")
+    draw(rounds, {"toy": [RateStep(1.0, 30.0), RateStep(2.0, 30.0)]}, tmp_path / "day.png")
     assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -241,7 +241,7 @@ def asking(gateway: Gateway, requests: Sequence[bytes], rate: float) -> Iterator
 
     def ask() -> None:
         while not over.is_set():
-            load = Load(arrivals([Step(rate, 1.0)], len(records)), requests)
+            load = Load(arrivals([RateStep(rate, 1.0)], len(records)), requests)
             records.append(measure([load], server)[0])
 
     thread = threading.Thread(target=ask)

@@ -17,7 +17,7 @@ from loadtests.gateway import free_ports
 from loadtests.pace import FineAlarm
 from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, NO_TIME, REFUSED, UNREADABLE, Record
 from loadtests.report import Promise, outcome_name, summarise
-from serving.simulation.patterns import Step, draw
+from serving.simulation.patterns import RateStep, draw
 from tests.loadtests.server import PATIENCE_S, SLOW_S, request, serving, until
 
 EXPECTED = {
@@ -28,7 +28,7 @@ EXPECTED = {
 
 
 def load(kind: str, rate: float, seconds: float, seed: int = 1) -> Load:
-    return Load(draw([Step(rate, seconds)], 1.0, np.random.default_rng(seed)), [request(kind)])
+    return Load(draw([RateStep(rate, seconds)], 1.0, np.random.default_rng(seed)), [request(kind)])
 
 
 def outcomes(record: Record, of_load: int) -> Counter[str]:

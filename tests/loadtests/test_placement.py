@@ -7,7 +7,7 @@ import pytest
 from loadtests import fleets, placement
 from loadtests.placement import Line, Result, measure, row
 from serving.policy.placement.bound import lower_bound
-from serving.policy.placement.problem import Demand, Option, Problem
+from serving.policy.placement.problem import Demand, Option, PlacementProblem
 from serving.specs import Share
 
 PROFILE = """Mig instance,Batch size,Workload Number,Throughput,Latency
@@ -77,7 +77,7 @@ def test_each_solver_is_asked_for_what_it_is_not_too_slow_for(monkeypatch: pytes
 
 def test_a_solver_that_carries_too_little_is_an_error() -> None:
     way = Option("a100", Share.parse("mig:7g.80gb"), "v", ((1, 1000.0),))
-    problem = Problem((Demand("a", 5_000.0, 1e6, (way,)),), fleets.fleet((), 2).pools)
+    problem = PlacementProblem((Demand("a", 5_000.0, 1e6, (way,)),), fleets.fleet((), 2).pools)
     with pytest.raises(ValueError, match="does not carry"):
         measure("small", problem)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from serving.policy.batching.seam import Choice
+from serving.policy.batching.interface import Choice
 
 FIELDS = (
     "lane", "pieces", "rows", "variant", "latest_start_us", "wake_us", "drop", "patient", "latency_us",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.admission import Backlog, Demand, Thinning, allot, refuse
+from serving.policy.admission import FlowDemand, QueueLength, Thinning, allot, refuse
 from serving.specs import Limits
 from serving.vocabulary import QUEUE_FULL
 
@@ -17,7 +17,7 @@ limits = st.builds(Limits, queue_rows=st.integers(1, 12), queue_requests=st.inte
 def test_a_queue_filled_as_long_as_it_takes_more_stays_within_its_limits(
     limits: Limits, arrivals: list[int]
 ) -> None:
-    backlog = Backlog()
+    backlog = QueueLength()
     for rows in arrivals:
         full = backlog.requests == limits.queue_requests
         over = backlog.rows + rows > limits.queue_rows
@@ -31,13 +31,13 @@ def test_a_queue_filled_as_long_as_it_takes_more_stays_within_its_limits(
 
 
 def test_an_empty_queue_takes_a_request_larger_than_its_bound() -> None:
-    assert refuse(Backlog(), 100, Limits(queue_rows=10)) is None
-    assert refuse(Backlog(rows=1, requests=1), 100, Limits(queue_rows=10)) is QUEUE_FULL
+    assert refuse(QueueLength(), 100, Limits(queue_rows=10)) is None
+    assert refuse(QueueLength(rows=1, requests=1), 100, Limits(queue_rows=10)) is QUEUE_FULL
 
 
 @given(limits, st.integers(0, 20), st.integers(0, 8), st.integers(1, 15))
 def test_asking_changes_nothing(limits: Limits, rows: int, requests: int, more: int) -> None:
-    backlog = Backlog(rows, requests)
+    backlog = QueueLength(rows, requests)
     assert refuse(backlog, more, limits) == refuse(backlog, more, limits)
     assert (backlog.rows, backlog.requests) == (rows, requests)
 
@@ -45,7 +45,7 @@ def test_asking_changes_nothing(limits: Limits, rows: int, requests: int, more: 
 # who gets what of too little
 
 demand = st.builds(
-    Demand,
+    FlowDemand,
     need=st.sampled_from([0.0, 0.1, 0.5, 1.0, 1.0, 2.0, 3.0, 40.0]),
     weight=st.sampled_from([0.001, 1.0, 1.0, 2.0, 3.0, 1e6]),
     priority=st.sampled_from([0, 0, 0, 1, -1]),
@@ -57,7 +57,7 @@ CLOSE = 1e-6
 
 @given(demands, rooms)
 def test_nobody_gets_more_than_it_needs_and_all_together_what_there_is(
-    several: list[Demand], room: float
+    several: list[FlowDemand], room: float
 ) -> None:
     given_out = allot(several, room)
     assert all(0 <= part <= each.need for part, each in zip(given_out, several, strict=True))
@@ -67,7 +67,7 @@ def test_nobody_gets_more_than_it_needs_and_all_together_what_there_is(
 
 @given(demands, rooms)
 def test_whoever_gets_less_than_it_needs_has_no_less_by_weight_than_anyone_of_its_priority(
-    several: list[Demand], room: float
+    several: list[FlowDemand], room: float
 ) -> None:
     """Max-min: raising its part would lower that of one who has no more."""
     parts = list(zip(several, allot(several, room), strict=True))
@@ -79,7 +79,7 @@ def test_whoever_gets_less_than_it_needs_has_no_less_by_weight_than_anyone_of_it
 
 @given(demands, rooms)
 def test_a_lower_priority_gets_nothing_while_a_higher_one_wants_more(
-    several: list[Demand], room: float
+    several: list[FlowDemand], room: float
 ) -> None:
     parts = list(zip(several, allot(several, room), strict=True))
     for each, part in parts:
@@ -90,7 +90,13 @@ def test_a_lower_priority_gets_nothing_while_a_higher_one_wants_more(
 
 @given(st.permutations(range(5)), rooms)
 def test_the_order_in_which_they_are_named_changes_nothing(order: list[int], room: float) -> None:
-    several = [Demand(0.5), Demand(2.0), Demand(1.0, 3.0), Demand(9.0, 0.5), Demand(1.0, 1.0, 1)]
+    several = [
+        FlowDemand(0.5),
+        FlowDemand(2.0),
+        FlowDemand(1.0, 3.0),
+        FlowDemand(9.0, 0.5),
+        FlowDemand(1.0, 1.0, 1),
+    ]
     parts = allot(several, room)
     assert allot([several[i] for i in order], room) == pytest.approx([parts[i] for i in order])
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.arbitration import decide, latest_starts
-from serving.policy.batching.seam import Choice
+from serving.policy.batching.interface import Choice
 from serving.vocabulary import NEVER_US
 from tests.policy.choices import changed
 

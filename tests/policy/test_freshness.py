@@ -15,7 +15,7 @@ from serving.policy.freshness import (
     OVER,
     WARM_US,
     Freshness,
-    Watch,
+    ProfileWatch,
     ratio_of,
 )
 
@@ -26,10 +26,10 @@ rows = st.integers(1, 64)
 
 
 def watched(
-    ratios: Iterable[float], beside: bool = False, count: int = 1, watch: Watch | None = None
-) -> Watch:
+    ratios: Iterable[float], beside: bool = False, count: int = 1, watch: ProfileWatch | None = None
+) -> ProfileWatch:
     """Told of batches of `count` rows."""
-    watch = watch or Watch()
+    watch = watch or ProfileWatch()
     for ratio in ratios:
         watch.add(count, 0, ratio, beside)
     return watch
@@ -37,7 +37,7 @@ def watched(
 
 @given(st.lists(st.tuples(rows, st.floats(0.9, 1.1), st.booleans()), max_size=300))
 def test_noise_of_a_tenth_flags_nothing(batches: list[tuple[int, float, bool]]) -> None:
-    watch = Watch()
+    watch = ProfileWatch()
     for count, ratio, beside in batches:
         assert not watch.add(count, 0, ratio, beside)
         assert (watch.freshness, watch.ratio) == (FRESH, 1.0)
@@ -95,7 +95,7 @@ def test_what_was_too_slow_may_turn_out_too_fast() -> None:
 
 
 def test_one_size_that_is_off_among_others_that_are_not_is_found() -> None:
-    watch = Watch()
+    watch = ProfileWatch()
     for _ in range(BATCHES):
         for count in (1, 2, 4, 64):
             watch.add(count, 0, 1.5 if count == 64 else 1.0, False)
@@ -110,7 +110,7 @@ def test_sizes_that_have_not_run_for_long_say_nothing_of_today() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([0.8, 0.88, 1.0, 1.12, 1.3]), st.booleans()), max_size=200))
 def test_a_change_is_told_when_it_happens_and_only_then(batches: list[tuple[float, bool]]) -> None:
-    watch = Watch()
+    watch = ProfileWatch()
     said = FRESH
     for ratio, beside in batches:
         if watch.add(1, 0, ratio, beside):
@@ -121,7 +121,7 @@ def test_a_change_is_told_when_it_happens_and_only_then(batches: list[tuple[floa
 
 
 def test_of_batches_that_never_ran_nothing_is_said() -> None:
-    assert Watch().median(beside=False) is Watch().median(beside=True) is None
+    assert ProfileWatch().median(beside=False) is ProfileWatch().median(beside=True) is None
 
 
 @given(st.floats(1, 1e6), st.floats(0, COLD_US))

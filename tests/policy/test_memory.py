@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.memory import Holding, Level, level_of, relieve
+from serving.policy.memory import HeldMemory, Level, level_of, relieve
 
 LIMIT = 1000
 HOLDINGS = st.lists(
     st.builds(
-        lambda address, size, growing, answer: Holding(address, size, growing and not answer, answer),
+        lambda address, size, growing, answer: HeldMemory(address, size, growing and not answer, answer),
         st.sampled_from("abc"),
         st.integers(1, 400),
         st.booleans(),
@@ -19,7 +19,7 @@ HOLDINGS = st.lists(
 BESIDES = st.integers(0, 1200)
 
 
-def sum_of(holdings: list[Holding], places: list[int]) -> int:
+def sum_of(holdings: list[HeldMemory], places: list[int]) -> int:
     return sum(holdings[place].size_bytes for place in places)
 
 
@@ -32,7 +32,7 @@ def test_the_levels_begin_at_their_shares() -> None:
 
 
 @given(HOLDINGS, BESIDES)
-def test_what_is_left_fits_or_nothing_is_left_to_end(holdings: list[Holding], besides: int) -> None:
+def test_what_is_left_fits_or_nothing_is_left_to_end(holdings: list[HeldMemory], besides: int) -> None:
     relief = relieve(holdings, besides, LIMIT)
     assert len({*relief.ended}) == len(relief.ended)
     left = [place for place in range(len(holdings)) if place not in relief.ended]
@@ -40,7 +40,7 @@ def test_what_is_left_fits_or_nothing_is_left_to_end(holdings: list[Holding], be
 
 
 @given(HOLDINGS, BESIDES)
-def test_only_the_address_that_holds_most_loses_anything(holdings: list[Holding], besides: int) -> None:
+def test_only_the_address_that_holds_most_loses_anything(holdings: list[HeldMemory], besides: int) -> None:
     relief = relieve(holdings, besides, LIMIT)
     left = [*range(len(holdings))]
     for place in [*relief.ended, *([relief.paused] if relief.paused >= 0 else [])]:
@@ -52,7 +52,7 @@ def test_only_the_address_that_holds_most_loses_anything(holdings: list[Holding]
 
 
 @given(HOLDINGS, BESIDES)
-def test_nothing_is_ended_that_need_not_be(holdings: list[Holding], besides: int) -> None:
+def test_nothing_is_ended_that_need_not_be(holdings: list[HeldMemory], besides: int) -> None:
     """An upload is only where all of it does not fit, an answer only from 95 % on."""
     relief = relieve(holdings, besides, LIMIT)
     held = besides + sum(each.size_bytes for each in holdings)
@@ -64,7 +64,7 @@ def test_nothing_is_ended_that_need_not_be(holdings: list[Holding], besides: int
 
 @given(HOLDINGS, BESIDES)
 def test_an_upload_is_paused_from_80_percent_on_and_another_goes_on(
-    holdings: list[Holding], besides: int
+    holdings: list[HeldMemory], besides: int
 ) -> None:
     relief = relieve(holdings, besides, LIMIT)
     if relief.paused < 0:
@@ -77,23 +77,30 @@ def test_an_upload_is_paused_from_80_percent_on_and_another_goes_on(
 
 
 def test_at_80_percent_the_largest_upload_of_the_address_that_holds_most_is_paused() -> None:
-    holdings = [Holding("a", 390, True, False), *(Holding("b", size, True, False) for size in (150, 250, 50))]
+    holdings = [
+        HeldMemory("a", 390, True, False),
+        *(HeldMemory("b", size, True, False) for size in (150, 250, 50)),
+    ]
     relief = relieve(holdings, 0, LIMIT)
     assert (relief.ended, relief.paused) == ([], 2)
 
 
 def test_the_last_upload_that_is_read_on_is_not_paused() -> None:
-    holdings = [Holding("a", 500, False, False), Holding("a", 350, True, False)]
+    holdings = [HeldMemory("a", 500, False, False), HeldMemory("a", 350, True, False)]
     assert relieve(holdings, 0, LIMIT).paused == -1
 
 
 def test_at_95_percent_the_reader_that_stands_still_for_longest_goes_first() -> None:
-    readers = [Holding("a", 30, False, True), Holding("a", 300, False, True), Holding("b", 200, False, True)]
+    readers = [
+        HeldMemory("a", 30, False, True),
+        HeldMemory("a", 300, False, True),
+        HeldMemory("b", 200, False, True),
+    ]
     assert relieve(readers, 440, LIMIT).ended == [0]
     assert relieve(readers, 410, LIMIT).ended == []
 
 
 def test_who_only_uploads_loses_nothing_while_all_of_it_fits() -> None:
-    holdings = [Holding("a", 900, True, False), Holding("b", 90, False, True)]
+    holdings = [HeldMemory("a", 900, True, False), HeldMemory("b", 90, False, True)]
     assert relieve(holdings, 10, LIMIT).ended == []
     assert relieve(holdings, 11, LIMIT).ended == [0]

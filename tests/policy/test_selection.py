@@ -9,12 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, OPTIMIZE
-from serving.policy.selection import RISK, Backlog, Rung, Step, carrying, choose, frontier, preferred
+from serving.policy.selection import (
+    RISK,
+    LaneBacklog,
+    Rung,
+    VariantCost,
+    carrying,
+    choose,
+    frontier,
+    preferred,
+)
 from serving.vocabulary import NEVER_US
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, ReplicaSeen
 
 steps = st.lists(
-    st.builds(Step, st.integers(1, 6).map(float), st.integers(1, 6).map(float)), min_size=1, max_size=7
+    st.builds(VariantCost, st.integers(1, 6).map(float), st.integers(1, 6).map(float)), min_size=1, max_size=7
 )
 ROWS_MAX = 4
 NEAR = 1e-6
@@ -81,8 +90,8 @@ arounds = st.builds(
 ALONE = Around()
 
 
-def backlog(pieces: Sequence[PieceSeen], around: Around = ALONE, late_us: int = 0) -> Backlog:
-    found = Backlog(LaneSeen(tuple(pieces)), around.slices, around.guard_us, NOW_US + late_us)
+def backlog(pieces: Sequence[PieceSeen], around: Around = ALONE, late_us: int = 0) -> LaneBacklog:
+    found = LaneBacklog(LaneSeen(tuple(pieces)), around.slices, around.guard_us, NOW_US + late_us)
     found.others_rows, found.others = around.others_rows, around.others
     found.comers, found.requests = around.comers, around.requests
     return found
@@ -92,7 +101,7 @@ def backlog(pieces: Sequence[PieceSeen], around: Around = ALONE, late_us: int = 
 
 
 @given(steps)
-def test_the_frontier_is_what_nothing_quicker_or_as_quick_equals(found: list[Step]) -> None:
+def test_the_frontier_is_what_nothing_quicker_or_as_quick_equals(found: list[VariantCost]) -> None:
     """Said by pairs: each that stays out is beaten, none that stays in is."""
     kept = frontier(found)
     points = {(one.row_us, one.merit) for one in found}
@@ -114,7 +123,7 @@ def test_there_is_no_frontier_of_nothing() -> None:
 
 @given(steps, st.sampled_from(OPTIMIZE))
 def test_what_is_preferred_is_on_the_ladder_and_balanced_lies_between_the_ends(
-    found: list[Step], optimize: str
+    found: list[VariantCost], optimize: str
 ) -> None:
     ladder = frontier(found)
     assert preferred(ladder, MOST_ACCURATE) == 0
@@ -132,7 +141,7 @@ def test_what_is_preferred_is_on_the_ladder_and_balanced_lies_between_the_ends(
     ],
 )
 def test_balanced_is_the_knee(sorts: list[tuple[float, float]], knee: int) -> None:
-    assert preferred([Step(row_us, merit) for row_us, merit in sorts], BALANCED) == knee
+    assert preferred([VariantCost(row_us, merit) for row_us, merit in sorts], BALANCED) == knee
 
 
 @given(ladders, st.integers(0, 9).map(float), st.data())

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from hypothesis import strategies as st
 
-from serving.policy.batching.seam import BatchingPolicy, LaneView, QueueView
+from serving.policy.batching.interface import BatchingPolicy, LaneView, QueueView
 from serving.vocabulary import NEVER_US
 
 VARIANTS = ("a", "b")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.profile.exploration import Seen
+from serving.profile.exploration import BatchRuns
 from serving.profile.unfinished import Unfinished, parse, render
 
 MACHINE = (("processor", "P"), ("cores", "2"))
 
 
-def seen(*latencies_us: int) -> Seen:
-    found = Seen(activation_bytes=5)
+def seen(*latencies_us: int) -> BatchRuns:
+    found = BatchRuns(activation_bytes=5)
     found.add(latencies_us, (7, 8))
     return found
 

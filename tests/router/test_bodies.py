@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from router.admin.guard import ADMIN_DOOR
-from router.deployment import Deployment
+from router.deployment import GatewayServer
 from router.logs import AUDIT
 from router.settings import load_settings
 from router.settings.document import FILE_BYTES_MAX
@@ -32,7 +32,7 @@ async def app(tmp_path: Path) -> AsyncIterator[FastAPI]:
     """That of a whole gateway, whose workers are not started."""
     settings = load_settings(write_deployment(tmp_path, GATEWAY))
     settings = replace(settings, profiles=tmp_path / "profiles")
-    deployment = Deployment(settings, settings, lambda _line: None)
+    deployment = GatewayServer(settings, settings, lambda _line: None)
     found = deployment._rest._config.app
     assert isinstance(found, FastAPI)
     yield found

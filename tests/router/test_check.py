@@ -7,7 +7,7 @@ import pytest
 
 from router.check import Report, check
 from router.feasibility import Measured
-from router.operations.standing import Standing, digest, keep
+from router.operations.applied import AppliedPlacement, digest, keep
 from router.settings import load_settings
 from serving.profile.latency import Latency
 from serving.specs import ServedModel, SliceSpec
@@ -58,7 +58,7 @@ def test_a_recording_is_a_line_of_the_plan(tmp_path: Path) -> None:
 def test_a_placement_that_is_applied_is_noted(tmp_path: Path) -> None:
     settings = load_settings(write_deployment(tmp_path))
     on = {each.name: each.slices for each in settings.models}
-    keep(settings.path, Standing("a", "yesterday", digest(settings), settings.slices, on))
+    keep(settings.path, AppliedPlacement("a", "yesterday", digest(settings), settings.slices, on))
     note = report(tmp_path).notes[0]
     assert note.startswith("slices are as a placement has them that was applied (yesterday), not as penstock")
 

@@ -11,14 +11,14 @@ import pytest
 from router import edges
 from router.app import create_app
 from router.bulk.pool import Bulk
-from router.edges import Edge, Edges
+from router.edges import Edges, Listener
 from router.fastpath import create_server
 from router.listening import is_listening
 from router.telemetry import MetricsServer, Telemetry
 from serving.specs import Limits
 from tests.router.rpc_edge import Core
 
-Started = tuple[Edge, int]
+Started = tuple[Listener, int]
 
 
 @contextlib.asynccontextmanager

@@ -12,16 +12,16 @@ from rich.console import Console
 from router.explain.body import describe
 from router.explain.words import sentences
 from router.place.demands import demands
-from router.place.rates import Rate
+from router.place.rates import AskedRate
 from router.profiling.figures import scalings
-from router.profiling.show import Shown, show
+from router.profiling.show import ShowOptions, show
 from router.report.capacity import capacity
 from router.settings import Settings, load_settings
-from router.simulate.cases import Deployment, cases
-from router.simulate.traffic import Load, Rates, Shape
+from router.simulate.cases import SimulatedDeployment, cases
+from router.simulate.traffic import DrawnTraffic, OfferedLoad, Shape
 from router.telemetry import Telemetry
-from serving.policy.placement.problem import Device, Parts, Pool
-from serving.profile.carrying import Carried, carried
+from serving.policy.placement.problem import Parts, PlacementDevice, Pool
+from serving.profile.carrying import ProfiledCapacity, carried
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.latency import Latency
@@ -29,7 +29,7 @@ from serving.profile.profiles import ProfileSet
 from serving.profile.store import ProfileStore
 from serving.scheduler.replicas import Replica
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.standing import standing_of
+from serving.scheduler.variant_reasons import variant_reasons_of
 from serving.specs import SliceSpec
 from tests.router.settings.samples import write_deployment
 
@@ -65,13 +65,15 @@ def profiled(made: Profile) -> tuple[int, float] | None:
 
 
 def placed(found: Settings) -> tuple[int, float] | None:
-    pool = Pool("cpu", KIND, Parts("cores", 1.0), (Device("cpu-0"),))
-    (demand,), _ = demands(found, {"digits": Rate(0.0)}, [pool], 0.0)
+    pool = Pool("cpu", KIND, Parts("cores", 1.0), (PlacementDevice("cpu-0"),))
+    (demand,), _ = demands(found, {"digits": AskedRate(0.0)}, [pool], 0.0)
     return told(demand.options[0].profiled)
 
 
 def simulated(found: Settings) -> tuple[int, float] | None:
-    (case,) = cases([found.path], [], Deployment(), Rates([Load("digits", "5")], Shape()))
+    (case,) = cases(
+        [found.path], [], SimulatedDeployment(), DrawnTraffic([OfferedLoad("digits", "5")], Shape())
+    )
     return told(case.profiled(found.models[0]).get("cpu-a"))
 
 
@@ -87,11 +89,11 @@ def standing(found: Settings, made: Profile, factor: float = 1.0) -> Scheduler:
 
 
 def explained(found: Settings, made: Profile) -> tuple[int, float] | None:
-    (ladder,) = standing_of(standing(found, made).models["digits"], 1).ladders[""]
+    (ladder,) = variant_reasons_of(standing(found, made).models["digits"], 1).ladders[""]
     return told(ladder.rungs[0].profiled)
 
 
-def told(found: Carried | None) -> tuple[int, float] | None:
+def told(found: ProfiledCapacity | None) -> tuple[int, float] | None:
     return (found.rows, found.rate) if found else None
 
 
@@ -121,13 +123,13 @@ def test_their_words_are_the_same(home: Path, capsys: pytest.CaptureFixture[str]
     words = capacity(8e6 / 3000, 8)
     assert words == "2,667 rows/s in batches of 8"
     console = Console(width=160)
-    show(found.models[0].spec, store, Shown(None, None, SLO_US, None, None), console)
+    show(found.models[0].spec, store, ShowOptions(None, None, SLO_US, None, None), console)
     shown = capsys.readouterr().out
     assert "1 core has a profiled capacity of 2,667 rows/s within 25 ms in batches of 8" in shown
     scheduler = standing(found, made, factor=1.25)
     now = describe(
         found.models[0],
-        standing_of(scheduler.models["digits"], 1),
+        variant_reasons_of(scheduler.models["digits"], 1),
         [],
         Telemetry(found.models).counters("digits", 1),
         1.0,
@@ -141,4 +143,4 @@ def test_their_words_are_the_same(home: Path, capsys: pytest.CaptureFixture[str]
 def test_a_slice_that_fits_no_two_batches_has_none() -> None:
     assert carried(Latency(profile([20_000])), SLO_US, 64) is None
     assert carried(Latency(profile([20_000])), inf, 64) is not None
-    assert carried(Latency(profile([10_000, 11_000])), SLO_US, 1) == Carried(1, 10_000.0, 100.0)
+    assert carried(Latency(profile([10_000, 11_000])), SLO_US, 1) == ProfiledCapacity(1, 10_000.0, 100.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.deployment import Deployment
+from router.deployment import GatewayServer
 from router.serve import GENERATIONS, freeze, serve_settings
 from router.settings import load_settings
 
@@ -35,11 +35,11 @@ def test_what_is_frozen_is_not_walked_over_again() -> None:
 def test_imports_are_frozen_before_the_first_client_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[int]()
 
-    async def bind(_: Deployment) -> None:
+    async def bind(_: GatewayServer) -> None:
         seen.append(gc.get_freeze_count())
         raise OSError("the port is taken")
 
-    monkeypatch.setattr(Deployment, "bind", bind)
+    monkeypatch.setattr(GatewayServer, "bind", bind)
     settings = load_settings(ROOT / "penstock.yaml")
     server = replace(settings.server, rest_port=0, grpc_port=0, metrics_port=0)
     assert serve_settings(replace(settings, server=server)) == 1

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from router.cache_status import CacheStatus
-from router.status import ModelStatus, Replica, SliceStatus, Status, describe, percentile_us, render, watch
+from router.status import (
+    ModelStatus,
+    ReplicaBody,
+    SliceStatus,
+    Status,
+    describe,
+    percentile_us,
+    render,
+    watch,
+)
 from router.telemetry import Telemetry
 from serving.ports import Serving
 from serving.vocabulary import (
@@ -38,7 +47,7 @@ HOUR_US = 3_600_000_000
 
 def replica(
     model: str, variant: str, slice_name: str, state: str, profile: tuple[str, float] = ("fresh", 1.0)
-) -> Replica:
+) -> ReplicaBody:
     """`profile`: what its batches say of it, and what they take over it."""
     freshness, ratio = profile
     return {

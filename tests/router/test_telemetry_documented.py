@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.telemetry import AuthPresent, ConditionPresent, Present, RedisPresent, ScalePresent, Telemetry
-from serving.policy.freshness import BATCHES, Judgement, Watch
+from serving.policy.freshness import BATCHES, Judgement, ProfileWatch
 from serving.ports import Call
 from serving.vocabulary import OVERLOAD
 from tests.builders import model_spec, served
@@ -53,7 +53,7 @@ def everything() -> Telemetry:
     telemetry.output_refused("a", "Y")
     telemetry.observe_lag(1_000)
     telemetry.slices_held({"cpu0": 1.0}, 0)
-    watch = Watch()
+    watch = ProfileWatch()
     for beside in (False, True) * BATCHES:
         watch.add(1, 0, 1.0, beside)
     judged = Judgement(("cpu0", "a", "x"), watch)

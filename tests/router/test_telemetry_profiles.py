@@ -1,13 +1,13 @@
 """What metrics say of profiles."""
 
 from router.telemetry import Present, Telemetry
-from serving.policy.freshness import BATCHES, Freshness, Judgement, Watch
+from serving.policy.freshness import BATCHES, Freshness, Judgement, ProfileWatch
 from tests.router.happenings import key, samples
 
 
 def test_what_batches_say_of_profiles_is_exported_by_replica() -> None:
     telemetry = Telemetry([])
-    slow, unused = Watch(), Watch()
+    slow, unused = ProfileWatch(), ProfileWatch()
     for _ in range(BATCHES):
         slow.add(1, 0, 1.0, False)
         slow.add(1, 0, 1.3, True)

@@ -7,7 +7,7 @@ from serving.runtime.alarm import Alarm
 from serving.runtime.link import Link
 from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.batches import BatchResult
-from serving.worker.orders import Loaded, Measured
+from serving.worker.orders import Loaded, MeasuredBatches
 
 PATIENCE_S = 30.0
 
@@ -40,7 +40,7 @@ class Recorder:
     def batch_failed(self, link: Link, batch_id: int, message: str) -> None:
         self.events.put_nowait(("failed", batch_id, message))
 
-    def measured(self, link: Link, found: Measured) -> None:
+    def measured(self, link: Link, found: MeasuredBatches) -> None:
         self.events.put_nowait(("measured", found.replica, found.rows, found.size, found.latencies_us))
 
     def worker_lost(self, link: Link, reason: str) -> None:

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import pytest
 
 from loadtests.redis_server import RedisServer
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.runtime import redis_tier, redis_wire
 from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import FaultOf, Found, Look, RedisTier
+from serving.runtime.redis_tier import FaultOf, Found, RedisQuery, RedisTier
 from serving.specs import RedisSpec
 from serving.tensor import Tensor
 from tests.runtime.house import until
@@ -69,15 +69,15 @@ def ask(
     fault_of: FaultOf = lambda _entry: "",
 ) -> "asyncio.Future[Found]":
     told: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-    tier.look(Look(model, key, lease_us, told.set_result, fault_of))
+    tier.look(RedisQuery(model, key, lease_us, told.set_result, fault_of))
     return told
 
 
-def answer(number: int = 7, model: str = "a") -> Entry:
+def answer(number: int = 7, model: str = "a") -> KeptAnswer:
     return entry_of(model, "fp32", [Tensor("y", "INT8", (1, 1), bytes([number]))], now_us())
 
 
-async def share(tier: RedisTier, entry: Entry, key: bytes = KEY) -> None:
+async def share(tier: RedisTier, entry: KeptAnswer, key: bytes = KEY) -> None:
     """It is in Redis when this returns."""
     written = tier.counts.written
     tier.put(key, entry)
@@ -85,5 +85,5 @@ async def share(tier: RedisTier, entry: Entry, key: bytes = KEY) -> None:
 
 
 def number_of(found: Found) -> int:
-    assert isinstance(found, Entry)
+    assert isinstance(found, KeptAnswer)
     return int(found.outputs[0].data[0])

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from serving.recording import MAGIC, RECORD, Flow, read
-from serving.runtime.arrival_files import ArrivalFiles, Block
+from serving.recording import MAGIC, RECORD, RecordedFlow, read
+from serving.runtime.arrival_files import ArrivalFiles, RecordBlock
 from serving.specs import RecordingSpec
 
 UNIX_OFFSET_US = 1_700_000_000_000_000
-FLOWS = [Flow("digits", "default", "", 25_000), Flow("minilm", "shop", "int8", 250_000)]
+FLOWS = [RecordedFlow("digits", "default", "", 25_000), RecordedFlow("minilm", "shop", "int8", 250_000)]
 BLOCK_RECORDS = 40  # 750 bytes with what is around them
 
 
-def block(number: int, flow_count: int = 1) -> Block:
+def block(number: int, flow_count: int = 1) -> RecordBlock:
     """Requests of `number` rows, a second after those of the block before."""
     record = RECORD.pack(0, 0, flow_count - 1, number, 0)
-    return Block(number * 1_000_000, record * BLOCK_RECORDS, flow_count)
+    return RecordBlock(number * 1_000_000, record * BLOCK_RECORDS, flow_count)
 
 
 def spec(folder: Path, file_bytes: int = 2000, files: int = 3) -> RecordingSpec:

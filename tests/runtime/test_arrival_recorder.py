@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from serving.objectives import Needs
 from serving.ports import Call
-from serving.recording import RECORD, Flow, Recording, read
+from serving.recording import RECORD, RecordedFlow, Recording, read
 from serving.runtime import recorder as module
-from serving.runtime.arrival_files import ArrivalFiles, Block
+from serving.runtime.arrival_files import ArrivalFiles, RecordBlock
 from serving.runtime.clock import now_us
 from serving.runtime.recorder import BLOCK_BYTES, RETRY_US, WAITING_BYTES_MAX, Recorder, _Writer
 from serving.specs import RecordingSpec
@@ -81,7 +81,7 @@ def test_a_recording_says_what_came_and_when(tmp_path_factory: pytest.TempPathFa
             made.tenant, made.variant, made.timeout_us, made.size = tenant, variant, timeout_us, size
             made.objective = model.objective(tier)
             recorder.record(made, start_us + after_us)
-            flow = Flow(model.name, tenant, variant, 9_000 if tier else model.slo_us, tier)
+            flow = RecordedFlow(model.name, tenant, variant, 9_000 if tier else model.slo_us, tier)
             expected.append(
                 (after_us, flow, min(rows, largest), min(timeout_us or 0, largest), min(size, largest))
             )
@@ -106,7 +106,7 @@ class Watched(ArrivalFiles):
     goes_on = threading.Event()
     written = threading.Semaphore(0)
 
-    def write(self, block: Block, flows: Sequence[Flow]) -> None:
+    def write(self, block: RecordBlock, flows: Sequence[RecordedFlow]) -> None:
         Watched.goes_on.wait()
         super().write(block, flows)
         Watched.written.release()
@@ -170,8 +170,8 @@ async def test_a_disk_that_hangs_does_not_keep_the_gateway_from_ending(
     recorder._thread.join()
 
 
-def block(at_us: int) -> Block:
-    return Block(at_us, RECORD.pack(0, 0, 0, 1, 0), 1)
+def block(at_us: int) -> RecordBlock:
+    return RecordBlock(at_us, RECORD.pack(0, 0, 0, 1, 0), 1)
 
 
 def run(writer: _Writer, *instants_us: int) -> None:
@@ -187,7 +187,7 @@ def test_what_cannot_be_written_is_counted_said_once_and_over_by_itself(
 ) -> None:
     folder = tmp_path / "recordings"
     folder.touch()  # no folder
-    flows = [Flow("digits", "default", "", 25_000)]
+    flows = [RecordedFlow("digits", "default", "", 25_000)]
     writer = _Writer(ArrivalFiles(RecordingSpec(folder), UNIX_US), flows)
     run(writer, 0, 1, RETRY_US, RETRY_US + 1)
     assert (writer.recorded, writer.dropped) == (0, 4)

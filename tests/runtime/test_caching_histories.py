@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.cache.benefit import ASKS, class_of
 from serving.cache.keys import DIGEST_BYTES_MAX
-from serving.cache.worth import ASKS, class_of
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.caching import FAILURES_MAX, CachedServing

@@ -7,11 +7,11 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.objectives import Needs
 from serving.ports import Call, Reply
 from serving.runtime.caching import CachedServing
-from serving.runtime.waiters import describe
+from serving.runtime.pending_calls import describe
 from serving.specs import BatchingSpec, CacheSpec, ServedModel
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED, Downgrade
@@ -192,7 +192,7 @@ class Others(Scripted):
         super().__init__()
         self.written: list[str] = []
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: KeptAnswer) -> None:
         super().put(key, entry)
         self.written.append(entry.variant)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from serving.runtime import feedback
-from serving.runtime.feedback import Answered, Feedback, FeedbackError, Queries
+from serving.runtime.feedback import AnsweredPoll, Feedback, FeedbackError, Queries
 
-ONE = Answered((0,), np.array([[3]], np.int32), 0.5)
+ONE = AnsweredPoll((0,), np.array([[3]], np.int32), 0.5)
 
 
 def test_a_name_tells_nothing_of_another() -> None:
@@ -45,7 +45,7 @@ def test_the_oldest_go_first_beyond_the_bounds(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(FeedbackError, match="unknown"):
         queries.find(names[0], 0)
     queries.take(names[1])
-    wide = queries.keep(Answered((0, 1), np.zeros((2, 4), np.int32)), 0)
+    wide = queries.keep(AnsweredPoll((0, 1), np.zeros((2, 4), np.int32)), 0)
     assert len(queries) == 1
     assert queries.find(wide, 0).named.shape == (2, 4)
 
@@ -61,6 +61,6 @@ def test_what_is_over_its_time_is_forgotten() -> None:
 
 
 def test_a_loss_is_the_share_of_rows_that_were_named_wrong_or_what_was_said_of_them() -> None:
-    both = Answered((0, 1), np.array([[1, 2], [1, 1]], np.int32))
+    both = AnsweredPoll((0, 1), np.array([[1, 2], [1, 1]], np.int32))
     assert both.losses(Feedback("q", labels=(1, 1)), 3) == [0.5, 0.0]
     assert ONE.losses(Feedback("q", losses=(0.25,)), 5) == [0.25]

@@ -12,7 +12,7 @@ from serving.control.commands import Command, FindCapacity, Look
 from serving.control.control import Control
 from serving.objectives import ReplicaSpec
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from serving.policy.scaling.task import ScalingPlan
 from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
@@ -34,7 +34,7 @@ class Listening(Control):
         super().__init__(slices, [SCALED], {}, Limits(), lambda _spec: KIND)
         self.told: list[object] = []
 
-    def seen(self, seen: Sequence[Seen], now_us: int) -> Sequence[Command]:
+    def seen(self, seen: Sequence[LoadReport], now_us: int) -> Sequence[Command]:
         self.told += seen
         return super().seen(seen, now_us)
 
@@ -73,7 +73,7 @@ async def test_a_look_is_answered_in_the_next_turn_with_the_counters_of_then(tmp
     ground.submit(SCALED)
     await turn()
     seen = control.told[0]
-    assert isinstance(seen, Seen)
+    assert isinstance(seen, LoadReport)
     assert (seen.model, seen.offered) == ("m", 1)
 
 

@@ -16,7 +16,7 @@ from serving.worker.batches import SHARED, BatchInput, EncodedOutput, pack_faile
 from serving.worker.orders import (
     Loaded,
     LoadOrder,
-    Measured,
+    MeasuredBatches,
     pack_hello,
     pack_load_failed,
     pack_loaded,
@@ -210,7 +210,7 @@ async def test_answers_reach_their_events_in_order(peer: Peer, model: ModelSpec)
     await peer.run_batch(model, rows=2)
     peer.link.run(6, 1, 1, [ROW], ())
     await peer.say(
-        pack_loaded(Loaded(1, 20, 30)), pack_measured(Measured(1, 2, 3, [4])), answer(rows=2),
+        pack_loaded(Loaded(1, 20, 30)), pack_measured(MeasuredBatches(1, 2, 3, [4])), answer(rows=2),
         pack_failed(6, "no"), pack_load_failed(1, "gone"),
     )  # fmt: skip
     assert await peer.heard.hear("loaded") == (1, 20, 30)
@@ -224,7 +224,11 @@ async def test_answers_reach_their_events_in_order(peer: Peer, model: ModelSpec)
 async def test_late_answers_of_an_unloaded_replica_are_dropped(peer: Peer, model: ModelSpec) -> None:
     await peer.run_batch(model)
     peer.link.unload(1)
-    late = [pack_loaded(Loaded(1, 1, 1)), pack_load_failed(1, "x"), pack_measured(Measured(1, 1, 1, [1]))]
+    late = [
+        pack_loaded(Loaded(1, 1, 1)),
+        pack_load_failed(1, "x"),
+        pack_measured(MeasuredBatches(1, 1, 1, [1])),
+    ]
     await peer.say(*late, answer())
     assert (await peer.heard.hear_result()).batch_id == 5
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from loadtests.redis_server import RedisServer, redis_server
-from serving.cache.entries import Entry
+from serving.cache.entries import KeptAnswer
 from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import BEAT_S, VALUE_BYTES_MAX, WAITING_MAX, Look
+from serving.runtime.redis_tier import BEAT_S, VALUE_BYTES_MAX, WAITING_MAX, RedisQuery
 from serving.tensor import Tensor
 from tests.runtime.house import until
 from tests.runtime.redis_tiers import (
@@ -54,7 +54,7 @@ async def test_an_answer_is_found_by_another_gateway_with_its_variant_and_age(se
         entry = answer(7)
         await share(first, entry)
         found = await ask(second)
-        assert isinstance(found, Entry)
+        assert isinstance(found, KeptAnswer)
         assert (number_of(found), found.variant, found.model) == (7, "fp32", "a")
         assert found.stored_us == entry.stored_us
         assert await ask(second, OTHER) == 0
@@ -98,7 +98,7 @@ async def test_a_lease_ends_with_the_answer_or_when_it_is_given_back_or_in_its_t
 async def test_a_lease_that_nobody_waits_for_any_more_is_given_back(server: RedisServer) -> None:
     async with tier_on(server) as tier:
         told: list[object] = []
-        look = Look("a", KEY, 30_000_000, told.append)
+        look = RedisQuery("a", KEY, 30_000_000, told.append)
         server.pause()
         tier.look(look)
         await asyncio.sleep(0)  # it is under way
@@ -162,7 +162,7 @@ async def test_an_invalidation_reaches_other_gateways_at_once(server: RedisServe
         assert await ask(first) == 0
         await until(lambda: dropped == ["a"])
         assert second.counts.invalidations == 1
-        assert isinstance(await ask(second, KEY, "b"), Entry)
+        assert isinstance(await ask(second, KEY, "b"), KeptAnswer)
         first.invalidate()
         await until(lambda: dropped == ["a", ""])
         assert await ask(second, KEY, "b") == 0
@@ -239,7 +239,7 @@ async def test_too_large_an_answer_is_not_shared(server: RedisServer) -> None:
     async with tier_on(server) as tier:
         large = answer()
         tensor = Tensor("y", "INT8", (1, VALUE_BYTES_MAX), bytes(VALUE_BYTES_MAX))
-        tier.put(KEY, Entry("a", "fp32", (tensor,), now_us(), VALUE_BYTES_MAX + 400))
+        tier.put(KEY, KeptAnswer("a", "fp32", (tensor,), now_us(), VALUE_BYTES_MAX + 400))
         assert tier.counts.dropped == 1
         await share(tier, large)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.cache.entries import Entry, entry_of
+from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.keys import question_key
-from serving.runtime.redis_tier import Found, Look
+from serving.runtime.redis_tier import Found, RedisQuery
 from serving.tensor import Tensor
 from tests.runtime.test_caching_histories import History, timeouts
 
@@ -25,21 +25,21 @@ class Scripted:
         self.on_invalidated: Callable[[str], object] = lambda _model: None
         self.on_healed: Callable[[], object] = lambda: None
         self.usable = True
-        self.looks: list[Look] = []
+        self.looks: list[RedisQuery] = []
         self.leases: set[bytes] = set()
         self.epoch = 0
 
     def name(self, model: str, key: bytes) -> bytes:
         return b"%d:%b" % (self.epoch, key)
 
-    def look(self, look: Look) -> None:
+    def look(self, look: RedisQuery) -> None:
         look.name = self.name(look.model, look.key)
         self.looks.append(look)
 
-    def withdraw(self, look: Look) -> None:
+    def withdraw(self, look: RedisQuery) -> None:
         look.over = True
 
-    def put(self, key: bytes, entry: Entry) -> None:
+    def put(self, key: bytes, entry: KeptAnswer) -> None:
         self.leases.discard(self.name(entry.model, key))
 
     def release(self, name: bytes) -> None:

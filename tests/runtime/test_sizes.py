@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from serving.ports import Call
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
+from serving.runtime.batch_lanes import PLACES
 from serving.runtime.gateway import Gateway
-from serving.runtime.lanes import PLACES
 from serving.scheduler.commands import RunBatch
 from serving.specs import BatchingSpec, Limits, Parameters
 from serving.tensor import Tensor

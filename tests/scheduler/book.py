@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from serving.scheduler.requests import Request
 from serving.vocabulary import (
     BAD_INPUT,
@@ -67,7 +67,7 @@ class Book:
         if model in self.pages and started_us >= self._since_us[model]:
             self.pages[model].computed_us += compute_us
 
-    def check(self, counted: Iterable[Seen], rules: Rules, now_us: int) -> None:
+    def check(self, counted: Iterable[LoadReport], rules: Rules, now_us: int) -> None:
         """The scheduler has counted the same."""
         found = {seen.model: seen for seen in counted}
         assert list(found) == list(self.pages)
@@ -88,7 +88,7 @@ class Book:
             assert found[name].running == sum(batch.rows for batch in running if batch.model == name)
 
 
-def _check_counts(seen: Seen, page: Page) -> None:
+def _check_counts(seen: LoadReport, page: Page) -> None:
     gaps_us = [later - earlier for (_, earlier), (_, later) in pairwise(page.came)]
     done = [end for end in page.ends if end[1] is COMPLETED]
     assert seen.requests == len(page.came)

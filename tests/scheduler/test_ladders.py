@@ -7,12 +7,12 @@ import pytest
 
 from serving.objectives import BALANCED, CHEAPEST, Needs
 from serving.policy.climbing import RISE_US
-from serving.scheduler.beside import LATENESS_US
+from serving.scheduler.admission import REVIEW_US
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.door import REVIEW_US
+from serving.scheduler.contention import LATENESS_US
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.standing import standing_of
-from serving.simulation.patterns import Step
+from serving.scheduler.variant_reasons import variant_reasons_of
+from serving.simulation.patterns import RateStep
 from serving.simulation.world import VirtualModel, offer, offer_steps
 from serving.specs import ServedModel
 from serving.vocabulary import COMPLETED, DEADLINE_UNREACHABLE, NEVER_US
@@ -94,7 +94,7 @@ def test_a_variant_that_is_less_accurate_and_slower_never_answers() -> None:
     slacks = range(1_000, 40_000, 500)
     seen = {answering(ladder_on(model), model, slack_us=slack).variant for slack in slacks}
     assert seen == {"best", "fast"}
-    (ladder,) = standing_of(scheduler.models["m"], 0).ladders[""]
+    (ladder,) = variant_reasons_of(scheduler.models["m"], 0).ladders[""]
     assert [rung.variant for rung in ladder.rungs] == ["best", "fast"]
 
 
@@ -283,7 +283,7 @@ def test_who_is_quickest_alone_answers_what_is_in_too_great_a_hurry_for_the_ladd
     world = replace(WORLD, unlike=(VirtualModel(slo_us=SLO_US, variants=rungs, needs=ANY),))
     run, _ = watch(world, offer(world, 400.0, 1.0, seed=1))
     (served,), now_us = run.site.served, 2_000_000
-    (ladder,) = standing_of(run.scheduler.models["m0"], now_us).ladders[""]
+    (ladder,) = variant_reasons_of(run.scheduler.models["m0"], now_us).ladders[""]
     assert [rung.variant for rung in ladder.rungs] == ["best", "good"]
     hurried = ask(served, 10_000, at_us=now_us, slack_us=5_000)
     assert run.scheduler.arrive(hurried, now_us) == ()
@@ -299,7 +299,7 @@ def test_who_is_quickest_alone_answers_what_is_in_too_great_a_hurry_for_the_ladd
 def test_load_steps_down_without_a_loss_and_says_why_and_comes_back_when_it_falls(seed: int) -> None:
     world = virtual()
     calm, rush = 0.4 * BEST_RATE, 2.0 * BEST_RATE
-    steps = [Step(calm, 4.0), Step(rush, 4.0), Step(calm, 16.0)]
+    steps = [RateStep(calm, 4.0), RateStep(rush, 4.0), RateStep(calm, 16.0)]
     run, ran = watch(world, offer_steps(world, steps, seed), seed)
     assert run.tally.attainment >= 0.999
     pressed = [batch for at_us, batch in ran.batches if 5_000_000 <= at_us < 8_000_000]

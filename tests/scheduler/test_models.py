@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from serving.policy.batching.catalogue import create_policy
 from serving.scheduler.commands import Answer, RunBatch
-from serving.scheduler.forecast import STEADY_US, YOUNG_US, Forecast
+from serving.scheduler.mean_rate import STEADY_US, YOUNG_US, MeanRate
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
 from serving.specs import BatchingSpec, Limits
@@ -229,7 +229,7 @@ def test_every_request_counts_for_the_forecast_refused_or_not() -> None:
 
 
 def test_one_request_tells_no_rate() -> None:
-    forecast = Forecast()
+    forecast = MeanRate()
     forecast.begin(0)
     forecast.arrivals += 1
     assert forecast.rate(1) == pytest.approx(1e6 / YOUNG_US, rel=0.1)
@@ -238,7 +238,7 @@ def test_one_request_tells_no_rate() -> None:
 @given(st.lists(st.integers(0, 30_000_000), min_size=1, max_size=20), st.sampled_from([0, 1, 4, 250]))
 def test_a_steady_rate_is_read_the_same_however_often(pauses_us: list[int], rate: int) -> None:
     """Whole seconds at that rate, read in between at any instants."""
-    forecast, now_us = Forecast(), 0
+    forecast, now_us = MeanRate(), 0
     forecast.begin(0)
     for pause_us in pauses_us:
         seconds = pause_us // 1_000_000
@@ -253,7 +253,7 @@ def test_a_steady_rate_is_read_the_same_however_often(pauses_us: list[int], rate
 
 
 def test_a_rate_is_forgotten_by_half_a_minute_and_half() -> None:
-    forecast = Forecast()
+    forecast = MeanRate()
     forecast.begin(0)
     forecast.arrivals += 100_000
     first = forecast.rate(600_000_000)

@@ -4,7 +4,7 @@ import pytest
 
 from serving.policy.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.device import Taken
+from serving.simulation.device import BatchTimes
 from serving.simulation.world import Run, World, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
@@ -25,11 +25,11 @@ class Slowed(Run):
         self.starts: list[tuple[int, str]] = []
         super().__init__(world)
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
         self.starts.append((start_us, batch.slice))
         slow = start_us < self.until_us and batch.slice.startswith(self.slow)
         took_us = int(super().take(batch, start_us, running).compute_us * (self.factor if slow else 1))
-        return Taken(took_us, took_us)
+        return BatchTimes(took_us, took_us)
 
     def answered(self, answer: Answer, now_us: int) -> None:
         request = answer.request

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.policy.batching.seam import Outlook
+from serving.policy.batching.interface import Outlook
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect

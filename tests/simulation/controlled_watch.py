@@ -29,7 +29,7 @@ from serving.control.desired import DesiredReplica, DesiredState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.timeouts import HEALTHY_US
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.planning import Plan
+from serving.simulation.planning import VirtualPlan
 from serving.simulation.virtual_workers import Happening
 from serving.specs import SliceSpec
 from serving.vocabulary import NEVER_US
@@ -268,7 +268,7 @@ class Watch(ControlledSimulation):
         lost = spec.domain in self.gone or self.mishaps[spec.name] >= START_TRIES
         return lost or self.mishaps[spec.name, *key] >= LOAD_TRIES
 
-    def planned(self, plan: Plan) -> None:
+    def planned(self, plan: VirtualPlan) -> None:
         """See `ControlledSimulation`."""
         self.want(plan.wanted, plan.by)
 

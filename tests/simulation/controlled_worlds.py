@@ -9,17 +9,17 @@ from serving.control.control import Control
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.policy.freshness import Freshness
 from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import Resident, Slot
-from serving.policy.placement.problem import Option, Problem
+from serving.policy.placement.plan import PlacedReplica, Slot
+from serving.policy.placement.problem import Option, PlacementProblem
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
 from serving.simulation.controlled import DataPlane
-from serving.simulation.dataplane import Asked as Request
 from serving.simulation.dataplane import Requests
+from serving.simulation.dataplane import VirtualRequest as Request
+from serving.simulation.no_requests import Quiet
 from serving.simulation.planning import Facts, FirstFit, Planner, Solver, Stubborn
-from serving.simulation.quiet import Quiet
-from serving.simulation.virtual_workers import Terms, Weight
+from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits, ServedModel, Share, SliceSpec
 from serving.vocabulary import NO_REPLICA
 from tests.builders import KIND, model_spec, served
@@ -48,13 +48,13 @@ def weights(random: Random, models: Sequence[ServedModel]) -> dict[tuple[str, st
     }
 
 
-def terms(random: Random, models: Sequence[ServedModel], devices: Sequence[str]) -> Terms:
+def terms(random: Random, models: Sequence[ServedModel], devices: Sequence[str]) -> WorkerTerms:
     """What goes wrong, of each kind in about half of the worlds."""
     broken = {
         (random.choice(("", *devices)), random.choice(models).name)
         for _ in range(random.choice((0, 0, 1, 2)))
     }
-    return Terms(
+    return WorkerTerms(
         weights(random, models),
         frozenset(broken),
         starts_failing=random.choice((0, 0, 0.1, 0.3)),
@@ -209,7 +209,7 @@ class Asked(Simple):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.models = [served(model_spec(each.name, batch_max=1), ()) for each in self.models]
-        self.terms = Terms(weights(self.random, self.models))
+        self.terms = WorkerTerms(weights(self.random, self.models))
         self.requests = Answering((), lambda *_: 100, (), {})
 
     def plane(self) -> DataPlane:
@@ -311,7 +311,7 @@ class Solved:
         }
         self.terms = replace(terms(random, self.models, self.devices), weights=held)
 
-    def _asked(self, problem: Problem) -> Problem:
+    def _asked(self, problem: PlacementProblem) -> PlacementProblem:
         """Other rates: up to what one or two replicas carry."""
         demands = []
         for each in problem.demands:
@@ -353,7 +353,7 @@ class Solved:
 class Crowd(Watch):
     """Watches that devices have room for what is asked of them, too."""
 
-    problem: Problem
+    problem: PlacementProblem
 
     def settled(self) -> None:
         """See `Watch`."""
@@ -372,7 +372,7 @@ class Crowd(Watch):
             for held in worker.held.values():
                 weight = self._terms.weight(held.key[:2])
                 option = Option(kind, spec.share, held.key[1], ((1, 1.0),), weight.memory_bytes)
-                residents.append(Resident(held.key[0], option, 1, 0.0))
+                residents.append(PlacedReplica(held.key[0], option, 1, 0.0))
             slot = Slot(spec.share, tuple(residents), int(spec.name.partition("@")[2] or -1))
             there.setdefault(spec.device, []).append(slot)
         for device, slots in there.items():

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduler.commands import RunBatch
-from serving.simulation.device import ExactDevice, Taken
+from serving.simulation.device import BatchTimes, ExactDevice
 from serving.simulation.disturbance import (
     Disturbance,
     DisturbedDevice,
@@ -26,7 +26,7 @@ def device(*disturbances: Disturbance, seed: int = 0) -> DisturbedDevice:
 def take(of: DisturbedDevice, rows: int, start_us: int, staged: bool = False) -> int:
     batch = RunBatch(1, "s", [], rows)
     batch.model, batch.variant, batch.staged = "m", "v", staged
-    taken: Taken = of.take(batch, start_us, 0)
+    taken: BatchTimes = of.take(batch, start_us, 0)
     assert taken.elapsed_us == taken.compute_us
     return taken.compute_us
 

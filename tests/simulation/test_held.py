@@ -1,10 +1,10 @@
 """What is held, and how many replicas there were, from what happened to them."""
 
-from serving.simulation.held import Held, Presence, Replicas, together
+from serving.simulation.held import HeldSlices, Presence, Replicas, together
 
 
 def test_a_slice_is_held_from_its_workers_start_to_its_end() -> None:
-    held = Held()
+    held = HeldSlices()
     held.started("a", 10)
     held.started("b", 20)
     held.lost("a", 50)

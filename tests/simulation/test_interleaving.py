@@ -9,7 +9,7 @@ import pytest
 
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.arrivals import Arrival
-from serving.simulation.device import Taken
+from serving.simulation.device import BatchTimes
 from serving.simulation.world import Run, VirtualModel, World, good_share, offer
 from serving.specs import TenantSpec
 from serving.vocabulary import COMPLETED
@@ -48,7 +48,7 @@ class Contest(Run):
         self.time_us: Counter[str] = Counter()
         super().__init__(world)
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
         taken = super().take(batch, start_us, running)
         if is_contested(start_us):
             for piece in batch.pieces:

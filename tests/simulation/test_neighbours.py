@@ -14,7 +14,7 @@ from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import NoisyDevice, Physics
 from serving.simulation.engine import Simulation
-from serving.simulation.patterns import POISSON_CV, Step, draw
+from serving.simulation.patterns import POISSON_CV, RateStep, draw
 from serving.simulation.world import World
 from tests.simulation.catalogue import SETTLE_US, SLO
 
@@ -59,8 +59,8 @@ def coming_and_going(
 ) -> Iterator[Arrival]:
     """Requests for m0 all the time, and for m1 in the first `share` of each period."""
     rng = np.random.default_rng(seed)
-    at = [(at_s, 0) for at_s in draw([Step(rates[0], SECONDS)], POISSON_CV, rng).tolist()]
-    others = draw([Step(rates[1], SECONDS)], POISSON_CV, rng).tolist()
+    at = [(at_s, 0) for at_s in draw([RateStep(rates[0], SECONDS)], POISSON_CV, rng).tolist()]
+    others = draw([RateStep(rates[1], SECONDS)], POISSON_CV, rng).tolist()
     at += [(at_s, 1) for at_s in others if at_s % period_s < share * period_s]
     for at_s, model in sorted(at):
         yield Arrival(int(at_s * 1e6) + 1, model, 1)

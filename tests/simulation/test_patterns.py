@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.simulation.patterns import (
-    Step,
+    RateStep,
     draw,
     due_times,
     length_s,
@@ -18,7 +18,7 @@ from serving.simulation.patterns import (
 )
 
 SEEDS = st.integers(0, 50)
-STEPS = st.lists(st.builds(Step, st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=4)
+STEPS = st.lists(st.builds(RateStep, st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=4)
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -27,7 +27,7 @@ def generator(seed: int) -> np.random.Generator:
 
 @given(STEPS, st.sampled_from([0.0, 0.5, 1.0, 4.0]), SEEDS)
 def test_arrivals_ascend_within_the_steps_and_repeat_with_the_seed(
-    steps: list[Step], cv: float, seed: int
+    steps: list[RateStep], cv: float, seed: int
 ) -> None:
     due = draw(steps, cv, generator(seed))
     assert np.all(np.diff(due) >= 0)
@@ -43,7 +43,7 @@ def test_arrivals_ascend_within_the_steps_and_repeat_with_the_seed(
 @pytest.mark.slow
 @given(st.sampled_from([0.5, 1.0, 2.0, 4.0]), SEEDS)
 def test_mean_and_cv_of_the_gaps_are_those_asked_for(cv: float, seed: int) -> None:
-    due = draw([Step(1000, 60)], cv, generator(seed))
+    due = draw([RateStep(1000, 60)], cv, generator(seed))
     # the count of n gaps varies by CV / sqrt(n); five times that, and the renewal's (CV^2 - 1) / 2 surplus
     assert abs(len(due) - 60_000) < 5 * cv * 60_000**0.5 + cv**2
     gaps = np.diff(due)
@@ -52,12 +52,12 @@ def test_mean_and_cv_of_the_gaps_are_those_asked_for(cv: float, seed: int) -> No
 
 @given(SEEDS)
 def test_other_seeds_give_other_arrivals(seed: int) -> None:
-    first, second = (draw([Step(50, 2)], 1.0, generator(one)) for one in (seed, seed + 1))
+    first, second = (draw([RateStep(50, 2)], 1.0, generator(one)) for one in (seed, seed + 1))
     assert not np.array_equal(first, second)
 
 
 @given(STEPS)
-def test_a_metronome_sends_each_step_its_exact_count(steps: list[Step]) -> None:
+def test_a_metronome_sends_each_step_its_exact_count(steps: list[RateStep]) -> None:
     due = draw(steps, 0.0, generator(0))
     edges = np.concatenate(([0], np.cumsum([step.seconds for step in steps]))).tolist()
     counts = np.histogram(due, edges)[0]
@@ -97,8 +97,8 @@ def test_files_are_read_and_their_faults_named_by_line(tmp_path: Path) -> None:
 
 
 def test_steps_are_read_as_written_and_say_how_long_they_last() -> None:
-    assert read_steps("300", 5) == [Step(300, 5)]
-    assert read_steps("100:5+300:2.5", 9) == [Step(100, 5), Step(300, 2.5)]
+    assert read_steps("300", 5) == [RateStep(300, 5)]
+    assert read_steps("100:5+300:2.5", 9) == [RateStep(100, 5), RateStep(300, 2.5)]
     assert (length_s("100:5+300:2.5", 9), length_s("300", 9), length_s("times@x", 9)) == (7.5, 9, 9)
 
 

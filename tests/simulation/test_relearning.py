@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.policy.latency import ENOUGH, WINDOW
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.replicas import Replica
-from serving.simulation.device import Taken
+from serving.simulation.device import BatchTimes
 from serving.simulation.world import Run, World, offer
 from serving.vocabulary import COMPLETED, NEVER_US
 from tests.scheduler.values import replica_of, served_model
@@ -49,17 +49,17 @@ class Stepping(Run):
         self._judged_batches: set[int] = set()
         super().__init__(world)
 
-    def take(self, batch: RunBatch, start_us: int, running: int) -> Taken:
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
         true_us = super().take(batch, start_us, running).compute_us
         if start_us < STEP_US:
-            return Taken(true_us, true_us)
+            return BatchTimes(true_us, true_us)
         since = self.since.setdefault(batch.slice, Since())
         since.batches += 1
         since.planned_off.append(batch.predicted_us / (true_us * self.factor))
         if since.batches > self.spared:
             self._judged_batches.add(batch.id)
         took_us = int(true_us * self.factor)
-        return Taken(took_us, took_us)
+        return BatchTimes(took_us, took_us)
 
     def answered(self, answer: Answer, now_us: int) -> None:
         batch = answer.batch

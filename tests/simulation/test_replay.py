@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.objectives import Needs
-from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
+from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.arrivals import Arrival
 from serving.simulation.replay import recorded_files, replay
 from serving.simulation.world import Run, World
@@ -18,9 +18,9 @@ from tests.builders import model_spec, served
 UNIX_US = 1_700_000_000_000_000
 DIGITS, MINILM = served(model_spec("digits", slo_ms=25)), served(model_spec("minilm", buckets=(64, 128)))
 FLOWS = (
-    Flow("minilm", "shop", "", 250_000),
-    Flow("digits", "default", "cnn", 40_000),
-    Flow("gone", "default", "", 1),
+    RecordedFlow("minilm", "shop", "", 250_000),
+    RecordedFlow("digits", "default", "cnn", 40_000),
+    RecordedFlow("gone", "default", "", 1),
 )
 SHOP, CNN, GONE = range(3)
 
@@ -59,8 +59,8 @@ def test_a_request_of_many_rows_is_due_as_its_slo_is_stated_for_rows_now(tmp_pat
 
 
 def test_a_request_of_a_tier_is_due_as_the_tier_says_now_and_asks_for_it(tmp_path: Path) -> None:
-    flows = [Flow("digits", "default", "", 40_000, tier) for tier in ("", "gold", "gone")]
-    flows.append(Flow("other", "default", "", 40_000, "gone"))
+    flows = [RecordedFlow("digits", "default", "", 40_000, tier) for tier in ("", "gold", "gone")]
+    flows.append(RecordedFlow("other", "default", "", 40_000, "gone"))
     records = b"".join(RECORD.pack(at, timeout_us, flow, 1, 0) for at, timeout_us, flow in (
         (0, 0, 0), (1, 0, 1), (2, 9_000, 1), (3, 30_000, 1), (4, 30_000, 2),
     ))  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_speed_that_is_none_is_an_error(speed: float) -> None:
 
 def test_a_recording_can_be_simulated(tmp_path: Path) -> None:
     world = World(BatchingSpec())
-    flow = Flow("m0", "default", "", 25_000)
+    flow = RecordedFlow("m0", "default", "", 25_000)
     records = b"".join(RECORD.pack(10_000 * count, 0, 0, 1, 0) for count in range(100))
     file = tmp_path / "a.arrivals"
     file.write_bytes(header(UNIX_US) + flows_block([flow]) + arrivals_block(0, records))

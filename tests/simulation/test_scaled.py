@@ -11,8 +11,8 @@ from serving.control.commands import FindCapacity
 from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
-from serving.simulation.dataplane import Asked
-from serving.simulation.patterns import Step, draw
+from serving.simulation.dataplane import VirtualRequest
+from serving.simulation.patterns import RateStep, draw
 from serving.simulation.scaled import (
     MINUTE,
     SECOND,
@@ -20,7 +20,7 @@ from serving.simulation.scaled import (
     ScaledSimulation,
     ScaledWorld,
     Score,
-    Tables,
+    SimulatedTables,
 )
 
 MODEL = ScaledModel(load_us=3 * SECOND)
@@ -33,18 +33,18 @@ THREE = replace(
 )
 
 
-class Guesses(Tables):
+class Guesses(SimulatedTables):
     """Nothing is simulated for what is not about tables."""
 
     def capacity(self, asked: FindCapacity) -> Capacity:
-        """See `Tables`."""
+        """See `SimulatedTables`."""
         return guess(asked.profile, asked.model)
 
 
-def offered(*steps: tuple[float, float]) -> list[Asked]:
+def offered(*steps: tuple[float, float]) -> list[VirtualRequest]:
     """Poisson at each rate for so many seconds."""
-    instants = draw([Step(*step) for step in steps], 1.0, np.random.default_rng(3))
-    return [Asked(int(at_s * SECOND) + 1, "m") for at_s in instants.tolist()]
+    instants = draw([RateStep(*step) for step in steps], 1.0, np.random.default_rng(3))
+    return [VirtualRequest(int(at_s * SECOND) + 1, "m") for at_s in instants.tolist()]
 
 
 def play(world: ScaledWorld, *steps: tuple[float, float]) -> tuple[Score, ScaledSimulation]:

@@ -18,7 +18,7 @@ from serving.policy.scaling.guess import guess
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
-from serving.simulation.dataplane import Asked, Requests
+from serving.simulation.dataplane import Requests, VirtualRequest
 from serving.simulation.planning import Stubborn
 from serving.specs import ServedModel, Share, SliceSpec
 from tests.builders import KIND, model_spec, served
@@ -160,9 +160,9 @@ class ScaledFleet:
         self._befall(found)
         return found
 
-    def _asked(self) -> list[Asked]:
+    def _asked(self) -> list[VirtualRequest]:
         """Each model asked for at rates that change, then little or not at all."""
-        random, found = self.random, list[Asked]()
+        random, found = self.random, list[VirtualRequest]()
         for model in self.models:
             at_us, rate = 0.0, 1.0
             calm = random.choice((0.0, 0.5, 1.0))
@@ -173,7 +173,7 @@ class ScaledFleet:
                 if rate == 0.0:
                     break
                 at_us += random.expovariate(rate) * SECOND
-                found.append(Asked(int(at_us), model.name))
+                found.append(VirtualRequest(int(at_us), model.name))
         return sorted(each for each in found if each.at_us < END_US - 10 * SECOND)
 
     def _befall(self, watch: ScaledWatch) -> None:

@@ -13,7 +13,7 @@ from serving.objectives import CHEAPEST, Needs
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.arrivals import Arrival
 from serving.simulation.faults import Fault
-from serving.simulation.patterns import Step
+from serving.simulation.patterns import RateStep
 from serving.simulation.world import (
     Run,
     VirtualModel,
@@ -78,7 +78,7 @@ def test_on_a_ramp_all_is_in_time_and_accuracy_goes_down_with_the_load_and_comes
     loads, each_s = (0.3, 1, 2, 3, 2, 1, 0.3, 0.3), 4
     world = replace(WORLD, gap_cv=gap_cv)
     run = Watched(world, seed)
-    tally = run.play(offer_steps(world, [Step(CAPACITY * load, each_s) for load in loads], seed))
+    tally = run.play(offer_steps(world, [RateStep(CAPACITY * load, each_s) for load in loads], seed))
     assert tally.attainment >= 0.99
     steps = [run.accuracy(range(each_s * place, each_s * (place + 1))) for place in range(len(loads))]
     up, down = steps[:4], steps[3:7]

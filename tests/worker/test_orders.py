@@ -13,7 +13,7 @@ from serving.specs import Guard, ModelSpec, SizeHint, TensorSpec, VariantSpec
 from serving.worker.orders import (
     Loaded,
     LoadOrder,
-    Measured,
+    MeasuredBatches,
     MeasureOrder,
     pack_load,
     pack_load_failed,
@@ -70,7 +70,7 @@ def test_a_load_order_says_all_that_a_worker_needs(tmp_path: Path) -> None:
 def test_answers_arrive_as_they_were_given() -> None:
     order = MeasureOrder(1, 2, 3, 4, 5, 6)
     assert unpack_measure(frame(pack_measure(order))) == order
-    measured, loaded = Measured(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4, 5, "it did", 6)
+    measured, loaded = MeasuredBatches(1, 2, 3, [7, 8], [4], 9), Loaded(1, 2, 3, 4, 5, "it did", 6)
     assert unpack_measured(frame(pack_measured(measured))) == measured
     assert unpack_loaded(frame(pack_loaded(loaded))) == loaded
     assert unpack_unloaded(frame(pack_unloaded(5))) == 5

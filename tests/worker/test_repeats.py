@@ -12,12 +12,12 @@ from serving.worker.backends.python import PythonBackend
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder
-from serving.worker.repeats import TOLERANCE, Answer, difference, kept
+from serving.worker.repeats import TOLERANCE, CopiedOutput, difference, kept
 from serving.worker.replicas import load_replica
 from tests.runtime.recorder import model_spec, write_model
 
 
-def answer(datatype: str, array: Array) -> tuple[list[TensorSpec], list[Answer]]:
+def answer(datatype: str, array: Array) -> tuple[list[TensorSpec], list[CopiedOutput]]:
     specs = [TensorSpec("Y", datatype, (-1, -1))]
     return specs, kept(encode_outputs(specs, {"Y": array.reshape(1, -1)}, 1, datatype))
 

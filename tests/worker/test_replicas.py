@@ -19,7 +19,7 @@ from serving.worker.orders import Loaded, LoadOrder, MeasureOrder
 from serving.worker.replicas import (
     CLIENT_CHARS_MAX,
     Interruptions,
-    Replica,
+    LoadedReplica,
     describe,
     describe_to_client,
     load_replica,
@@ -184,11 +184,11 @@ def test_changed_code_is_taken_with_its_revision_and_old_code_goes_with_its_last
     backend = PythonBackend(1)
     folder = tmp_path / "m"
 
-    def load(number: int, revision: str) -> Replica:
+    def load(number: int, revision: str) -> LoadedReplica:
         asked = replace(order(folder, number), revision=revision)
         return load_replica(backend, asked, Memory(), GARBAGE)[0]
 
-    def answer(replica: Replica) -> object:
+    def answer(replica: LoadedReplica) -> object:
         one = np.ones((1, 1), np.float32)
         return np.asarray(replica.predict({"X": one}, {})[0]["Y"]).item()
 

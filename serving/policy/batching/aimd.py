@@ -7,7 +7,7 @@ against queueing: under overload it serves late rather than shed.
 """
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     BatchingPolicy,
     BatchReport,
     Choice,

@@ -8,10 +8,10 @@ from serving.policy.batching.aimd import Aimd
 from serving.policy.batching.clockwork import GUARD_US, Clockwork
 from serving.policy.batching.dybatch import DyBatch
 from serving.policy.batching.ebird import Ebird
+from serving.policy.batching.interface import BatchingPolicy
 from serving.policy.batching.mark import Mark
 from serving.policy.batching.nanily import Nanily
 from serving.policy.batching.nexus import Nexus
-from serving.policy.batching.seam import BatchingPolicy
 from serving.policy.batching.shepherd import Shepherd
 from serving.policy.batching.slab import Slab
 from serving.policy.batching.slo import Slo
@@ -22,7 +22,7 @@ from serving.specs import BatchingSpec
 
 
 @dataclass(frozen=True)
-class Entry:
+class PolicyEntry:
     """A policy's creation from (its settings with `mode` filled in, the SLO in microseconds), the `keys` of
     `batching:` that mean something to it beside `policy`, and its `modes`, the first by default."""
 
@@ -95,21 +95,21 @@ def _ebird(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  
     return Ebird(spec.size)
 
 
-POLICIES: Mapping[str, Entry] = MappingProxyType(
+POLICIES: Mapping[str, PolicyEntry] = MappingProxyType(
     {
-        "slo": Entry(_slo, ("mode", "admission"), ("latency", "consolidate")),
-        "static": Entry(_static, ("size", "delay_ms")),
-        "aimd": Entry(_aimd, ("size", "delay_ms")),
-        "nanily": Entry(_nanily, ("mode",), ("literal", "shed")),
-        "nexus": Entry(_nexus, ("mode",), ("sliding", "earliest_first")),
-        "window_drop": Entry(_window),
-        "clockwork": Entry(_clockwork, ("mode",), ("pass_heads", "keep_heads")),
-        "symphony": Entry(_symphony, ("mode",), (FRONTRUN, LATEST, BETA_LAMBDA)),
-        "mark": Entry(_mark),
-        "slab": Entry(_slab),
-        "shepherd": Entry(_shepherd),
-        "dybatch": Entry(_dybatch, ("weight",)),
-        "ebird": Entry(_ebird, ("size",)),
+        "slo": PolicyEntry(_slo, ("mode", "admission"), ("latency", "consolidate")),
+        "static": PolicyEntry(_static, ("size", "delay_ms")),
+        "aimd": PolicyEntry(_aimd, ("size", "delay_ms")),
+        "nanily": PolicyEntry(_nanily, ("mode",), ("literal", "shed")),
+        "nexus": PolicyEntry(_nexus, ("mode",), ("sliding", "earliest_first")),
+        "window_drop": PolicyEntry(_window),
+        "clockwork": PolicyEntry(_clockwork, ("mode",), ("pass_heads", "keep_heads")),
+        "symphony": PolicyEntry(_symphony, ("mode",), (FRONTRUN, LATEST, BETA_LAMBDA)),
+        "mark": PolicyEntry(_mark),
+        "slab": PolicyEntry(_slab),
+        "shepherd": PolicyEntry(_shepherd),
+        "dybatch": PolicyEntry(_dybatch, ("weight",)),
+        "ebird": PolicyEntry(_ebird, ("size",)),
     }
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from math import ceil
 
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     WAIT,
     Choice,
     LaneView,

@@ -11,7 +11,7 @@ up.
 from math import exp
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     BatchingPolicy,
     BatchReport,
     Choice,

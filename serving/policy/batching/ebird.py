@@ -12,7 +12,7 @@ at a time, it is an eager policy whose batches are powers of two. More comes onl
 """
 
 from serving.policy.batching.due import run
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     WAIT,
     BatchingPolicy,
     Choice,

@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from serving.policy.batching.seam import WAIT, Choice, LaneView, QueueView, take_prefix
+from serving.policy.batching.interface import WAIT, Choice, LaneView, QueueView, take_prefix
 
 
 def fill_time(view: QueueView, lane: LaneView, now_us: int) -> Choice:

@@ -6,7 +6,7 @@ far too high must not silence what could correct it.
 
 from collections.abc import Callable, Sequence
 
-from serving.policy.batching.seam import LaneView, PieceView, QueueView, ReplicaView
+from serving.policy.batching.interface import LaneView, PieceView, QueueView, ReplicaView
 
 Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
 """(variant, its replica, a piece, its lane) -> the microseconds that it would take at least."""

@@ -11,7 +11,7 @@ rate for ever. That is not copied; nor are its fixed sizes by instance type.
 from typing import NamedTuple
 
 from serving.policy.batching.due import wait_or_run
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     WAIT,
     ArrivalView,
     BatchingPolicy,

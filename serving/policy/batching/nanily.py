@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from serving.policy.batching.fill import fill_time
 from serving.policy.batching.hopeless import find_hopeless
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     BatchingPolicy,
     BatchReport,
     Choice,

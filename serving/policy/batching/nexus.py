@@ -14,7 +14,7 @@ from math import ceil
 
 from serving.policy.batching.fill import fill_time
 from serving.policy.batching.hopeless import find_hopeless
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     WAIT,
     BatchingPolicy,
     BatchReport,

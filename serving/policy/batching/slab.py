@@ -11,7 +11,7 @@ Bmax does in the paper, so that happens only where the profile is too low.
 from math import ceil
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     BatchingPolicy,
     BatchReport,
     Choice,

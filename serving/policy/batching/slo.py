@@ -7,7 +7,7 @@ arXiv 2308.07470, "drop target"). A batch goes at once when waiting for more row
 latest start that is left when all models of the slice are planned backwards (`policy/arbitration.py`).
 
 A plan nearly always holds, unless that costs too much: where others stop the machine now and then, batches
-that are in time with every stop are small, and carry less than they lose (`Plan`).
+that are in time with every stop are small, and carry less than they lose (`SlicePlan`).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from math import ceil, inf
 from typing import Final
 
 from serving.policy.batching.hopeless import find_hopeless
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     WAIT,
     ArrivalView,
     BatchingPolicy,
@@ -26,7 +26,15 @@ from serving.policy.batching.seam import (
     QueueView,
     ReplicaView,
 )
-from serving.policy.batching.slo_plan import RHO, Load, Plan, Tier, dare, search_least, search_scale
+from serving.policy.batching.slo_plan import (
+    RHO,
+    PlannedLoad,
+    SlicePlan,
+    SloTier,
+    dare,
+    search_least,
+    search_scale,
+)
 from serving.policy.batching.targets import (
     REVIEW_US,
     filling_rate,
@@ -56,7 +64,7 @@ class Sizes:
 
     __slots__ = ("cap", "overload", "rate", "share", "sustaining", "target")
 
-    def __init__(self, target: int, cap: int, rate: float, plan: Plan) -> None:
+    def __init__(self, target: int, cap: int, rate: float, plan: SlicePlan) -> None:
         self.target: Final = target
         self.sustaining: Final = max(1, int(plan.scale * target))
         self.cap: Final = cap
@@ -86,9 +94,9 @@ class Slo(BatchingPolicy):
         self._doubt = Doubt()
         self._rates = SizeRates()
         # Memos of pure functions, by slice:
-        self._loads: dict[str, tuple[int, list[Load]]] = {}
-        self._plans: dict[str, Plan] = {}
-        self._tiers: dict[str, tuple[int, list[Tier]]] = {}
+        self._loads: dict[str, tuple[int, list[PlannedLoad]]] = {}
+        self._plans: dict[str, SlicePlan] = {}
+        self._tiers: dict[str, tuple[int, list[SloTier]]] = {}
         self._derived: dict[tuple[int, str, int], tuple[int, Sizes]] = {}
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
@@ -138,7 +146,7 @@ class Slo(BatchingPolicy):
             filling += filling_rate(planned, load.size, self._slo_us, int(target))
         return Outlook(mean_us, self._doubt.at(now_us), filling)
 
-    def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[Load]:
+    def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[PlannedLoad]:
         """The model's traffic by size bucket; as it was seen last, where that is no longer ago than
         `keep_us`."""
         known = self._loads.get(view.slice)
@@ -154,7 +162,7 @@ class Slo(BatchingPolicy):
                 quickest = view.quickest_replica or replica  # which others would answer under pressure
                 mean = mean_target(quickest, bucket, self._slo_us, peak, size)
                 least = peak * row_us(quickest, mean, size)
-                loads.append(Load(rate, (replica, quickest), bucket, size, self._slo_us, least))
+                loads.append(PlannedLoad(rate, (replica, quickest), bucket, size, self._slo_us, least))
         self._loads[view.slice] = (now_us, loads)
         return loads
 
@@ -261,7 +269,7 @@ class Slo(BatchingPolicy):
         self._derived[key] = (now_us, sizes)
         return sizes
 
-    def plan(self, view: QueueView, now_us: int) -> Plan:
+    def plan(self, view: QueueView, now_us: int) -> SlicePlan:
         """How all models here plan. All of them ask one of them for it."""
         known = self._plans.get(view.slice)
         if known is not None and now_us - known.since_us < REVIEW_US:
@@ -275,14 +283,14 @@ class Slo(BatchingPolicy):
         else:
             least_us = inf if view.slices > 1 else 0.0
         scale = search_scale(loads, room)
-        plan = self._plans[view.slice] = Plan(scale, overload, share, now_us, least_us)
+        plan = self._plans[view.slice] = SlicePlan(scale, overload, share, now_us, least_us)
         return plan
 
-    def _around(self, view: QueueView, now_us: int) -> list[Load]:
+    def _around(self, view: QueueView, now_us: int) -> list[PlannedLoad]:
         """What all models here have to carry."""
         mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
         keep_us = REVIEW_US * max(1, ceil(len(mine) / LOOKED))
-        loads: list[Load] = []
+        loads: list[PlannedLoad] = []
         looked = 0
         for policy, queue in mine:
             stale = looked < LOOKED and now_us - policy.seen_us(queue) >= keep_us
@@ -333,7 +341,7 @@ class Slo(BatchingPolicy):
         tiers = self._first(view).tiers(view, now_us)
         return bool(tiers) and tiers[0].slo_us < self._slo_us
 
-    def tiers(self, view: QueueView, now_us: int) -> list[Tier]:
+    def tiers(self, view: QueueView, now_us: int) -> list[SloTier]:
         """The SLOs of the models here that have traffic, the tightest first. All ask one of them, as for the
         scale."""
         known = self._tiers.get(view.slice)
@@ -352,7 +360,7 @@ class Slo(BatchingPolicy):
                 if budget_us < (budgets[key][0] if key in budgets else inf):
                     budgets[key] = budget_us, queue
         found = [
-            Tier(
+            SloTier(
                 *key,
                 *budgets[key],
                 max(1, ceil(sum([need for slo, need in needed.items() if slo <= key[0]]))),

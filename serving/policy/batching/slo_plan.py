@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import inf, sqrt
 from typing import Final
 
-from serving.policy.batching.seam import QueueView, ReplicaView
+from serving.policy.batching.interface import QueueView, ReplicaView
 from serving.policy.batching.targets import mean_target, row_us, worth_target
 from serving.policy.latency import QUANTILE
 from serving.policy.rates import QUIET
@@ -25,7 +25,7 @@ in time at 0.93 of the best's rate, with 1.1 at 0.96; with 1.25 mix 11 falls fro
 SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
 
 
-class Load:
+class PlannedLoad:
     """`rate` rows a microsecond of one size bucket, due after `slo_us`, and `target`, the batch aimed at for
     them on `replica`, the first of `replicas`; `size` as a rule. `quickest`, the second: of the variant that
     answers under pressure. `least`: slices' worth of time that this one needs for them in the mean, without
@@ -56,13 +56,13 @@ class Load:
         rows = max(1, int(scale * self.target))
         return self.rate * (self.replica.typical_us(rows, self.size) + self.replica.lost_us) / rows
 
-    def planning(self, share: float) -> "Load":
+    def planning(self, share: float) -> "PlannedLoad":
         """The same, with the batch aimed at where the plan is to hold for that share of the batches."""
         replicas = self.replica.planning(share), self.quickest.planning(share)
-        return Load(self.rate, replicas, self.bucket, self.size, self.slo_us, self.least)
+        return PlannedLoad(self.rate, replicas, self.bucket, self.size, self.slo_us, self.least)
 
 
-class Plan:
+class SlicePlan:
     """How all models of a slice plan, as of `since_us`. `scale`: the least share of their targets with which
     they carry their load, 1 where none does. `overload`: there is more than that for longer than a moment.
     `share`: of the batches, for which the plan is to hold, so that most is answered in time. `least_us`:
@@ -78,7 +78,7 @@ class Plan:
         self.since_us: Final = since_us
 
 
-class Tier:
+class SloTier:
     """Models of one SLO, `slo_us`, beside a looser one's: of their slack, the `budget_us` that a batch may
     take. `queue`: of one of them, that with the least slack. `little`: they need so little of the slices that
     they keep their slack in overload, too. `slices`: that they and all tighter ones need together."""
@@ -93,7 +93,7 @@ class Tier:
         self.queue: Final = queue
 
 
-def dare(loads: list[Load], room: float) -> tuple[float, list[Load]]:
+def dare(loads: list[PlannedLoad], room: float) -> tuple[float, list[PlannedLoad]]:
     """Of SHARES that with which most is answered in time, the largest of several, and the loads with it: a
     plan that holds for fewer batches allows larger ones."""
     best, best_loads, most = SHARES[0], loads, _answered(SHARES[0], loads, room)
@@ -107,12 +107,12 @@ def dare(loads: list[Load], room: float) -> tuple[float, list[Load]]:
     return best, best_loads
 
 
-def _answered(share: float, loads: Sequence[Load], room: float) -> float:
+def _answered(share: float, loads: Sequence[PlannedLoad], room: float) -> float:
     """About the share of RESERVE times the loads that `room` slices answer in time."""
     return share * min(1.0, room / max(RESERVE * _needs(loads, 1.0), QUIET))
 
 
-def search_scale(loads: Sequence[Load], room: float) -> float:
+def search_scale(loads: Sequence[PlannedLoad], room: float) -> float:
     """The least share of the targets with which `room` slices carry the loads; 1 where none does."""
     if _needs(loads, 1.0) > room:
         return 1.0
@@ -125,7 +125,7 @@ def search_scale(loads: Sequence[Load], room: float) -> float:
     return high
 
 
-def search_least(loads: Sequence[Load], tiers: Sequence[Tier], slices: int) -> float:
+def search_least(loads: Sequence[PlannedLoad], tiers: Sequence[SloTier], slices: int) -> float:
     """The least length of batches with which `slices` carry the loads, where each batch is kept as short
     as its tightest neighbour would like, but no shorter; 0 where that alone carries them. On several slices
     rows that are longer by themselves are not kept short, but wait for their turn."""
@@ -154,5 +154,5 @@ def search_least(loads: Sequence[Load], tiers: Sequence[Tier], slices: int) -> f
     return high
 
 
-def _needs(loads: Iterable[Load], scale: float) -> float:
+def _needs(loads: Iterable[PlannedLoad], scale: float) -> float:
     return sum((load.need(scale) for load in loads), 0.0)

@@ -5,7 +5,7 @@ The rule of Triton's dynamic batcher (`max_queue_delay_microseconds`) and of Ten
 """
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     BatchingPolicy,
     Choice,
     QueueView,

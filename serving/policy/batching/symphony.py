@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from serving.policy.batching.hopeless import find_hopeless
-from serving.policy.batching.seam import (
+from serving.policy.batching.interface import (
     WAIT,
     ArrivalView,
     BatchingPolicy,

@@ -5,7 +5,7 @@ largest b with l(b) (1 + 1/n) <= SLO. As l(b) / n = b / rate, that is what a bat
 takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slice's worth of load.
 """
 
-from serving.policy.batching.seam import ArrivalView, BatchReport, ReplicaView
+from serving.policy.batching.interface import ArrivalView, BatchReport, ReplicaView
 from serving.policy.rates import SizeRates
 
 REVIEW_US = 50_000  # how old derived sizes may grow

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from serving.policy.batching.seam import WAIT, Choice
+from serving.policy.batching.interface import WAIT, Choice
 from serving.vocabulary import NEVER_US
 
 

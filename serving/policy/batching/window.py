@@ -8,7 +8,7 @@ batch: taken in their turn they would each pin the batch to what their last mome
 
 from collections.abc import Sequence
 
-from serving.policy.batching.seam import LaneView, PieceView, ReplicaView, take_prefix
+from serving.policy.batching.interface import LaneView, PieceView, ReplicaView, take_prefix
 
 Window = tuple[Sequence[PieceView], Sequence[PieceView], int]
 """Pieces to take, at least one; pieces to give up for them; the rows of those taken."""

@@ -7,7 +7,7 @@ make a forecast that grows without bound, whatever the history.
 import numpy as np
 
 from serving.policy.forecasting.ewma import SLOW, averages
-from serving.policy.forecasting.member import Series
+from serving.policy.forecasting.member import ForecastInput
 from serving.policy.forecasting.quantiles import Array, Index
 
 ORDER = 6
@@ -15,7 +15,7 @@ RIDGE = 0.05  # of the variance: two or three bins alike are no law
 BLOCKS = 4  # in each of them the coefficients are those of what came before it
 
 
-def autoregression(series: Series, origins: Index, bins: int) -> Array:
+def autoregression(series: ForecastInput, origins: Index, bins: int) -> Array:
     """As `member.Member`. At an origin it knows coefficients from before its block of the history."""
     means = averages(series.levels, SLOW)
     deviations = series.levels - means

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.policy.forecasting.ewma import averages
-from serving.policy.forecasting.member import Member, Series
+from serving.policy.forecasting.member import ForecastInput, Member
 from serving.policy.forecasting.quantiles import LEVELS, Array, Index, pinball, weighted_quantiles
 
 ORIGINS = 400  # of the latest bins: those before have a tenth of the weight
@@ -46,7 +46,7 @@ class Backtest:
     losses: Array
 
 
-def backtest(series: Series, members: Sequence[Member], bins: int) -> Backtest:
+def backtest(series: ForecastInput, members: Sequence[Member], bins: int) -> Backtest:
     """Of all members, for the next 1 to `bins` bins."""
     levels = series.levels
     number = len(levels)

@@ -18,7 +18,7 @@ from serving.policy.forecasting.autoregression import autoregression
 from serving.policy.forecasting.backtest import ORIGINS, Backtest, backtest
 from serving.policy.forecasting.ewma import quick_average, slow_average
 from serving.policy.forecasting.holt_winters import holt_winters
-from serving.policy.forecasting.member import Member, Series
+from serving.policy.forecasting.member import ForecastInput, Member
 from serving.policy.forecasting.period import find_period
 from serving.policy.forecasting.quantiles import Array, Quantiles
 from serving.policy.forecasting.seasonal_naive import seasonal_naive
@@ -75,7 +75,7 @@ def foretell(
         return Forecast(Quantiles(0.0, 0.0), {}, {}, 0.0)
     levels = np.sqrt(rows)
     period = find_period(levels)
-    series = Series(levels[-(ORIGINS + max(BEFORE, 2 * period)) :], period)
+    series = ForecastInput(levels[-(ORIGINS + max(BEFORE, 2 * period)) :], period)
     bins = ceil(min(horizon_s / bin_s, max(len(rows), BINS_MIN)) - 1e-9)
     tested = backtest(series, list(members.values()), max(bins, 1))
     return _mixed(tuple(members), tested, float(series.levels.max()), bin_s, period)

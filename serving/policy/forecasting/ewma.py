@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from serving.policy.forecasting.member import Series
+from serving.policy.forecasting.member import ForecastInput
 from serving.policy.forecasting.quantiles import Array, Index
 
 QUICK = 0.3  # of the newest bin: the last five or so count, and the noise is 8 % more than of a known mean
@@ -20,7 +20,7 @@ def averages(levels: Array, weight: float) -> Array:
     return np.fromiter(sums, np.float64) / (1.0 - (1.0 - weight) ** np.arange(1, len(levels) + 1))
 
 
-def _ewma(series: Series, origins: Index, bins: int, weight: float) -> Array:
+def _ewma(series: ForecastInput, origins: Index, bins: int, weight: float) -> Array:
     return np.repeat(averages(series.levels, weight)[origins][:, None], bins, axis=1)
 
 

@@ -8,7 +8,7 @@ result.
 
 import numpy as np
 
-from serving.policy.forecasting.member import Series, season_bins
+from serving.policy.forecasting.member import ForecastInput, season_bins
 from serving.policy.forecasting.quantiles import Array, Index
 
 LEVEL = 0.3  # of the newest bin in the level
@@ -17,7 +17,7 @@ SEASON = 0.3  # of the newest period in the season
 DAMPING = 0.95  # of the trend is left after each bin; all of it makes 19 bins' worth
 
 
-def holt_winters(series: Series, origins: Index, bins: int) -> Array:
+def holt_winters(series: ForecastInput, origins: Index, bins: int) -> Array:
     """As `member.Member`. It knows nothing before the first period is over."""
     period = series.period
     levels, trends, season = _smoothed(series.levels, period)

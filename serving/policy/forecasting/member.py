@@ -9,7 +9,7 @@ from serving.policy.forecasting.quantiles import Array, Index
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class ForecastInput:
     """A history that is forecast. `levels`: the square roots of what came in each bin, the latest last; of
     Poisson counts the noise is then the same at every rate (Bartlett, 1936), and the largest stays the
     largest. `period` in bins, 0 for none."""
@@ -18,7 +18,7 @@ class Series:
     period: int
 
 
-Member = Callable[[Series, Index, int], Array]
+Member = Callable[[ForecastInput, Index, int], Array]
 """The levels that a member would have foretold: of a series, at each of the origins (the last bin it knows),
 for so many bins after it, one row for each origin. NaN in the rows of origins
 before the first period was over, where it needs one.

@@ -6,11 +6,11 @@ The benchmark that a forecast has to beat: Hyndman and Athanasopoulos, Forecasti
 
 import numpy as np
 
-from serving.policy.forecasting.member import Series, season_bins
+from serving.policy.forecasting.member import ForecastInput, season_bins
 from serving.policy.forecasting.quantiles import Array, Index
 
 
-def seasonal_naive(series: Series, origins: Index, bins: int) -> Array:
+def seasonal_naive(series: ForecastInput, origins: Index, bins: int) -> Array:
     """As `member.Member`. It knows nothing before the first period is over."""
     levels, period = series.levels, series.period
     if not period:

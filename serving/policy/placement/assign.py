@@ -9,18 +9,18 @@ failure domains as it should be, it cannot be better. If not, a small fleet is d
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from serving.policy.placement.assignment.dealing import Room, Unit, deal, spread_of
+from serving.policy.placement.assignment.keeping import keep
+from serving.policy.placement.assignment.lots import Lot, Slots, Spot, lots, spread_least
+from serving.policy.placement.assignment.matching import match
+from serving.policy.placement.assignment.program import name
+from serving.policy.placement.assignment.swapping import repair
 from serving.policy.placement.moves import replica, slots_us, start_us, stays_us
-from serving.policy.placement.naming.dealing import Room, Unit, deal, spread_of
-from serving.policy.placement.naming.keeping import keep
-from serving.policy.placement.naming.lots import Lot, Slots, Spot, lots, spread_least
-from serving.policy.placement.naming.matching import match
-from serving.policy.placement.naming.program import name
-from serving.policy.placement.naming.swapping import repair
 from serving.policy.placement.plan import Draft, Placement, Slot, residents
-from serving.policy.placement.problem import Instances, Problem
+from serving.policy.placement.problem import Instances, PlacementProblem
 
 
-def assign(problem: Problem, draft: Draft, current: Placement) -> Placement:
+def assign(problem: PlacementProblem, draft: Draft, current: Placement) -> Placement:
     """The draft's slots on devices of its pools, MIG instances with their starts; devices in their order.
 
     Of all ways one that lacks the fewest failure domains (`Demand.domains_min`), and of those one whose
@@ -91,7 +91,7 @@ def _stays_us(current: Placement, spot: Spot, slots: Slots) -> int:
     return stays_us(current.get(spot.device, ()), _at(spot, slots))
 
 
-def _placement(problem: Problem, units: Iterable[Unit]) -> Placement:
+def _placement(problem: PlacementProblem, units: Iterable[Unit]) -> Placement:
     there: dict[str, list[Slot]] = defaultdict(list)
     for unit in units:
         there[unit.spot.device] += _at(unit.spot, unit.slots)
@@ -113,7 +113,7 @@ def _started_us(current: Placement, placement: Placement) -> int:
     return sum(map(slots_us, placement.values())) - stay
 
 
-def _unavoidable_us(problem: Problem, made: Iterable[Lot], current: Placement) -> int:
+def _unavoidable_us(problem: PlacementProblem, made: Iterable[Lot], current: Placement) -> int:
     """What no assignment can do without: more of a replica than its pool has now."""
     there: Counter[Hashable] = Counter()
     pool_of = problem.pool_of

@@ -8,7 +8,7 @@ slices, by which price-and-round chooses.
 from dataclasses import dataclass
 from math import inf
 
-from serving.policy.placement.counting.choices import (
+from serving.policy.placement.formulation.choices import (
     Choices,
     Prices,
     add_devices,
@@ -16,7 +16,7 @@ from serving.policy.placement.counting.choices import (
     missing_price,
 )
 from serving.policy.placement.plan import ROUNDING
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.programs import InfeasibleError, Program
 
 
@@ -29,7 +29,7 @@ class Market:
     prices: Prices
 
 
-def lower_bound(problem: Problem) -> float:
+def lower_bound(problem: PlacementProblem) -> float:
     """The least that an hour's devices can cost by the relaxation; inf where even that cannot carry all.
 
     It holds for replicas that run measured batches where they have a slice for themselves, and any where

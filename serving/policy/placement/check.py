@@ -9,12 +9,12 @@ Where several replicas answer alike, a batch may take more (`pooling.py`).
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from serving.policy.placement.plan import ROUNDING, Placement, Resident, Slot, domains, short
+from serving.policy.placement.plan import ROUNDING, PlacedReplica, Placement, Slot, domains, short
 from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import Instances, Parts, Pool, Problem
+from serving.policy.placement.problem import Instances, Parts, PlacementProblem, Pool
 
 
-def slowdown(resident: Resident, others: Iterable[Slot]) -> float:
+def slowdown(resident: PlacedReplica, others: Iterable[Slot]) -> float:
     """How many times as long its batches take while `others` of the device compute, at least 1."""
     return 1 + resident.option.sensitivity * sum(slot.pressure for slot in others)
 
@@ -27,7 +27,7 @@ def cycle_us(slot: Slot, others: Sequence[Slot]) -> tuple[float, tuple[float, ..
     return sum(each), each
 
 
-def faults(problem: Problem, placement: Placement) -> list[str]:
+def faults(problem: PlacementProblem, placement: Placement) -> list[str]:
     """What is wrong with it, in sentences; nothing where every slice is legal and every replica keeps its
     model's SLO and carries what it says. What is carried of the demands is `shortfalls`' matter."""
     problem = pooled(problem, placement)
@@ -41,7 +41,7 @@ def faults(problem: Problem, placement: Placement) -> list[str]:
     return found
 
 
-def shortfalls(problem: Problem, placement: Placement) -> list[str]:
+def shortfalls(problem: PlacementProblem, placement: Placement) -> list[str]:
     """What the demands ask for and the placement lacks, in sentences."""
     found = [
         f"{model}: {missing:.6g} of {problem.demand_of[model].rate:.6g} rows/s are not carried"
@@ -55,7 +55,7 @@ def shortfalls(problem: Problem, placement: Placement) -> list[str]:
     return found
 
 
-def device_faults(problem: Problem, pool: Pool, slots: Sequence[Slot]) -> Iterator[str]:
+def device_faults(problem: PlacementProblem, pool: Pool, slots: Sequence[Slot]) -> Iterator[str]:
     """What is wrong with the slices of one device of that pool."""
     if isinstance(pool.division, Parts):
         yield from _parts_faults(pool, pool.division, slots)
@@ -96,7 +96,7 @@ def _instance_faults(division: Instances, slots: Sequence[Slot]) -> Iterator[str
             yield f"more than {profile.instances_max} instances of {profile.name}"
 
 
-def _slot_faults(problem: Problem, pool: Pool, slot: Slot, others: Sequence[Slot]) -> Iterator[str]:
+def _slot_faults(problem: PlacementProblem, pool: Pool, slot: Slot, others: Sequence[Slot]) -> Iterator[str]:
     if not slot.residents:
         yield f"nothing on {slot.share}"
     for resident in slot.residents:

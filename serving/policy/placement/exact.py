@@ -10,10 +10,10 @@ from dataclasses import replace
 from math import inf
 
 from serving.policy.placement.bound import lower_bound
-from serving.policy.placement.counting.bundling import carries, cost, needed
-from serving.policy.placement.counting.fleet import Bundles, Fleet
+from serving.policy.placement.formulation.bundling import carries, cost, needed
+from serving.policy.placement.formulation.fleet import Bundles, FleetProgram
 from serving.policy.placement.plan import ROUNDING, Draft
-from serving.policy.placement.problem import Instances, Problem
+from serving.policy.placement.problem import Instances, PlacementProblem
 from serving.policy.placement.programs import InfeasibleError, Solution
 from serving.policy.placement.rounding import round_prices
 
@@ -22,7 +22,9 @@ NODES_MAX = 100
 """For the last program, which only makes the placement smaller."""
 
 
-def solve_exact(problem: Problem, patterns: Mapping[str, Bundles], time_limit_s: float) -> Draft | None:
+def solve_exact(
+    problem: PlacementProblem, patterns: Mapping[str, Bundles], time_limit_s: float
+) -> Draft | None:
     """The cheapest draft of whole replicas on MIG instances and of `patterns`, by the name of each pool that
     is divided by amounts. Where devices do not suffice, the cheapest of those with the least missing: the sum
     over all demands of the parts that are not carried and of the failure domains that they are not in.
@@ -38,17 +40,17 @@ def solve_exact(problem: Problem, patterns: Mapping[str, Bundles], time_limit_s:
         known, least = round_prices(problem)
         if carries(problem, known.bundles):
             return replace(_improve(problem, known, least, time_limit_s), method=METHOD)
-    fleet = Fleet(problem, patterns)
+    fleet = FleetProgram(problem, patterns)
     bound = lower_bound(problem)
     found = _solve(fleet, time_limit_s, short=bound == inf)
     return _draft(problem, fleet, _smaller(fleet, found, time_limit_s), bound) if found else None
 
 
-def _improve(problem: Problem, known: Draft, least: float, time_limit_s: float) -> Draft:
+def _improve(problem: PlacementProblem, known: Draft, least: float, time_limit_s: float) -> Draft:
     """The cheapest, or `known`, which carries all; nothing costs less than `least`."""
     if known.optimal:
         return known
-    fleet = Fleet(problem, {})
+    fleet = FleetProgram(problem, {})
     fleet.cost_between(least * (1 - ROUNDING), cost(problem, known.bundles) * (1 + ROUNDING))
     try:
         found = fleet.program.solve(time_limit_s)
@@ -57,11 +59,11 @@ def _improve(problem: Problem, known: Draft, least: float, time_limit_s: float) 
     return _draft(problem, fleet, _smaller(fleet, found, time_limit_s), known.bound) if found else known
 
 
-def _draft(problem: Problem, fleet: Fleet, found: Solution, bound: float) -> Draft:
+def _draft(problem: PlacementProblem, fleet: FleetProgram, found: Solution, bound: float) -> Draft:
     return Draft(needed(problem, [*fleet.bundles(found.values)]), METHOD, bound, found.proved)
 
 
-def _solve(fleet: Fleet, time_limit_s: float, short: bool) -> Solution | None:
+def _solve(fleet: FleetProgram, time_limit_s: float, short: bool) -> Solution | None:
     """The cheapest; with as little missing as can be if it is known that devices fall `short`, or found
     out."""
     if not short:
@@ -84,7 +86,7 @@ def _solve(fleet: Fleet, time_limit_s: float, short: bool) -> Solution | None:
     return replace(cheapest or least, proved=cheapest is not None and cheapest.proved and least.proved)
 
 
-def _smaller(fleet: Fleet, found: Solution, time_limit_s: float) -> Solution:
+def _smaller(fleet: FleetProgram, found: Solution, time_limit_s: float) -> Solution:
     """As many devices, with replicas on as little of them as is found."""
     for columns in fleet.devices:
         count = sum(found.values[column] for column in columns)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from serving.policy.placement.plan import ROUNDING, Bundle, Slot
-from serving.policy.placement.problem import Demand, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Parts, PlacementProblem, Pool
 
 TRIES = 64
 """Devices with room by amount that a slice is tried on before it gets another."""
 
 
-def fit(problem: Problem, pool: Pool, parts: Parts, slots: Iterable[Slot]) -> list[Bundle]:
+def fit(problem: PlacementProblem, pool: Pool, parts: Parts, slots: Iterable[Slot]) -> list[Bundle]:
     """At most as many bundles as the pool has devices; slices that find no room are left out.
 
     Each slice has one replica. None misses its budget beside the others, and where they slow it down it
@@ -66,7 +66,7 @@ class _Device:
 class _Fitting:
     """`devices`: those that have any slices."""
 
-    def __init__(self, problem: Problem, pool: Pool, parts: Parts) -> None:
+    def __init__(self, problem: PlacementProblem, pool: Pool, parts: Parts) -> None:
         self.devices: list[_Device] = []
         self._demand_of, self._pool, self._parts = problem.demand_of, pool, parts
         self._open: list[tuple[float, int]] = []  # (amount left, device), ascending

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from serving.policy.placement.check import faults, shortfalls
-from serving.policy.placement.plan import ROUNDING, Placement, Resident, Slot, cost, domains, short
-from serving.policy.placement.problem import Option, Parts, Problem
+from serving.policy.placement.plan import ROUNDING, PlacedReplica, Placement, Slot, cost, domains, short
+from serving.policy.placement.problem import Option, Parts, PlacementProblem
 
 SETTLE_US = 60_000_000
 """A replica that has been loaded is counted on a minute later: caches warm, its share of the rows found."""
@@ -26,21 +26,21 @@ Replica = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplicaPlace:
     """A replica on a slice of a device."""
 
     device: str
     slot: Slot
-    resident: Resident
+    resident: PlacedReplica
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
     """What starts and ends, and what stays, as it will be; by device."""
 
-    started: tuple[Place, ...] = ()
-    ended: tuple[Place, ...] = ()
-    kept: tuple[Place, ...] = ()
+    started: tuple[ReplicaPlace, ...] = ()
+    ended: tuple[ReplicaPlace, ...] = ()
+    kept: tuple[ReplicaPlace, ...] = ()
 
     @property
     def by_model(self) -> dict[str, tuple[int, int, int]]:
@@ -64,7 +64,7 @@ class Verdict:
     cost: float = 0.0
 
 
-def replica(resident: Resident) -> Replica:
+def replica(resident: PlacedReplica) -> Replica:
     """What stays itself in another batch."""
     return resident.model, resident.option.variant, resident.option.streams
 
@@ -122,9 +122,9 @@ def stays_us(old: Sequence[Slot], new: Sequence[Slot]) -> int:
 
 def moves(old: Placement, new: Placement) -> Moves:
     """What it takes to come from the one to the other; by the name of the device."""
-    started: list[Place] = []
-    ended: list[Place] = []
-    kept: list[Place] = []
+    started: list[ReplicaPlace] = []
+    ended: list[ReplicaPlace] = []
+    kept: list[ReplicaPlace] = []
     for device in sorted({*old, *new}):
         before, after = old.get(device, ()), new.get(device, ())
         same = same_slices(before, after)
@@ -132,18 +132,20 @@ def moves(old: Placement, new: Placement) -> Moves:
         stays = dict(zip((other for _, other in same), both, strict=True))
         for place, slot in enumerate(after):
             staying, coming = _split(slot, stays.get(place, Counter()))
-            kept += [Place(device, slot, each) for each in staying]
-            started += [Place(device, slot, each) for each in coming]
+            kept += [ReplicaPlace(device, slot, each) for each in staying]
+            started += [ReplicaPlace(device, slot, each) for each in coming]
         stays = dict(zip((one for one, _ in same), both, strict=True))
         for place, slot in enumerate(before):
-            ended += [Place(device, slot, each) for each in _split(slot, stays.get(place, Counter()))[1]]
+            ended += [
+                ReplicaPlace(device, slot, each) for each in _split(slot, stays.get(place, Counter()))[1]
+            ]
     return Moves(tuple(started), tuple(ended), tuple(kept))
 
 
-def _split(slot: Slot, staying: Counter[Replica]) -> tuple[list[Resident], list[Resident]]:
+def _split(slot: Slot, staying: Counter[Replica]) -> tuple[list[PlacedReplica], list[PlacedReplica]]:
     """Its residents: (those among `staying`, the others)."""
     left = staying.copy()
-    parts: tuple[list[Resident], list[Resident]] = ([], [])
+    parts: tuple[list[PlacedReplica], list[PlacedReplica]] = ([], [])
     for resident in slot.residents:
         stays = left[replica(resident)] > 0
         left[replica(resident)] -= 1
@@ -151,7 +153,7 @@ def _split(slot: Slot, staying: Counter[Replica]) -> tuple[list[Resident], list[
     return parts
 
 
-def move_cost(problem: Problem, moved: Moves, factor: float = FACTOR) -> float:
+def move_cost(problem: PlacementProblem, moved: Moves, factor: float = FACTOR) -> float:
     """What the started replicas cost: each its slice's part of its device's price until it can be counted on,
     times `factor`. The devices are the problem's; KeyError otherwise."""
     each_hour = (
@@ -161,7 +163,7 @@ def move_cost(problem: Problem, moved: Moves, factor: float = FACTOR) -> float:
     return factor * sum(each_hour, 0.0)
 
 
-def _part(problem: Problem, place: Place) -> float:
+def _part(problem: PlacementProblem, place: ReplicaPlace) -> float:
     """Of its device: of the amount, or of the memory slices."""
     division = problem.pool_of[place.device].division
     if isinstance(division, Parts):
@@ -171,7 +173,7 @@ def _part(problem: Problem, place: Place) -> float:
     return profile.size / largest if profile else 1.0
 
 
-def accept(problem: Problem, old: Placement, new: Placement, horizon_s: float) -> Verdict:
+def accept(problem: PlacementProblem, old: Placement, new: Placement, horizon_s: float) -> Verdict:
     """Whether to go from `old` to `new`: yes where the old one breaks a rule or carries less of the demands,
     no where the new one does, else where it saves more within the horizon than its moves cost."""
     if wrong := faults(problem, new):
@@ -194,7 +196,7 @@ def accept(problem: Problem, old: Placement, new: Placement, horizon_s: float) -
     return Verdict(False, f"{gain} in {horizon_s:g} s, {price}", saving, spent)
 
 
-def lacking(problem: Problem, placement: Placement) -> float:
+def lacking(problem: PlacementProblem, placement: Placement) -> float:
     """What the demands ask for and it lacks: the part of each model's rate, and of its failure domains."""
     missing = [rate / problem.demand_of[model].rate for model, rate in short(problem, placement).items()]
     spread = domains(problem, placement)

@@ -13,13 +13,20 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from serving.policy.placement.pieces import Merger, Piece, Way, expect_crowd, find_ways, parts_pools
+from serving.policy.placement.demand_pieces import (
+    DemandPiece,
+    Merger,
+    Way,
+    expect_crowd,
+    find_ways,
+    parts_pools,
+)
+from serving.policy.placement.device_packing import ShareLadder, find_limits
+from serving.policy.placement.open_devices import OpenDevices
 from serving.policy.placement.plan import ROUNDING, Bundle, Draft, Slot
-from serving.policy.placement.problem import Pool, Problem
-from serving.policy.placement.shelf import Ladder, find_limits
-from serving.policy.placement.shelves import Shelves
+from serving.policy.placement.problem import PlacementProblem, Pool
+from serving.policy.placement.shared_slices import Stack, Turn
 from serving.policy.placement.spread import Spread
-from serving.policy.placement.turns import Stack, Turn
 
 CAUTIONS = (1.0, 0.0, 1.5, 0.5, 2.0)
 """How much of the expected pressure of neighbours slices are made for. None is best everywhere: the best of
@@ -30,7 +37,7 @@ CLEARED = 64
 """Devices that are tried to be emptied, the emptiest first."""
 
 
-def pack(problem: Problem) -> Draft:
+def pack(problem: PlacementProblem) -> Draft:
     """A placement on the pools that are divided by amounts. What does not fit there is not carried
     (`plan.short`), nor is a model without an option there."""
     rank = partial(_rank, problem)
@@ -47,7 +54,7 @@ WaysOf = Mapping[str, Sequence[Way]]
 """By model; those without any are left out."""
 
 
-def _ways(problem: Problem) -> Iterator[WaysOf]:
+def _ways(problem: PlacementProblem) -> Iterator[WaysOf]:
     """How models may be run, with more and less caution; then with each kind of device where it can be."""
     pools = parts_pools(problem)
     asked = [each for each in problem.demands if each.rate > 0]
@@ -69,7 +76,7 @@ def _ways(problem: Problem) -> Iterator[WaysOf]:
         yield find(CAUTIONS[0], (kind,))
 
 
-def _rank(problem: Problem, shelves: Shelves) -> tuple[float, float, float]:
+def _rank(problem: PlacementProblem, shelves: OpenDevices) -> tuple[float, float, float]:
     """The least is the best: parts of rates and domains that are missing, cost, what is taken of devices."""
     there = shelves.shelves.values()
     carried = _carried(slot for shelf in there for slot in shelf.slots)
@@ -85,13 +92,15 @@ def _rank(problem: Problem, shelves: Shelves) -> tuple[float, float, float]:
     )
 
 
-def _worth(problem: Problem, piece: Piece) -> tuple[float, str]:
+def _worth(problem: PlacementProblem, piece: DemandPiece) -> tuple[float, str]:
     """For fleets that are too small: what carries most of demands for what it takes first."""
     parts = sum(turn.rate / problem.demand_of[turn.model].rate for turn in piece.stack)
     return -parts / piece.part, piece.stack[0].model
 
 
-def _put_all(problem: Problem, ways: WaysOf, order: Callable[[Piece], tuple[Any, ...]]) -> Shelves:
+def _put_all(
+    problem: PlacementProblem, ways: WaysOf, order: Callable[[DemandPiece], tuple[Any, ...]]
+) -> OpenDevices:
     pools = parts_pools(problem)
     spread = Spread(pools)
     pieces = [
@@ -100,7 +109,7 @@ def _put_all(problem: Problem, ways: WaysOf, order: Callable[[Piece], tuple[Any,
         for piece in spread.apart(problem.demand_of[model], each, _most(each, pools))
     ]
     merged = Merger(pools).merge((each for each in pieces if not each.whole), ways)
-    shelves = Shelves(pools, Ladder(problem.demand_of))
+    shelves = OpenDevices(pools, ShareLadder(problem.demand_of))
     late = [
         piece
         for piece in sorted([*(each for each in pieces if each.whole), *merged], key=order)
@@ -123,7 +132,7 @@ def _most(ways: Sequence[Way], pools: Iterable[Pool]) -> int:
     return sum(len(pool.devices) * int(find_limits(pool)[0] / smallest + 1) for pool in pools)
 
 
-def squeeze(shelves: Shelves, ways: Sequence[Way], turn: Turn, domains: Iterable[str | None]) -> None:
+def squeeze(shelves: OpenDevices, ways: Sequence[Way], turn: Turn, domains: Iterable[str | None]) -> None:
     """Carries on slices of its own, of any share, on any kind of device, what it can of that, in the first of
     the domains that has room, and what is left in the next."""
     left = turn.rate
@@ -138,7 +147,7 @@ def squeeze(shelves: Shelves, ways: Sequence[Way], turn: Turn, domains: Iterable
                 left -= rate
 
 
-def drop_needless(shelves: Shelves, problem: Problem) -> None:
+def drop_needless(shelves: OpenDevices, problem: PlacementProblem) -> None:
     """Takes away slices whose models are all carried without them, on the emptiest devices first and the
     smallest of each; none of a model that has to be in several domains."""
     total = _carried(slot for shelf in shelves.shelves.values() for slot in shelf.slots)

@@ -15,8 +15,8 @@ from math import inf
 import numpy as np
 
 from serving.policy.placement.plan import ROUNDING, Slot
-from serving.policy.placement.problem import Demand, Option, Parts, Pool, Problem
-from serving.policy.placement.turns import NEAR, Stack, Turn, batches, press, settle
+from serving.policy.placement.problem import Demand, Option, Parts, PlacementProblem, Pool
+from serving.policy.placement.shared_slices import NEAR, Stack, Turn, batches, press, settle
 from serving.specs import Share
 
 GROUP_MAX = 4
@@ -30,7 +30,7 @@ Parted = tuple[tuple[int, float], ...]
 """(place of a model, part of its rate) that are carried."""
 
 
-def patterns(problem: Problem, pool: Pool, limit: int) -> Patterns | None:
+def patterns(problem: PlacementProblem, pool: Pool, limit: int) -> Patterns | None:
     """The slices of one device of the pool, in every way that no other way is as good as.
 
     One is as good as another where it carries as much of each model; of equals that with less of the device,

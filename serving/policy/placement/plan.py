@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from serving.policy.placement.problem import Option, Problem
+from serving.policy.placement.problem import Option, PlacementProblem
 from serving.specs import Share
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
+class PlacedReplica:
     """A replica in its place: of `model`, run as `option` says in batches of up to `rows`; there it carries
     `capacity` rows a second."""
 
@@ -26,7 +26,7 @@ class Slot:
     where that is not decided yet or there are no positions."""
 
     share: Share
-    residents: tuple[Resident, ...]
+    residents: tuple[PlacedReplica, ...]
     start: int = -1
 
     @property
@@ -66,7 +66,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """A placement that can be carried out, and how good it is.
 
     `cost`: of all devices that are used, for an hour; `bound`: as in `Draft`; `short`: the rows a second that
@@ -86,7 +86,7 @@ class Plan:
         return self.cost / self.bound - 1 if 0 < self.bound < inf else 0.0
 
 
-def residents(placement: Placement) -> Iterator[tuple[str, Slot, Resident]]:
+def residents(placement: Placement) -> Iterator[tuple[str, Slot, PlacedReplica]]:
     """Every replica with its device and slice."""
     for device, slots in placement.items():
         for slot in slots:
@@ -102,7 +102,7 @@ def capacities(placement: Placement) -> dict[str, float]:
     return dict(found)
 
 
-def domains(problem: Problem, placement: Placement) -> dict[str, set[str]]:
+def domains(problem: PlacementProblem, placement: Placement) -> dict[str, set[str]]:
     """The failure domains in which each model has a replica."""
     found: dict[str, set[str]] = defaultdict(set)
     for device, _, resident in residents(placement):
@@ -110,12 +110,12 @@ def domains(problem: Problem, placement: Placement) -> dict[str, set[str]]:
     return dict(found)
 
 
-def cost(problem: Problem, placement: Placement) -> float:
+def cost(problem: PlacementProblem, placement: Placement) -> float:
     """Of all devices that have a slice, for an hour."""
     return sum(problem.pool_of[device].price for device, slots in placement.items() if slots)
 
 
-def short(problem: Problem, placement: Placement) -> dict[str, float]:
+def short(problem: PlacementProblem, placement: Placement) -> dict[str, float]:
     """What is not carried of the demands, rows a second by model; models that lack nothing are left out."""
     there = capacities(placement)
     missing = {each.model: each.rate - there.get(each.model, 0.0) for each in problem.demands}

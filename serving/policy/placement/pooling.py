@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from serving.policy.placement.plan import Placement, residents
-from serving.policy.placement.problem import SLACK, Problem
+from serving.policy.placement.problem import SLACK, PlacementProblem
 
 SPARE = 2 * SLACK
 """Of the SLO, what is planned with at all: that with which one replica comes to SLACK."""
@@ -22,7 +22,7 @@ def slack_of(replicas: int) -> float:
     return SPARE * replicas / (replicas + 1)
 
 
-def pooled(problem: Problem, placement: Placement) -> Problem:
+def pooled(problem: PlacementProblem, placement: Placement) -> PlacementProblem:
     """The problem with the slack that each model has by the replicas of `placement` that are alone on their
     slices. A model with a replica in turns with others keeps its slack, as the others' batches are in its
     way, and so does one whose slack was set to another than SLACK."""

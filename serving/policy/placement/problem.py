@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from serving.policy.placement.geometry import Geometry, MigProfile
-from serving.profile.carrying import Carried
+from serving.profile.carrying import ProfiledCapacity
 from serving.specs import Share
 
 SLACK = 0.45
@@ -37,7 +37,7 @@ class Option:
     streams: int = 1
     pressure: float = 0.0
     sensitivity: float = 0.0
-    profiled: Carried | None = None
+    profiled: ProfiledCapacity | None = None
 
     def latency_us(self, rows: int) -> float:
         """Of a batch of that many rows, between measured ones on the line through both; ValueError beyond
@@ -136,7 +136,7 @@ class Instances:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PlacementDevice:
     """One device; those of one `domain` fail together (a host, a rack)."""
 
     name: str
@@ -151,7 +151,7 @@ class Pool:
     name: str
     kind: str
     division: Parts | Instances
-    devices: tuple[Device, ...]
+    devices: tuple[PlacementDevice, ...]
     price: float = 1.0
     memory_bytes: int = 0
 
@@ -167,7 +167,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlacementProblem:
     """All that a placement is decided from. Names of pools, of devices and of models are each used once;
     ValueError otherwise."""
 

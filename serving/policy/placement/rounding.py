@@ -7,21 +7,21 @@ it with one such set, and an integer program as small for a fleet of any size fi
 """
 
 from serving.policy.placement.bound import market
-from serving.policy.placement.counting.bundling import carries, cost, deal, needed
-from serving.policy.placement.counting.choices import Choices, choices
-from serving.policy.placement.counting.master import mix
-from serving.policy.placement.counting.settling import Numbers, settle
-from serving.policy.placement.counting.whole import next_cost, whole_bound
 from serving.policy.placement.fitting import fit
+from serving.policy.placement.formulation.bundling import carries, cost, deal, needed
+from serving.policy.placement.formulation.choices import Choices, choices
+from serving.policy.placement.formulation.master import mix
+from serving.policy.placement.formulation.settling import Numbers, settle
+from serving.policy.placement.formulation.whole import next_cost, whole_bound
 from serving.policy.placement.plan import ROUNDING, Bundle, Draft, Slot
-from serving.policy.placement.problem import Parts, Problem
+from serving.policy.placement.problem import Parts, PlacementProblem
 
 METHOD = "price-and-round"
 TINY = 1e-6
 """Of a device's price, what all of it costs besides: of what costs the same, less is taken."""
 
 
-def price_and_round(problem: Problem) -> Draft:
+def price_and_round(problem: PlacementProblem) -> Draft:
     """A draft near the cheapest; `optimal` where it costs no more than whole replicas, each on a MIG instance
     of its own, have to.
 
@@ -31,7 +31,7 @@ def price_and_round(problem: Problem) -> Draft:
     return round_prices(problem)[0]
 
 
-def round_prices(problem: Problem) -> tuple[Draft, float]:
+def round_prices(problem: PlacementProblem) -> tuple[Draft, float]:
     """(what `price_and_round` finds, what it costs at least to carry all demands by whole replicas)."""
     every = choices(problem)
     relaxed = market(choices(problem, between=True) if every.by_amounts else every)
@@ -48,7 +48,7 @@ def round_prices(problem: Problem) -> tuple[Draft, float]:
     return Draft(bundles, METHOD, relaxed.bound, optimal), least
 
 
-def _bundles(problem: Problem, every: Choices, numbers: Numbers) -> list[Bundle]:
+def _bundles(problem: PlacementProblem, every: Choices, numbers: Numbers) -> list[Bundle]:
     slots: list[list[Slot]] = [[] for _ in every.divisions]
     for place, count in sorted(numbers.replicas.items()):
         choice = every.each[place]

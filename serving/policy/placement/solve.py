@@ -12,13 +12,13 @@ from serving.policy.placement.assign import assign
 from serving.policy.placement.bound import lower_bound
 from serving.policy.placement.check import faults
 from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.fill import fill
+from serving.policy.placement.headroom_fill import fill
 from serving.policy.placement.moves import lacking
 from serving.policy.placement.packing import pack
 from serving.policy.placement.patterns import patterns
-from serving.policy.placement.plan import Draft, Placement, Plan, Slot, cost, short
+from serving.policy.placement.plan import Draft, Placement, PlacementPlan, Slot, cost, short
 from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import Instances, Parts, Pool, Problem
+from serving.policy.placement.problem import Instances, Parts, PlacementProblem, Pool
 from serving.policy.placement.rounding import price_and_round
 
 DEMANDS_MAX = 300
@@ -38,19 +38,19 @@ class PlacementError(Exception):
 class Task:
     """What is to be solved, and what is in place; the exact solver gets at most `limit_s` at a time."""
 
-    problem: Problem
+    problem: PlacementProblem
     current: Placement = field(default_factory=dict)
     limit_s: float = 10.0
 
 
-def plans(task: Task) -> Iterator[Plan]:
+def plans(task: Task) -> Iterator[PlacementPlan]:
     """Plans, each better than the one before: less that cannot be placed, then cheaper. At least one, even
-    where the fleet is too small (`Plan.short`). PlacementError where a solver is at fault.
+    where the fleet is too small (`PlacementPlan.short`). PlacementError where a solver is at fault.
 
     A plan's bound is that of the batches that its replicas may run (`pooling.py`): the last may have a lower.
     """
     problem = task.problem
-    best: Plan | None = None
+    best: PlacementPlan | None = None
     for draft in _drafts(problem, task.limit_s):
         plan = make_plan(problem, draft, task.current)
         if best is None or rank(problem, plan) < rank(problem, best):
@@ -67,22 +67,22 @@ def plans(task: Task) -> Iterator[Plan]:
         eased = pooled(problem, plan.placement)
 
 
-def make_plan(problem: Problem, draft: Draft, current: Placement) -> Plan:
+def make_plan(problem: PlacementProblem, draft: Draft, current: Placement) -> PlacementPlan:
     """A solver's draft on named devices, with as little moved as can be. PlacementError as above."""
     filled = replace(draft, bundles=fill(problem, draft.bundles))
     placement = assign(problem, filled, current)
     if wrong := faults(problem, placement):
         raise PlacementError(f"{draft.method}: {wrong[0]}")
     lacks = short(problem, placement)
-    return Plan(placement, cost(problem, placement), draft.bound, draft.method, draft.optimal, lacks)
+    return PlacementPlan(placement, cost(problem, placement), draft.bound, draft.method, draft.optimal, lacks)
 
 
-def rank(problem: Problem, plan: Plan) -> tuple[float, float, bool]:
+def rank(problem: PlacementProblem, plan: PlacementPlan) -> tuple[float, float, bool]:
     """The less the better: what is lacking of the demands, then the cost, then what is not proved."""
     return round(lacking(problem, plan.placement), 6), plan.cost, not plan.optimal
 
 
-def _drafts(problem: Problem, limit_s: float) -> Iterator[Draft]:
+def _drafts(problem: PlacementProblem, limit_s: float) -> Iterator[Draft]:
     """At least one, each with the bound of this problem."""
     bound = lower_bound(problem)
     for draft in _greedy(problem):
@@ -94,7 +94,7 @@ def _drafts(problem: Problem, limit_s: float) -> Iterator[Draft]:
             yield replace(exact, bound=bound, optimal=exact.optimal and not _pressed(problem))
 
 
-def _pressed(problem: Problem) -> bool:
+def _pressed(problem: PlacementProblem) -> bool:
     """Whether neighbours may slow each other down. What replicas then leave of a rate is not among the pieces
     that `patterns` tries, so that packing is cheaper now and then: nothing is proved."""
     kinds = {pool.kind for pool in problem.pools if isinstance(pool.division, Parts)}
@@ -102,7 +102,7 @@ def _pressed(problem: Problem) -> bool:
     return any(each.pressure for each in options) and any(each.sensitivity for each in options)
 
 
-def _patterns(problem: Problem) -> dict[str, Sequence[tuple[Slot, ...]]] | None:
+def _patterns(problem: PlacementProblem) -> dict[str, Sequence[tuple[Slot, ...]]] | None:
     """Of every pool that is divided by amounts; None where one has too many."""
     found: dict[str, Sequence[tuple[Slot, ...]]] = {}
     for pool in problem.pools:
@@ -114,7 +114,7 @@ def _patterns(problem: Problem) -> dict[str, Sequence[tuple[Slot, ...]]] | None:
     return found
 
 
-def _greedy(problem: Problem) -> Iterator[Draft]:
+def _greedy(problem: PlacementProblem) -> Iterator[Draft]:
     """Price-and-round where devices are divided into instances, packing where by amounts. Of a mixed fleet
     each kind in turn comes first, and the other carries what is left."""
     kinds = sorted({type(pool.division) for pool in problem.pools}, key=lambda kind: kind.__name__)
@@ -131,12 +131,12 @@ def _greedy(problem: Problem) -> Iterator[Draft]:
         yield draft
 
 
-def _solve_kind(problem: Problem) -> Draft:
+def _solve_kind(problem: PlacementProblem) -> Draft:
     instances = any(isinstance(pool.division, Instances) for pool in problem.pools)
     return price_and_round(problem) if instances else pack(problem)
 
 
-def _rest(problem: Problem, draft: Draft, pools: tuple[Pool, ...]) -> Problem:
+def _rest(problem: PlacementProblem, draft: Draft, pools: tuple[Pool, ...]) -> PlacementProblem:
     """What a draft leaves for other pools to carry."""
     carried: dict[str, float] = {}
     for bundle in draft.bundles:
@@ -146,4 +146,4 @@ def _rest(problem: Problem, draft: Draft, pools: tuple[Pool, ...]) -> Problem:
     demands = tuple(
         replace(each, rate=max(each.rate - carried.get(each.model, 0.0), 0.0)) for each in problem.demands
     )
-    return Problem(demands, pools)
+    return PlacementProblem(demands, pools)

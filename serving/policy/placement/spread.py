@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from serving.policy.placement.pieces import Piece, Way, cut
+from serving.policy.placement.demand_pieces import DemandPiece, Way, cut
 from serving.policy.placement.problem import Demand, Option, Pool
-from serving.policy.placement.turns import NEAR, Turn
+from serving.policy.placement.shared_slices import NEAR, Turn
 
 CROWDED = 0.8
 """Of a failure domain's devices, what may be taken before what has to be apart goes to another one."""
@@ -23,13 +23,13 @@ class Spread:
         self._load: dict[str, float] = defaultdict(float)
         self._taken: dict[str, set[str]] = defaultdict(set)
 
-    def apart(self, demand: Demand, ways: Sequence[Way], slices_max: int) -> Iterator[Piece]:
+    def apart(self, demand: Demand, ways: Sequence[Way], slices_max: int) -> Iterator[DemandPiece]:
         """Its pieces, as many of them with a domain as the demand asks for, or as there are."""
         count = min(demand.domains_min, len({each for way in ways for each in self._there_of(way.option)}))
         for place, piece in enumerate(cut(replace(demand, domains_min=count), ways, slices_max)):
             yield self._assign(piece, ways) if place < count and count > 1 else piece
 
-    def _assign(self, piece: Piece, ways: Sequence[Way]) -> Piece:
+    def _assign(self, piece: DemandPiece, ways: Sequence[Way]) -> DemandPiece:
         """The piece with a domain, run in another way where only that one has more domains; as it is where
         none has that carries it."""
         (turn,) = piece.stack

@@ -9,10 +9,10 @@ from serving.policy.scaling.baselines.hpa import Hpa
 from serving.policy.scaling.baselines.infaas import Infaas
 from serving.policy.scaling.baselines.inferline import InferLine
 from serving.policy.scaling.baselines.keda import Keda
-from serving.policy.scaling.baselines.mark import Mark
+from serving.policy.scaling.baselines.mark import MarkReplicas
 from serving.policy.scaling.baselines.ray_serve import RayServe
 from serving.policy.scaling.fixed import Fixed
-from serving.policy.scaling.seam import ReplicaPolicy
+from serving.policy.scaling.interface import ReplicaPolicy
 from serving.policy.scaling.slo import SloReplicas
 
 
@@ -31,7 +31,7 @@ POLICIES: Mapping[str, Callable[[float | None], ReplicaPolicy]] = MappingProxyTy
         "keda": Keda,
         "ray_serve": RayServe,
         "aiad": Aiad,
-        "mark": Mark,
+        "mark": MarkReplicas,
         "inferline": InferLine,
         "infaas": Infaas,
         "fixed": _fixed,

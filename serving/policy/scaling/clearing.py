@@ -16,7 +16,7 @@ import numpy as np
 
 from serving.policy.placement.programs import Program
 from serving.policy.scaling.covers import Covers
-from serving.policy.scaling.problem import Problem
+from serving.policy.scaling.problem import ScalingProblem
 from serving.policy.scaling.tables import Floats, Ints
 
 TURNS = 80
@@ -40,7 +40,7 @@ class Cleared:
     bound: float
 
 
-def clear(problem: Problem, every: Covers) -> Cleared:
+def clear(problem: ScalingProblem, every: Covers) -> Cleared:
     """The cheapest mixture. Every claim has to have a cover that uses nothing."""
     market = _market(problem, every)
     prices = market.rough()
@@ -54,7 +54,7 @@ def clear(problem: Problem, every: Covers) -> Cleared:
     return Cleared(shares, every.cost + market.used @ prices, bound)
 
 
-def _market(problem: Problem, every: Covers) -> "_Market":
+def _market(problem: ScalingProblem, every: Covers) -> "_Market":
     claim = np.unique(every.claim, return_inverse=True)[1]
     begins = np.flatnonzero(np.concatenate([[True], claim[1:] != claim[:-1]]))
     used = every.used(problem)

@@ -9,9 +9,9 @@ from math import inf
 
 import numpy as np
 
-from serving.policy.scaling.problem import Problem
+from serving.policy.scaling.objective_value import NOTHING
+from serving.policy.scaling.problem import ScalingProblem
 from serving.policy.scaling.tables import NEAR, Floats, Ints
-from serving.policy.scaling.worth import NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Covers:
             self.cost[places],
         )
 
-    def used(self, problem: Problem) -> Floats:
+    def used(self, problem: ScalingProblem) -> Floats:
         """What of each kind a cover uses, and what it is paid for an hour in the last column."""
         kinds = problem.kinds
         found = np.zeros((len(self.claim), len(kinds.names) + 1))
@@ -54,7 +54,7 @@ class Covers:
         return found
 
 
-def make_covers(problem: Problem) -> Covers:
+def make_covers(problem: ScalingProblem) -> Covers:
     """One by each offer; for each claim that has an offer, one of its least replicas and one of none."""
     offers, claims = problem.offers, problem.claims
     base = _bases(problem)
@@ -74,7 +74,7 @@ def make_covers(problem: Problem) -> Covers:
     return _weighed(problem, main[order], count[order], side[order], beside[order])
 
 
-def thin(problem: Problem, every: Covers) -> Covers:
+def thin(problem: ScalingProblem, every: Covers) -> Covers:
     """Without those that another of the same claim is as good as: on no more slices of the same kind, or on
     kinds of which there are enough for all, and no dearer."""
     most = np.zeros((len(problem.claims.each), len(problem.kinds.names)))
@@ -101,7 +101,7 @@ def _changes(values: Ints) -> Ints:
     return np.concatenate([[True], values[1:] != values[:-1]])
 
 
-def _bases(problem: Problem) -> Ints:
+def _bases(problem: ScalingProblem) -> Ints:
     """By claim, the cheapest offer, on a kind that is not spot if there is one; -1 for none."""
     offers, kinds = problem.offers, problem.kinds
     order = np.lexsort((offers.loss, kinds.price[offers.kind], kinds.spot[offers.kind], offers.claim))
@@ -111,7 +111,7 @@ def _bases(problem: Problem) -> Ints:
     return found
 
 
-def _count(problem: Problem, main: Ints, side: Ints, beside: Ints) -> Ints:
+def _count(problem: ScalingProblem, main: Ints, side: Ints, beside: Ints) -> Ints:
     """How many of the main offer carry what those beside do not."""
     rate = problem.claims.rate[problem.offers.claim[main]]
     count = problem.offers.needed(main, rate)
@@ -123,7 +123,7 @@ def _count(problem: Problem, main: Ints, side: Ints, beside: Ints) -> Ints:
     return count
 
 
-def _weighed(problem: Problem, main: Ints, count: Ints, side: Ints, beside: Ints) -> Covers:
+def _weighed(problem: ScalingProblem, main: Ints, count: Ints, side: Ints, beside: Ints) -> Covers:
     """With what they cost, as `worth.worth` has it."""
     offers, claims, kinds = problem.offers, problem.claims, problem.kinds
     claim, main_kind, side_kind = offers.claim[main], offers.kind[main], offers.kind[side]

@@ -1,6 +1,6 @@
 """As many replicas as are allowed, whatever comes: what a gateway without an autoscaler has."""
 
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 
 class Fixed:

@@ -11,14 +11,14 @@ from math import inf
 
 from serving.policy.forecasting.ensemble import forecast
 from serving.policy.forecasting.quantiles import Quantiles
-from serving.policy.scaling.problem import Problem, make_problem
+from serving.policy.scaling.interface import PlannedBand
+from serving.policy.scaling.objective_value import CarriedShares, carry, worth
+from serving.policy.scaling.problem import ScalingProblem, make_problem
 from serving.policy.scaling.program import Left, columns, every_size, solve_exact
 from serving.policy.scaling.reasons import reasons
 from serving.policy.scaling.rounding import round_covers
-from serving.policy.scaling.seam import Band
 from serving.policy.scaling.tables import NEAR, Ints
 from serving.policy.scaling.task import Claimant, Granted, Key, ScalingPlan, ScalingTask
-from serving.policy.scaling.worth import Carried, carry, worth
 
 PERIOD_S = 60.0
 """To the next plan, which may change what this one says."""
@@ -54,7 +54,7 @@ def _expected(claimant: Claimant, lead_s: float) -> Quantiles:
     return forecast(claimant.history, claimant.bin_s, horizon_s)
 
 
-def _drafts(problem: Problem) -> Iterator[Ints]:
+def _drafts(problem: ScalingProblem) -> Iterator[Ints]:
     yield round_covers(problem).replicas
     if len(problem.claims.each) > CLAIMS_MAX:
         return
@@ -65,7 +65,9 @@ def _drafts(problem: Problem) -> Iterator[Ints]:
             yield exact
 
 
-def _plan(problem: Problem, expected: Sequence[Quantiles], replicas: Ints, carried: Carried) -> ScalingPlan:
+def _plan(
+    problem: ScalingProblem, expected: Sequence[Quantiles], replicas: Ints, carried: CarriedShares
+) -> ScalingPlan:
     lacking = reasons(problem, replicas, carried)
     granted = {}
     for claim, each in enumerate(problem.claims.each):
@@ -74,7 +76,9 @@ def _plan(problem: Problem, expected: Sequence[Quantiles], replicas: Ints, carri
     return ScalingPlan(granted, float(problem.kinds.paid[problem.offers.kind] @ replicas))
 
 
-def _granted(problem: Problem, claim: int, expected: Quantiles, replicas: Ints, carried: Carried) -> Granted:
+def _granted(
+    problem: ScalingProblem, claim: int, expected: Quantiles, replicas: Ints, carried: CarriedShares
+) -> Granted:
     claimant = problem.claims.each[claim]
     places = [int(place) for place in problem.of(claim) if replicas[place]]
     offers = problem.offers
@@ -95,11 +99,11 @@ def _granted(problem: Problem, claim: int, expected: Quantiles, replicas: Ints, 
 
 def _band(
     claimant: Claimant, expected: Quantiles, numbers: Mapping[Key, int], shares: Mapping[Key, float]
-) -> Band:
+) -> PlannedBand:
     """`low`: as many of these replicas, in proportion, as carry the median."""
     high = sum(numbers.values())
     if not numbers:
-        return Band(0, 0, next(iter(claimant.variants), ""), 0, _why(expected, numbers))
+        return PlannedBand(0, 0, next(iter(claimant.variants), ""), 0, _why(expected, numbers))
     by_variant: dict[str, float] = {}
     for (variant, _), share in shares.items():
         by_variant[variant] = by_variant.get(variant, 0.0) + share
@@ -107,7 +111,7 @@ def _band(
     low = next(
         count for count in range(high + 1) if count == high or _carries(claimant, numbers, count, expected)
     )
-    return Band(min(max(low, claimant.least), high), high, variant, 0, _why(expected, numbers))
+    return PlannedBand(min(max(low, claimant.least), high), high, variant, 0, _why(expected, numbers))
 
 
 def _carries(claimant: Claimant, numbers: Mapping[Key, int], count: int, expected: Quantiles) -> bool:

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE
-from serving.policy.scaling.tables import NEAR, Floats, Ints, Tables, make_tables
-from serving.policy.scaling.task import Claimant, Key, Kind, ScalingTask
+from serving.policy.scaling.tables import NEAR, CapacityTables, Floats, Ints, make_tables
+from serving.policy.scaling.task import Claimant, Key, ScalingTask, SliceKind
 
 EXCHANGE = {MOST_ACCURATE: 1_000.0, BALANCED: 10.0, CHEAPEST: 0.001}
 """What accuracy 1.0 of all rows is worth, in multiples of what carrying them costs: by the dearest variant
@@ -77,14 +77,14 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class ScalingOffers:
     """By offer, sorted by claim: `loss`, of accuracy against the claim's best, and the capacity `tables`."""
 
     keys: tuple[Key, ...]
     claim: Ints
     kind: Ints
     loss: Floats
-    tables: Tables
+    tables: CapacityTables
 
     def pace(self, places: Ints, pool: Ints) -> Floats:
         """Rows a second of each replica of these offers, where the model has `pool` in all off one queue."""
@@ -96,12 +96,12 @@ class Offers:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ScalingProblem:
     """What is to be planned. `cost_max` of an hour. `begins`: where the offers of each claim do, and end."""
 
     kinds: Kinds
     claims: Claims
-    offers: Offers
+    offers: ScalingOffers
     begins: Ints
     cost_max: float
 
@@ -110,7 +110,7 @@ class Problem:
         return np.arange(self.begins[claim], self.begins[claim + 1])
 
 
-def make_problem(task: ScalingTask, rates: Sequence[float]) -> Problem:
+def make_problem(task: ScalingTask, rates: Sequence[float]) -> ScalingProblem:
     """Arrays of a task. `rates`: rows a second to plan for, by claimant.
 
     Offers on kinds that nothing is known of, of which there are none, or that cost more than the claimant's
@@ -120,10 +120,10 @@ def make_problem(task: ScalingTask, rates: Sequence[float]) -> Problem:
     offers = _offers(task, kinds)
     rate = np.array(rates, float)
     begins = np.searchsorted(offers.claim, np.arange(len(task.claimants) + 1))
-    return Problem(kinds, _claims(task.claimants, rate, kinds, offers), offers, begins, task.cost_max)
+    return ScalingProblem(kinds, _claims(task.claimants, rate, kinds, offers), offers, begins, task.cost_max)
 
 
-def _kinds(kinds: Sequence[Kind]) -> Kinds:
+def _kinds(kinds: Sequence[SliceKind]) -> Kinds:
     paid = np.array([each.price for each in kinds], float)
     dearest = float(paid.max(initial=0.0))
     price = np.maximum(paid, _CHEAP * dearest) if dearest > 0 else np.ones(len(kinds))
@@ -132,7 +132,7 @@ def _kinds(kinds: Sequence[Kind]) -> Kinds:
     return Kinds(tuple(each.name for each in kinds), price, paid, count, spot)
 
 
-def _offers(task: ScalingTask, kinds: Kinds) -> Offers:
+def _offers(task: ScalingTask, kinds: Kinds) -> ScalingOffers:
     here = {name: place for place, name in enumerate(kinds.names) if kinds.count[place] > 0}
     paid = kinds.paid.tolist()
     keys: list[Key] = []
@@ -150,7 +150,7 @@ def _offers(task: ScalingTask, kinds: Kinds) -> Offers:
     loss = np.array([best[owner] - each.variants[variant] for owner, each, (variant, _) in rows], float)
     tables = make_tables([each.capacities[key] for _, each, key in rows], [each.cv for each in by])
     kind = np.array([here[name] for _, name in keys], np.int64)
-    return Offers(tuple(keys), np.array(owners, np.int64), kind, loss, tables)
+    return ScalingOffers(tuple(keys), np.array(owners, np.int64), kind, loss, tables)
 
 
 def too_dear(paid: float, pace: float, cost_max: float) -> bool:
@@ -159,7 +159,7 @@ def too_dear(paid: float, pace: float, cost_max: float) -> bool:
     return cost_max < inf and paid * MILLION > cost_max * pace * HOUR_S * (1 + NEAR)
 
 
-def _claims(each: tuple[Claimant, ...], rate: Floats, kinds: Kinds, offers: Offers) -> Claims:
+def _claims(each: tuple[Claimant, ...], rate: Floats, kinds: Kinds, offers: ScalingOffers) -> Claims:
     dear, cheap = _costs(each, rate, kinds, offers)
     shed, loss = np.zeros(len(each)), np.zeros(len(each))
     levels = sorted({claimant.priority for claimant in each})
@@ -187,7 +187,9 @@ def _claims(each: tuple[Claimant, ...], rate: Floats, kinds: Kinds, offers: Offe
     return Claims(each, rate, shed, loss, load, least, np.maximum(most, least), firm, current)
 
 
-def _costs(each: Sequence[Claimant], rate: Floats, kinds: Kinds, offers: Offers) -> tuple[Floats, Floats]:
+def _costs(
+    each: Sequence[Claimant], rate: Floats, kinds: Kinds, offers: ScalingOffers
+) -> tuple[Floats, Floats]:
     """By claim, what all its rows cost by the variant that is dearest, each on its best kind, and by the
     cheapest; at least one replica."""
     every = np.arange(len(offers.keys))

@@ -15,7 +15,7 @@ import numpy as np
 
 from serving.policy.placement.programs import Program
 from serving.policy.scaling.covers import Covers
-from serving.policy.scaling.problem import Problem
+from serving.policy.scaling.problem import ScalingProblem
 from serving.policy.scaling.tables import Ints
 
 SINGLE = 8
@@ -43,23 +43,25 @@ Sizes = Mapping[int, Sequence[Size]]
 """Of the pools of those claims that are planned."""
 
 
-def columns(problem: Problem, sizes: Sizes) -> int:
+def columns(problem: ScalingProblem, sizes: Sizes) -> int:
     """How many integers the program has."""
     return sum((len(problem.of(claim)) + 1) * len(here) for claim, here in sizes.items())
 
 
-def solve_exact(problem: Problem, sizes: Sizes, left: Left, nodes_max: int | None = None) -> Ints | None:
+def solve_exact(
+    problem: ScalingProblem, sizes: Sizes, left: Left, nodes_max: int | None = None
+) -> Ints | None:
     """The replicas of these claims by offer, at least cost; None where `nodes_max` branches found nothing.
 
     With a limit it may be dearer than it has to be. Deterministic: nothing depends on time.
     """
-    draft = Draft(problem, left)
+    draft = ProgramDraft(problem, left)
     for claim, here in sizes.items():
         draft.add(claim, here, problem.of(claim))
     return draft.solve(nodes_max)
 
 
-def every_size(problem: Problem, claim: int) -> list[Size]:
+def every_size(problem: ScalingProblem, claim: int) -> list[Size]:
     """Of all pools that may be of use to a claim."""
     found: list[Size] = []
     size, most = 1, useful(problem, claim)
@@ -70,7 +72,7 @@ def every_size(problem: Problem, claim: int) -> list[Size]:
     return found
 
 
-def useful(problem: Problem, claim: int) -> int:
+def useful(problem: ScalingProblem, claim: int) -> int:
     """As many replicas as a claim can use: of any mixture so many carry all its rows, and where some may be
     lost its least are among them that may not."""
     places = problem.of(claim)
@@ -84,10 +86,10 @@ def useful(problem: Problem, claim: int) -> int:
     )
 
 
-class Draft:
+class ProgramDraft:
     """The program while it is written, claim by claim."""
 
-    def __init__(self, problem: Problem, left: Left) -> None:
+    def __init__(self, problem: ScalingProblem, left: Left) -> None:
         self.program = Program()
         self._problem = problem
         self._counts = [self.program.row(upper=float(count)) for count in left.count]

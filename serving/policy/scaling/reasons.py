@@ -6,14 +6,14 @@ import numpy as np
 
 from serving.objectives import CHEAPEST
 from serving.policy.scaling.covers import make_covers
-from serving.policy.scaling.problem import Problem, too_dear
+from serving.policy.scaling.objective_value import CarriedShares, by_kind
+from serving.policy.scaling.problem import ScalingProblem, too_dear
 from serving.policy.scaling.tables import Floats, Ints
-from serving.policy.scaling.worth import Carried, by_kind
 
 _NEAR = 1e-6
 
 
-def reasons(problem: Problem, replicas: Ints, carried: Carried) -> dict[int, str]:
+def reasons(problem: ScalingProblem, replicas: Ints, carried: CarriedShares) -> dict[int, str]:
     """A sentence for each claim that has less than it needs, or a worse variant than it would take if slices
     and money were without end."""
     used = by_kind(problem, replicas).sum(axis=0)
@@ -32,7 +32,9 @@ def reasons(problem: Problem, replicas: Ints, carried: Carried) -> dict[int, str
     return found
 
 
-def _given(problem: Problem, claim: int, carried: Carried, lost: float, wanted: float) -> Iterator[str]:
+def _given(
+    problem: ScalingProblem, claim: int, carried: CarriedShares, lost: float, wanted: float
+) -> Iterator[str]:
     """What was given up."""
     claimant, shed = problem.claims.each[claim], float(carried.shed[claim])
     if lost > wanted + _NEAR and shed < 1:
@@ -48,7 +50,7 @@ def _given(problem: Problem, claim: int, carried: Carried, lost: float, wanted: 
         yield f"{carried.lacking[claim]} of at least {claimant.least} replicas are lacking"
 
 
-def _wanted(problem: Problem) -> Floats:
+def _wanted(problem: ScalingProblem) -> Floats:
     """What accuracy each claim would lose by its own choice, were there no limits."""
     every = make_covers(problem)
     found = np.zeros(len(problem.claims.each))
@@ -58,7 +60,7 @@ def _wanted(problem: Problem) -> Floats:
     return found
 
 
-def _limits(problem: Problem, claim: int, replicas: Ints, used: Ints) -> Iterator[str]:
+def _limits(problem: ScalingProblem, claim: int, replicas: Ints, used: Ints) -> Iterator[str]:
     """What kept it from buying."""
     claimant, kinds = problem.claims.each[claim], problem.kinds
     places = problem.of(claim)
@@ -80,7 +82,7 @@ def _limits(problem: Problem, claim: int, replicas: Ints, used: Ints) -> Iterato
         yield f"it may have {claimant.most} replicas at most"
 
 
-def _nothing(problem: Problem, claim: int) -> str:
+def _nothing(problem: ScalingProblem, claim: int) -> str:
     """Why a claim has no offers."""
     claimant, kinds = problem.claims.each[claim], problem.kinds
     index = {name: place for place, name in enumerate(kinds.names)}

@@ -12,8 +12,8 @@ import numpy as np
 
 from serving.policy.scaling.clearing import Cleared, clear
 from serving.policy.scaling.covers import Covers, make_covers, thin
-from serving.policy.scaling.problem import Problem
-from serving.policy.scaling.program import Draft, Left, Size, useful
+from serving.policy.scaling.problem import ScalingProblem
+from serving.policy.scaling.program import Left, ProgramDraft, Size, useful
 from serving.policy.scaling.tables import Ints
 
 YIELDING = 30
@@ -36,7 +36,7 @@ class Rounded:
     bound: float
 
 
-def round_covers(problem: Problem) -> Rounded:
+def round_covers(problem: ScalingProblem) -> Rounded:
     """Whole replicas for every claim. Deterministic."""
     every = thin(problem, make_covers(problem))
     nothing = np.zeros(len(problem.offers.keys), np.int64)
@@ -70,11 +70,11 @@ def _yielding(every: Covers, cleared: Cleared, whole: Ints) -> Ints:
 
 
 def _settle(
-    problem: Problem, every: Covers, cleared: Cleared, split: Ints, yielding: Ints, kept: Ints
+    problem: ScalingProblem, every: Covers, cleared: Cleared, split: Ints, yielding: Ints, kept: Ints
 ) -> Ints:
     """The replicas of those that are split and of those that make room, beside what the others keep."""
     mixed = np.bincount(every.claim, cleared.shares * (every.count + every.beside), len(problem.claims.each))
-    draft = Draft(problem, _left(problem, kept))
+    draft = ProgramDraft(problem, _left(problem, kept))
     for claim in split.tolist():
         near = _best(every, cleared, claim, OFFERS)
         offers = np.unique(np.concatenate([every.main[near], every.side[near]]))
@@ -99,7 +99,7 @@ def _sizes(mixed: float, most: int) -> list[Size]:
     return [Size(least, last, least) for least, last in zip(begins, ends, strict=True)]
 
 
-def _left(problem: Problem, replicas: Ints) -> Left:
+def _left(problem: ScalingProblem, replicas: Ints) -> Left:
     kind, kinds = problem.offers.kind, problem.kinds
     used = np.bincount(kind, replicas, minlength=len(kinds.names)).astype(np.int64)
     return Left(kinds.count - used, max(problem.cost_max - float((kinds.paid * used).sum()), 0.0))

@@ -13,12 +13,12 @@ from statistics import NormalDist
 
 from serving.policy.scaling.budget import HEADROOM, LEVELS, PATIENCE, Budget
 from serving.policy.scaling.burstiness import Burstiness
+from serving.policy.scaling.busy_share import FULL, TOLERANCE, BusyShare
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.envelope import Envelope, Estimate
 from serving.policy.scaling.hold import STARTS, Hold, hold_us
+from serving.policy.scaling.interface import PlannedBand, View, Wish
 from serving.policy.scaling.keepalive import KeepAlive
-from serving.policy.scaling.load import FULL, TOLERANCE, Load
-from serving.policy.scaling.seam import Band, View, Wish
 from serving.policy.scaling.trust import Claimed, Trust
 
 STEADY_S = 16.0
@@ -35,7 +35,7 @@ STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ReplicaNeed:
     """Replicas. `now`: for what will come by the time that one more would be there; `likely`: so many that
     more would hardly pay; `calm`: for what comes, even if that is the most that chance allows; `surely`: even
     if it is the least; `backlog`: for what waits already. `chance`: `now`, if all bursts were chance, where
@@ -48,13 +48,13 @@ class Need:
     backlog: int = 0
     chance: int = 0
 
-    def at_most(self, enough: int) -> "Need":
+    def at_most(self, enough: int) -> "ReplicaNeed":
         """No more for what comes than `enough`."""
         now, likely, calm = (min(count, enough) for count in (self.now, self.likely, self.calm))
         return replace(self, now=now, likely=likely, calm=calm, chance=self.now if self.now > now else 0)
 
 
-class Carried:
+class CarriedRates:
     """What replicas carry by a table as far as it is trusted, at one burstiness. Rates are rows a second."""
 
     def __init__(self, capacity: Capacity, cv: float, trusted: float) -> None:
@@ -103,11 +103,11 @@ class SloReplicas:
         self._played: tuple[Capacity | None, float, float, Sequence[float]] = (None, 0.0, 0.0, ())
         self._hold = Hold()
         self._foreseen = Hold()
-        self._load = Load()
+        self._load = BusyShare()
         # what was wished and planned before it was known how many are enough took all bursts for chance, so
         # from then on no more than are enough are held for it
         self._learnt = False
-        self._stale: Band | None = None
+        self._stale: PlannedBand | None = None
         self._count = -1
         self._ready = 0
         self._since_us = 0  # the last that `ready` changed
@@ -119,9 +119,9 @@ class SloReplicas:
         capacity = view.capacities.get(view.variant) or next(iter(view.capacities.values()), None)
         if capacity is None or capacity.rate(view.most) <= 0:
             return self._by_load(view, known=capacity is not None)
-        carried = Carried(capacity, self._bursts.cv, self._trust.factor)
+        carried = CarriedRates(capacity, self._bursts.cv, self._trust.factor)
         self._judge(view, estimate, capacity)
-        within = Carried(capacity, self._bursts.within, self._trust.factor)
+        within = CarriedRates(capacity, self._bursts.within, self._trust.factor)
         enough = self._enough(view, estimate, within, capacity)
         need = _need(view, estimate, carried, estimate.cautious(self._bursts.cv**2, SIGMAS))
         if enough is not None:
@@ -146,7 +146,7 @@ class SloReplicas:
         share = self._load.share
         needed = min(ceil(share / FULL), view.most)
         calm = min(ceil(share / (FULL * (1 - TOLERANCE))), view.most)
-        count = self._settle(view, Need(needed, needed, calm, needed))
+        count = self._settle(view, ReplicaNeed(needed, needed, calm, needed))
         reason = "no number of replicas is known to keep" if known else "it is not known yet how many keep"
         of = f" by {view.variant}" if view.variant else ""
         return Wish(
@@ -189,7 +189,7 @@ class SloReplicas:
             missed = view.seen.missed - view.before.missed
             self._trust.look(offered, missed, period_s, Claimed(claimed, 1 - view.percentile / 100), crowd)
 
-    def _enough(self, view: View, estimate: Estimate, within: Carried, capacity: Capacity) -> int | None:
+    def _enough(self, view: View, estimate: Estimate, within: CarriedRates, capacity: Capacity) -> int | None:
         """Replicas that keep the promise with what comes, as long as that is of the kind that came; None
         where it is not, or where that is not known yet."""
         period_s, patience_s = view.period_us / 1e6, PATIENCE * view.slo_us / 1e6
@@ -208,12 +208,12 @@ class SloReplicas:
         """What each of LEVELS carries for certain, made anew where that has changed."""
         within = ceil(10 * self._bursts.within) / 10
         if self._played[:3] != (capacity, within, self._trust.factor):
-            carried = Carried(capacity, within, HEADROOM * self._trust.factor)
+            carried = CarriedRates(capacity, within, HEADROOM * self._trust.factor)
             rates = [carried.rate(level) for level in LEVELS]
             self._played = (capacity, within, self._trust.factor, rates)
         return self._played[3]
 
-    def _settle(self, view: View, need: Need) -> int:
+    def _settle(self, view: View, need: ReplicaNeed) -> int:
         band = _valid(view)
         low = band.low if band and band != self._stale else 0
         wanted = max(need.now, need.backlog, low)
@@ -241,7 +241,9 @@ class SloReplicas:
         self._count = min(max(count, view.least), view.most)
         return self._count
 
-    def _why(self, view: View, estimate: Estimate, carried: Carried, need: Need, count: int) -> str:
+    def _why(
+        self, view: View, estimate: Estimate, carried: CarriedRates, need: ReplicaNeed, count: int
+    ) -> str:
         if count == 0:
             return "nobody has asked for it for longer than usual"
         cv, trusted = self._bursts.cv, self._trust.factor
@@ -274,7 +276,7 @@ class SloReplicas:
             f"is held for {held_s} s, and what it rises to is enough {STARTS} times of {STARTS + 1}"
         )
 
-    def _down(self, view: View, carried: Carried, need: Need, count: int) -> str:
+    def _down(self, view: View, carried: CarriedRates, need: ReplicaNeed, count: int) -> str:
         if count <= view.least:
             return ""
         if count == 1:
@@ -284,7 +286,7 @@ class SloReplicas:
             return f"when {count - 1} would have kept the promise too"
         return f"surely below {carried.rate(count - 1):.0f} rows/s for {held_s} s"
 
-    def _figures(self, estimate: Estimate, carried: Carried, need: Need) -> Mapping[str, float]:
+    def _figures(self, estimate: Estimate, carried: CarriedRates, need: ReplicaNeed) -> Mapping[str, float]:
         return {
             "rate": estimate.rate,
             "rate_low": estimate.low,
@@ -300,8 +302,8 @@ class SloReplicas:
         }
 
 
-def _need(view: View, estimate: Estimate, carried: Carried, cautious: float) -> Need:
-    return Need(
+def _need(view: View, estimate: Estimate, carried: CarriedRates, cautious: float) -> ReplicaNeed:
+    return ReplicaNeed(
         carried.needed(estimate.ahead, view.most),
         carried.needed(cautious, view.most),
         carried.needed(estimate.high, view.most),
@@ -310,7 +312,7 @@ def _need(view: View, estimate: Estimate, carried: Carried, cautious: float) -> 
     )
 
 
-def _backlog(view: View, estimate: Estimate, carried: Carried) -> int:
+def _backlog(view: View, estimate: Estimate, carried: CarriedRates) -> int:
     """Replicas with which what waits is answered in time, if those that are asked for now can be of help;
     0 where they come too late, or none are needed."""
     left_s = (view.slo_us - view.seen.oldest_us) / 1e6
@@ -332,11 +334,11 @@ def _pressed(view: View) -> bool:
     return view.seen.missed > view.before.missed or view.seen.oldest_us > view.slo_us
 
 
-def _valid(view: View) -> Band | None:
+def _valid(view: View) -> PlannedBand | None:
     return view.band if view.band is not None and view.now_us < view.band.until_us else None
 
 
-def _pressure(view: View, estimate: Estimate, carried: Carried, enough: int | None) -> float:
+def _pressure(view: View, estimate: Estimate, carried: CarriedRates, enough: int | None) -> float:
     """1.0 where what is ready is just enough."""
     ready = max(view.ready, 1)
     needed = carried.fraction(estimate.ahead, view.most) / ready
@@ -352,7 +354,7 @@ def _thousandths(pressure: float) -> float:
     return floor(1000 * pressure + 1e-6) / 1000
 
 
-def _other(view: View, need: Need, count: int) -> str:
+def _other(view: View, need: ReplicaNeed, count: int) -> str:
     """Why it is another count than that which is needed."""
     needed, band = max(need.now, 1), _valid(view)
     if count == needed:

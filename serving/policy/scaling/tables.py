@@ -18,7 +18,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class CapacityTables:
     """Rows a second that `counts` of replicas have `carried`, one table in each row, of one width.
 
     In `carried` no count carries more for each replica than a larger one: a table is taken for less where its
@@ -59,7 +59,7 @@ class Tables:
         return np.where(rate > 0, np.clip(np.ceil(count - NEAR), 1, NEVER), 0).astype(np.int64)
 
 
-def make_tables(capacities: Sequence[Capacity], cvs: Sequence[float]) -> Tables:
+def make_tables(capacities: Sequence[Capacity], cvs: Sequence[float]) -> CapacityTables:
     """Tables of these, each where gaps vary by its own of `cvs`: on the line between two that were simulated,
     outside of them the nearest."""
     width = max((len(each.counts) for each in capacities), default=1)
@@ -79,7 +79,7 @@ def make_tables(capacities: Sequence[Capacity], cvs: Sequence[float]) -> Tables:
             counts[places, column] = 2 * counts[places, column - 1]
             carried[places, column] = 2 * carried[places, column - 1]
     pace = np.minimum.accumulate((carried / counts)[:, ::-1], axis=1)[:, ::-1]
-    return Tables(counts, pace * counts)
+    return CapacityTables(counts, pace * counts)
 
 
 def _between(cvs: Sequence[float], cv: float) -> tuple[int, int, float]:

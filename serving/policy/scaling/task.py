@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from math import inf
 
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import Band
+from serving.policy.scaling.interface import PlannedBand
 
 Key = tuple[str, str]
 """A variant, and a kind of slice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SliceKind:
     """Slices that are alike: `count` of them, at `price` an hour each. `spot`: they may be taken away."""
 
     name: str
@@ -59,7 +59,7 @@ class ScalingTask:
     now, at least (a replica's load and the time to the next plan are added)."""
 
     claimants: tuple[Claimant, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[SliceKind, ...]
     cost_max: float = inf
     lead_s: float = 60.0
 
@@ -72,7 +72,7 @@ class Granted:
     for it in the stated order (buy, degrade, shed); "" where nothing was."""
 
     model: str
-    band: Band
+    band: PlannedBand
     replicas: Mapping[Key, int]
     rate: float
     shed: float

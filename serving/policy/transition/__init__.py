@@ -4,6 +4,6 @@ from serving.policy.transition.invariants import violations
 from serving.policy.transition.planning import transition
 from serving.policy.transition.rollback import rollback
 from serving.policy.transition.state import State
-from serving.policy.transition.steps import Refused, Step, Transition
+from serving.policy.transition.steps import Step, Transition, TransitionRefused
 
-__all__ = ["Refused", "State", "Step", "Transition", "rollback", "transition", "violations"]
+__all__ = ["State", "Step", "Transition", "TransitionRefused", "rollback", "transition", "violations"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from serving.policy.placement.plan import Resident, Slot
-from serving.policy.transition.state import Replica, Slice, replicas
+from serving.policy.placement.plan import PlacedReplica, Slot
+from serving.policy.transition.state import TransitionReplica, TransitionSlice, replicas
 from serving.specs import Share
 
 
@@ -43,21 +43,21 @@ class Change:
     start: int
     stood: bool
     stays: bool
-    ends: tuple[Replica, ...] = ()
-    begins: tuple[Replica, ...] = ()
-    kept: tuple[tuple[Replica, Replica], ...] = ()
+    ends: tuple[TransitionReplica, ...] = ()
+    begins: tuple[TransitionReplica, ...] = ()
+    kept: tuple[tuple[TransitionReplica, TransitionReplica], ...] = ()
     temporary: bool = False
-    _contents: dict[Stage, Slice | None] = field(default_factory=dict, repr=False, compare=False)
+    _contents: dict[Stage, TransitionSlice | None] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def stand_in(
-        cls, device: str, number: int, share: Share, start: int, residents: Sequence[Resident]
+        cls, device: str, number: int, share: Share, start: int, residents: Sequence[PlacedReplica]
     ) -> "Change":
         """A slice that is there for a while."""
         ends = replicas(residents)
         return cls(device, number, share, start, stood=False, stays=False, ends=ends, temporary=True)
 
-    def content(self, stage: Stage) -> Slice | None:
+    def content(self, stage: Stage) -> TransitionSlice | None:
         """What is there at that stage, all of it routed; None where the slice is not."""
         if stage not in self._contents:
             self._contents[stage] = self._content(stage)
@@ -69,7 +69,7 @@ class Change:
         goes = bool(self.ends) or (self.stood and not self.stays)
         return Stage(ended=not goes, begun=not self.begins, sized=not self.resized)
 
-    def _content(self, stage: Stage) -> Slice | None:
+    def _content(self, stage: Stage) -> TransitionSlice | None:
         if (not self.stays and stage.ended) or (not self.stood and not self.temporary and not stage.begun):
             return None
         if self.can_be_void and stage.void:
@@ -77,7 +77,7 @@ class Change:
         kept = [after if stage.sized else before for before, after in self.kept]
         there = [*kept, *(() if stage.ended else self.ends), *(self.begins if stage.begun else ())]
         there.sort(key=lambda each: each.number)
-        return Slice(self.number, self.share, self.start, tuple(there))
+        return TransitionSlice(self.number, self.share, self.start, tuple(there))
 
     @property
     def can_be_void(self) -> bool:
@@ -106,7 +106,7 @@ def changes(device: str, before: Sequence[Slot], after: Sequence[Slot]) -> Itera
         yield Change(device, number, slot.share, slot.start, stood=False, stays=True, begins=begins)
 
 
-def _identity(resident: Resident) -> tuple[str, str, int]:
+def _identity(resident: PlacedReplica) -> tuple[str, str, int]:
     return resident.model, resident.option.variant, resident.option.streams
 
 
@@ -129,15 +129,15 @@ def _pairs(before: Sequence[Slot], after: Sequence[Slot]) -> Iterator[tuple[int,
 def _kept(device: str, number: int, before: Slot, after: Slot) -> Change:
     """A slice that stays."""
     missing = list(replicas(before.residents))
-    kept: list[tuple[Replica, Replica]] = []
-    begins: list[Replica] = []
+    kept: list[tuple[TransitionReplica, TransitionReplica]] = []
+    begins: list[TransitionReplica] = []
     for resident in after.residents:
         same = next((each for each in missing if _identity(each.resident) == _identity(resident)), None)
         if same is None:
-            begins.append(Replica(len(before.residents) + len(begins), resident, True))
+            begins.append(TransitionReplica(len(before.residents) + len(begins), resident, True))
         else:
             missing.remove(same)
-            kept.append((same, Replica(same.number, resident, True)))
+            kept.append((same, TransitionReplica(same.number, resident, True)))
     return Change(
         device,
         number,

@@ -8,28 +8,28 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from serving.policy.transition.change import NEW, Change
-from serving.policy.transition.ledger import Delta, Lack, Ledger, Move
+from serving.policy.transition.ledger import Delta, Move, Shortfall, TransitionLedger
 from serving.policy.transition.obstacles import beginnings, can_spare, fills, obstacles, sizings, targets
 from serving.policy.transition.standins import Goal, StandIns
-from serving.policy.transition.steps import Create, Group, Refused, Transition
+from serving.policy.transition.steps import Create, Group, Transition, TransitionRefused
 
 
-class Exchange:
+class RoundPlanner:
     """From the old placement of the ledger to the new one, at most `limit` devices at a time.
 
     Devices that gain come before devices that lose: what the former bring is what the latter can spare.
     """
 
-    def __init__(self, ledger: Ledger, limit: int) -> None:
+    def __init__(self, ledger: TransitionLedger, limit: int) -> None:
         self._ledger = ledger
         self._limit = limit
         self._groups: list[Group] = []
         self._temporary: list[Change] = []
         self._fills: dict[str, list[Move]] = {}
-        self._refused: Refused | None = None
+        self._refused: TransitionRefused | None = None
         self._order = {device: (_loss(ledger, device), device) for device in ledger.changes}
 
-    def run(self) -> Transition | Refused:
+    def run(self) -> Transition | TransitionRefused:
         """All of it; Refused where a round finds nothing that it may do."""
         begin = (
             self._begin,
@@ -211,7 +211,7 @@ class Exchange:
             self._fills.pop(move.device, None)
 
 
-def _loss(ledger: Ledger, device: str) -> float:
+def _loss(ledger: TransitionLedger, device: str) -> float:
     """What the new placement has less of on the device than the old one: the sum of the parts of what is
     promised of each model."""
     floor = ledger.floors.capacity
@@ -219,7 +219,7 @@ def _loss(ledger: Ledger, device: str) -> float:
     return sum(-rate / floor[model] for model, rate in sorted(rates.items()) if rate < 0 and floor.get(model))
 
 
-def _refusal(ledger: Ledger, device: str, lacks: dict[str, Lack]) -> Refused:
+def _refusal(ledger: TransitionLedger, device: str, lacks: dict[str, Shortfall]) -> TransitionRefused:
     """Why nothing stands in for what is in the way there."""
     model, lack = max(lacks.items(), key=lambda each: each[1].rate)
     if lack.rate:
@@ -227,9 +227,11 @@ def _refusal(ledger: Ledger, device: str, lacks: dict[str, Lack]) -> Refused:
     else:
         what = f"one of its {ledger.floors.spread[model]} failure domains"
     reason = f"while {device} changes, {model} would be without {what}: nothing has room for a stand-in"
-    return Refused(reason, model, device)
+    return TransitionRefused(reason, model, device)
 
 
-def _unfinished(ledger: Ledger) -> Refused:
+def _unfinished(ledger: TransitionLedger) -> TransitionRefused:
     device = min(ledger.unbegun or ledger.unfinished)
-    return Refused(f"{device} cannot change alone: more devices have to change at the same time", "", device)
+    return TransitionRefused(
+        f"{device} cannot change alone: more devices have to change at the same time", "", device
+    )

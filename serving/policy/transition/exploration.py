@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
 
-from serving.policy.placement.plan import Resident
+from serving.policy.placement.plan import PlacedReplica
 from serving.policy.placement.problem import Instances
 from serving.policy.transition.change import NEW, Change, Stage
-from serving.policy.transition.ledger import Delta, Ledger, Move, Stages
+from serving.policy.transition.ledger import Delta, Move, Stages, TransitionLedger
 from serving.policy.transition.obstacles import sizings
-from serving.policy.transition.state import Replica
+from serving.policy.transition.state import TransitionReplica
 from serving.policy.transition.steps import Create, Group, Transition
 from serving.specs import Share
 
@@ -27,7 +27,7 @@ STAND_INS_MAX = 3
 """At a time."""
 
 Arrival = tuple[Change, Move]
-Content = tuple[Share, tuple[Resident, ...]]
+Content = tuple[Share, tuple[PlacedReplica, ...]]
 Position = tuple[object, ...]
 
 
@@ -40,7 +40,7 @@ class _Trail:
     stand_in: Change | None
 
 
-def explore(start: Ledger, limit: int, trials: int = TRIALS_MAX) -> Transition | None:
+def explore(start: TransitionLedger, limit: int, trials: int = TRIALS_MAX) -> Transition | None:
     """A way from the ledger's old placement to its new one, at most `limit` devices at a time; None where
     there is none, or it is not among the first `trials` in each of two searches. The first is without
     stand-ins that come at the very instant at which something goes from their device: there are very many,
@@ -51,8 +51,8 @@ def explore(start: Ledger, limit: int, trials: int = TRIALS_MAX) -> Transition |
     return _explore(start, quick, trials) or _explore(start, thorough, trials)
 
 
-def _explore(start: Ledger, search: "_Exploration", trials: int) -> Transition | None:
-    heap: list[tuple[int, int, Ledger, _Trail | None]] = [(0, 0, start, None)]
+def _explore(start: TransitionLedger, search: "_Exploration", trials: int) -> Transition | None:
+    heap: list[tuple[int, int, TransitionLedger, _Trail | None]] = [(0, 0, start, None)]
     seen = {tuple(_positions(start).values())}
     while heap and search.trials < trials:
         _, _, ledger, trail = heappop(heap)
@@ -79,7 +79,7 @@ def _explore(start: Ledger, search: "_Exploration", trials: int) -> Transition |
 class _Exploration:
     """What may be done next. What is possible on a device as it is, is found out once."""
 
-    def __init__(self, start: Ledger, limit: int, thorough: bool) -> None:
+    def __init__(self, start: TransitionLedger, limit: int, thorough: bool) -> None:
         self._limit = limit
         self._thorough = thorough
         self._contents = _contents(start)
@@ -87,7 +87,7 @@ class _Exploration:
         self._arrivals: dict[Position, list[Arrival]] = {}
         self.trials = 0
 
-    def ways(self, ledger: Ledger) -> Iterator[tuple[list[Move], Change | None]]:
+    def ways(self, ledger: TransitionLedger) -> Iterator[tuple[list[Move], Change | None]]:
         """What may be done together, and the stand-in that comes with it."""
         moves = [each for device in sorted(ledger.unfinished) for each in self._moves_of(ledger, device)]
         for move in moves:
@@ -106,7 +106,7 @@ class _Exploration:
                 if not ledger.lacks(move.delta):
                     yield [move], stand_in
 
-    def _moves_of(self, ledger: Ledger, device: str) -> list[Move]:
+    def _moves_of(self, ledger: TransitionLedger, device: str) -> list[Move]:
         stages = ledger.stages[device]
         position = device, _at(ledger, device, stages)
         if position not in self._moves:
@@ -114,7 +114,7 @@ class _Exploration:
             self._moves[position] = [ledger.move(device, each) for each in found if each != stages]
         return self._moves[position]
 
-    def _arrivals_of(self, ledger: Ledger, device: str) -> list[Arrival]:
+    def _arrivals_of(self, ledger: TransitionLedger, device: str) -> list[Arrival]:
         """Slices that fit there, maybe at the instant when something goes."""
         position = device, _at(ledger, device, ledger.stages[device])
         if position not in self._arrivals:
@@ -129,7 +129,7 @@ class _Exploration:
                 ledger.drop(stand_in)
         return self._arrivals[position]
 
-    def _stand_ins(self, ledger: Ledger, device: str) -> Iterator[Change]:
+    def _stand_ins(self, ledger: TransitionLedger, device: str) -> Iterator[Change]:
         pool, number = ledger.pool(device), 0
         while number in ledger.stages[device]:
             number += 1
@@ -139,19 +139,19 @@ class _Exploration:
                 for start in profile.starts if profile else (-1,):
                     yield Change.stand_in(device, number, share, start, residents)
 
-    def _fits(self, ledger: Ledger, device: str, after: Stages) -> bool:
+    def _fits(self, ledger: TransitionLedger, device: str, after: Stages) -> bool:
         self.trials += 1
         return ledger.fits(device, ledger.stages[device], after)
 
 
-def _lacks(ledger: Ledger, *moves: Move) -> bool:
+def _lacks(ledger: TransitionLedger, *moves: Move) -> bool:
     total = Delta()
     for move in moves:
         total.add(move.delta)
     return bool(ledger.lacks(total))
 
 
-def _edits(ledger: Ledger, device: str) -> Iterator[Stages]:
+def _edits(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
     """What the device's stages could be next."""
     stages, changes = ledger.stages[device], ledger.changes[device]
     sized = sizings(ledger, device, stages)
@@ -169,7 +169,7 @@ def _edits(ledger: Ledger, device: str) -> Iterator[Stages]:
     yield dict.fromkeys(stages, NEW)
 
 
-def _endings(ledger: Ledger, device: str) -> Iterator[Stages]:
+def _endings(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
     """Each slice of which something is still to go, without it."""
     stages = ledger.stages[device]
     for each in ledger.changes[device]:
@@ -177,7 +177,7 @@ def _endings(ledger: Ledger, device: str) -> Iterator[Stages]:
             yield {each.number: stages[each.number]._replace(ended=True)}
 
 
-def _contents(start: Ledger) -> list[Content]:
+def _contents(start: TransitionLedger) -> list[Content]:
     """What stand-ins may be: copies of slices of either placement, and each model's best offers."""
     promised = start.floors.capacity
     found: dict[Content, None] = {}
@@ -189,17 +189,17 @@ def _contents(start: Ledger) -> list[Content]:
                     found[change.share, residents] = None
     for demand in start.fleet.demand_of.values():
         for offer in demand.offers if promised.get(demand.model) else ():
-            alone = Resident(demand.model, offer.option, offer.rows, offer.throughput)
+            alone = PlacedReplica(demand.model, offer.option, offer.rows, offer.throughput)
             found[offer.option.share, (alone,)] = None
     return [*found]
 
 
-def _positions(ledger: Ledger) -> dict[str, Position]:
+def _positions(ledger: TransitionLedger) -> dict[str, Position]:
     """What tells one ledger from another, by device."""
     return {device: _at(ledger, device, ledger.stages[device]) for device in ledger.changes}
 
 
-def _at(ledger: Ledger, device: str, stages: Stages, stand_in: Change | None = None) -> Position:
+def _at(ledger: TransitionLedger, device: str, stages: Stages, stand_in: Change | None = None) -> Position:
     """How far the device is: the stages, and what stands in there."""
     changes = [*ledger.changes[device], *([stand_in] if stand_in and stand_in.device == device else [])]
     known = tuple(stages[each.number] for each in changes if not each.temporary)
@@ -211,22 +211,22 @@ def _at(ledger: Ledger, device: str, stages: Stages, stand_in: Change | None = N
     return known, standing
 
 
-def _name(replica: Replica) -> tuple[str, str, float]:
+def _name(replica: TransitionReplica) -> tuple[str, str, float]:
     resident = replica.resident
     return resident.model, resident.option.variant, resident.capacity
 
 
-def _standing(ledger: Ledger, device: str) -> list[Change]:
+def _standing(ledger: TransitionLedger, device: str) -> list[Change]:
     stages = ledger.stages[device]
     return [each for each in ledger.changes[device] if each.temporary and not stages[each.number].ended]
 
 
-def _gone(ledger: Ledger, device: str) -> list[Change]:
+def _gone(ledger: TransitionLedger, device: str) -> list[Change]:
     stages = ledger.stages[device]
     return [each for each in ledger.changes[device] if each.temporary and stages[each.number].ended]
 
 
-def _distance(ledger: Ledger) -> int:
+def _distance(ledger: TransitionLedger) -> int:
     """How much is still to be done; what is to begin counts twice."""
     return sum(
         2 * (not stage.begun) + (not stage.ended) + (not stage.sized)

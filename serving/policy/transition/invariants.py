@@ -14,8 +14,8 @@ from itertools import combinations
 
 from serving.policy.placement.check import cycle_us
 from serving.policy.placement.plan import ROUNDING, Placement, Slot, capacities, domains
-from serving.policy.placement.problem import Demand, Instances, Pool, Problem
-from serving.policy.transition.state import Slice, Slices, State
+from serving.policy.placement.problem import Demand, Instances, PlacementProblem, Pool
+from serving.policy.transition.state import Slices, State, TransitionSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Floors:
     spread: Mapping[str, int]
 
 
-def floors(problem: Problem, old: Placement, new: Placement) -> Floors:
+def floors(problem: PlacementProblem, old: Placement, new: Placement) -> Floors:
     """What both placements have."""
     before, after, demand_of = capacities(old), capacities(new), problem.demand_of
     here, there = domains(problem, old), domains(problem, new)
@@ -41,7 +41,7 @@ def floors(problem: Problem, old: Placement, new: Placement) -> Floors:
 
 
 def violations(
-    problem: Problem, state: State, old: Placement, new: Placement, devices_in_flight: int = 0
+    problem: PlacementProblem, state: State, old: Placement, new: Placement, devices_in_flight: int = 0
 ) -> list[str]:
     """What does not hold in the state, in sentences. `devices_in_flight`: how many may be changed at a time,
     0 for any number. What was wrong with the old placement already is not held against the transition."""
@@ -66,7 +66,7 @@ def violations(
     return found
 
 
-def crowding(pool: Pool, slices: Sequence[Slice]) -> str:
+def crowding(pool: Pool, slices: Sequence[TransitionSlice]) -> str:
     """Why what is loaded does not fit on a device of that pool; "" where it does."""
     if isinstance(pool.division, Instances):
         return _overlap(pool.division, slices)
@@ -82,7 +82,7 @@ def crowding(pool: Pool, slices: Sequence[Slice]) -> str:
     return ""
 
 
-def _overlap(division: Instances, slices: Sequence[Slice]) -> str:
+def _overlap(division: Instances, slices: Sequence[TransitionSlice]) -> str:
     placed = []
     for each in slices:
         profile = division.profile(each.share)
@@ -141,7 +141,7 @@ def _overload(demand_of: Mapping[str, Demand], slot: Slot, others: Sequence[Slot
     return ""
 
 
-def nothing_added(slices: Sequence[Slice], before: Sequence[Slot]) -> bool:
+def nothing_added(slices: Sequence[TransitionSlice], before: Sequence[Slot]) -> bool:
     """Whether nothing is loaded that the old placement had not, whatever that is thought to hold now."""
     return all(
         each.number < len(before)

@@ -9,11 +9,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serving.policy.placement.plan import ROUNDING, Placement, Resident, capacities, residents
-from serving.policy.placement.problem import Demand, Instances, Pool, Problem
+from serving.policy.placement.plan import ROUNDING, PlacedReplica, Placement, capacities, residents
+from serving.policy.placement.problem import Demand, Instances, PlacementProblem, Pool
 from serving.policy.transition.change import NEW, Change, Stage, changes
 from serving.policy.transition.invariants import Floors, crowding, floors, nothing_added, strain
-from serving.policy.transition.state import Slice, Slices
+from serving.policy.transition.state import Slices, TransitionSlice
 from serving.policy.transition.steps import Group
 from serving.policy.transition.waves import groups, together
 
@@ -31,7 +31,7 @@ class Delta:
     rates: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
-    def change(self, resident: Resident, domain: str, sign: int) -> None:
+    def change(self, resident: PlacedReplica, domain: str, sign: int) -> None:
         """A replica more (1) or less (-1)."""
         self.rates[resident.model] += sign * resident.capacity
         self.counts[resident.model][domain] += sign
@@ -49,7 +49,7 @@ NOTHING = Delta()
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Shortfall:
     """What a model is short of: rows a second, failure domains."""
 
     rate: float
@@ -74,7 +74,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetFacts:
     """What a problem says, by the name of a device or a model."""
 
     pool_of: Mapping[str, Pool]
@@ -83,7 +83,7 @@ class Fleet:
 
 
 @dataclass(slots=True)
-class Ledger:
+class TransitionLedger:
     """By device: `changes` of its slices, and `stages`, how far each is, by number. By model: the `capacity`
     at the moment, and how many replicas there are in each failure domain (`presence`).
 
@@ -91,7 +91,7 @@ class Ledger:
     are to be; `free`: those with some room for a slice.
     """
 
-    fleet: Fleet
+    fleet: FleetFacts
     floors: Floors
     old: Placement
     capacity: dict[str, float]
@@ -103,9 +103,9 @@ class Ledger:
     free: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, problem: Problem, old: Placement, new: Placement) -> "Ledger":
+    def of(cls, problem: PlacementProblem, old: Placement, new: Placement) -> "TransitionLedger":
         """As the old placement is, on the way to the new one."""
-        fleet = Fleet(problem.pool_of, problem.domain_of, problem.demand_of)
+        fleet = FleetFacts(problem.pool_of, problem.domain_of, problem.demand_of)
         presence: dict[str, Counter[str]] = defaultdict(Counter)
         for device, _, resident in residents(old):
             presence[resident.model][fleet.domain_of[device]] += 1
@@ -141,16 +141,16 @@ class Ledger:
         """Whether there is room for both at once, and in the latter all that computes keeps its SLO. Stages
         of all slices of the device."""
         pool, slots = self.pool(device), self.old.get(device, ())
-        peak: list[Slice] = []
+        peak: list[TransitionSlice] = []
         for change in self.changes[device]:
             peak += together(change.content(before[change.number]), change.content(after[change.number]))
         if not nothing_added(peak, slots) and crowding(pool, peak):
             return False
         return not strain(self.fleet.demand_of, pool, self.layout(device, after), slots)
 
-    def lacks(self, delta: Delta, besides: Delta = NOTHING) -> dict[str, Lack]:
+    def lacks(self, delta: Delta, besides: Delta = NOTHING) -> dict[str, Shortfall]:
         """What would be missing after both, of the models that `delta` is about."""
-        found: dict[str, Lack] = {}
+        found: dict[str, Shortfall] = {}
         for model, rate in delta.rates.items():
             floor, least = self.floors.capacity.get(model, 0.0), self.floors.spread.get(model, 0)
             missing = floor - self.capacity[model] - rate - besides.rates.get(model, 0.0)
@@ -159,7 +159,7 @@ class Ledger:
             if least > 1 or not floor:  # what is carried is in one
                 apart = max(0, least - len(self.domains(model, delta, besides)))
             if missing or apart:
-                found[model] = Lack(missing, apart)
+                found[model] = Shortfall(missing, apart)
         return found
 
     def domains(self, model: str, delta: Delta, besides: Delta = NOTHING) -> set[str]:
@@ -172,7 +172,7 @@ class Ledger:
 
     def carry_out(self, moves: Sequence[Move]) -> list[Group]:
         """The steps that do it; from now on it is done."""
-        pairs: list[tuple[str, Slice | None, Slice | None]] = []
+        pairs: list[tuple[str, TransitionSlice | None, TransitionSlice | None]] = []
         for move in moves:
             for change in self.changes[move.device]:
                 before = change.content(move.before[change.number])
@@ -197,9 +197,9 @@ class Ledger:
         self.changes[change.device].remove(change)
         del self.stages[change.device][change.number]
 
-    def copy(self) -> "Ledger":
+    def copy(self) -> "TransitionLedger":
         """The same, to go another way from here."""
-        return Ledger(
+        return TransitionLedger(
             self.fleet,
             self.floors,
             self.old,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from serving.policy.transition.change import NEW, Change, Stage
-from serving.policy.transition.ledger import Ledger, Move, Stages
+from serving.policy.transition.ledger import Move, Stages, TransitionLedger
 
 
-def targets(ledger: Ledger, device: str) -> list[Change]:
+def targets(ledger: TransitionLedger, device: str) -> list[Change]:
     """The slices on which something new is still to come: first those of models that the device has already,
     whose old replicas may go then, and the larger before the smaller."""
     stages = ledger.stages[device]
@@ -22,7 +22,7 @@ def targets(ledger: Ledger, device: str) -> list[Change]:
     )
 
 
-def fills(ledger: Ledger, device: str) -> list[Move]:
+def fills(ledger: TransitionLedger, device: str) -> list[Move]:
     """The ways to begin something new for which there is room, that which does most first."""
     stages = ledger.stages[device]
     ways: list[Stages] = [dict.fromkeys(stages, NEW)]
@@ -30,7 +30,7 @@ def fills(ledger: Ledger, device: str) -> list[Move]:
     return [ledger.move(device, way) for way in ways if ledger.fits(device, stages, way)]
 
 
-def beginnings(ledger: Ledger, target: Change, stages: Stages) -> Iterator[Stages]:
+def beginnings(ledger: TransitionLedger, target: Change, stages: Stages) -> Iterator[Stages]:
     """The stages of the device after its target has begun: what it replaces gone, too; the other slices' new
     batches besides, which suit their new neighbours; or beside what it replaces."""
     yield {**stages, target.number: NEW}
@@ -41,7 +41,7 @@ def beginnings(ledger: Ledger, target: Change, stages: Stages) -> Iterator[Stage
         yield {**stages, target.number: Stage(ended=False, begun=True, sized=True)}
 
 
-def sizings(ledger: Ledger, device: str, stages: Stages) -> Stages:
+def sizings(ledger: TransitionLedger, device: str, stages: Stages) -> Stages:
     """The slices whose replicas stay and have yet to have their new batches, with them."""
     return {
         each.number: stages[each.number]._replace(sized=True)
@@ -50,7 +50,7 @@ def sizings(ledger: Ledger, device: str, stages: Stages) -> Stages:
     }
 
 
-def obstacles(ledger: Ledger, target: Change) -> Stages | None:
+def obstacles(ledger: TransitionLedger, target: Change) -> Stages | None:
     """The stages of the device after what is in the target's way has gone: as little as possible, and rather
     what the fleet can spare. None where the target cannot even begin when all that is old is gone."""
     stages = ledger.stages[target.device]
@@ -65,7 +65,7 @@ def obstacles(ledger: Ledger, target: Change) -> Stages | None:
     return {**stages, **without}
 
 
-def can_spare(ledger: Ledger, device: str) -> bool:
+def can_spare(ledger: TransitionLedger, device: str) -> bool:
     """Whether there is anything on the device that is to go and could."""
     return any(
         not ledger.stages[device][each.number].ended and not _price(ledger, each)[0]
@@ -73,11 +73,11 @@ def can_spare(ledger: Ledger, device: str) -> bool:
     )
 
 
-def _can_begin(ledger: Ledger, target: Change, stages: Stages) -> bool:
+def _can_begin(ledger: TransitionLedger, target: Change, stages: Stages) -> bool:
     return any(ledger.fits(target.device, stages, way) for way in beginnings(ledger, target, stages))
 
 
-def _price(ledger: Ledger, change: Change) -> tuple[float, float, int]:
+def _price(ledger: TransitionLedger, change: Change) -> tuple[float, float, int]:
     """(of what is promised, the part that would be missing without it; what it carries; its number)."""
     ended = ledger.stages[change.device][change.number]._replace(ended=True)
     lacks = ledger.lacks(ledger.move(change.device, {change.number: ended}).delta)

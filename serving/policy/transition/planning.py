@@ -12,23 +12,23 @@ from dataclasses import replace
 
 from serving.policy.placement.check import faults
 from serving.policy.placement.plan import Placement
-from serving.policy.placement.problem import Device, Problem
-from serving.policy.transition.exchange import Exchange
+from serving.policy.placement.problem import PlacementDevice, PlacementProblem
+from serving.policy.transition.exchange import RoundPlanner
 from serving.policy.transition.exploration import TRIALS_MAX, explore
-from serving.policy.transition.ledger import Ledger
-from serving.policy.transition.steps import Refused, Transition
+from serving.policy.transition.ledger import TransitionLedger
+from serving.policy.transition.steps import Transition, TransitionRefused
 
 IN_FLIGHT = 0.05
 """Of a fleet's devices, how many are changed at a time."""
 
 
 def transition(
-    problem: Problem,
+    problem: PlacementProblem,
     old: Placement,
     new: Placement,
     devices_in_flight: int | None = None,
     trials: int = TRIALS_MAX,
-) -> Transition | Refused:
+) -> Transition | TransitionRefused:
     """The steps from `old`, which is there, to `new`; what holds in between is in `invariants.py`. At most
     `devices_in_flight` devices are changed at a time, None for a twentieth of all, at least one; ValueError
     where that is below one. `trials`: how many ways are looked at in a small fleet before it is refused."""
@@ -36,28 +36,30 @@ def transition(
         raise ValueError(f"at least one device has to change at a time, not {devices_in_flight}")
     unknown = sorted({*old, *new} - {*problem.pool_of})
     if unknown:
-        return Refused(f"there is no device {unknown[0]}", device=unknown[0])
+        return TransitionRefused(f"there is no device {unknown[0]}", device=unknown[0])
     wrong = faults(problem, new)
     if wrong:
-        return Refused(f"the new placement cannot be: {wrong[0]}")
+        return TransitionRefused(f"the new placement cannot be: {wrong[0]}")
     limit = devices_in_flight or max(1, int(IN_FLIGHT * len(problem.pool_of)))
-    found = _found(Ledger.of(problem, old, new), limit, trials)
+    found = _found(TransitionLedger.of(problem, old, new), limit, trials)
     if isinstance(found, Transition):
         return found
     pool = problem.pool_of[found.device].name
-    would = _found(Ledger.of(_with_spare(problem, found.device), old, new), limit, trials)
+    would = _found(TransitionLedger.of(_with_spare(problem, found.device), old, new), limit, trials)
     verb = "would" if isinstance(would, Transition) else "would not"
     return replace(found, reason=f"{found.reason}; one more device in the pool {pool} {verb} do")
 
 
-def _found(ledger: Ledger, limit: int, trials: int) -> Transition | Refused:
-    found = Exchange(ledger.copy(), limit).run()
+def _found(ledger: TransitionLedger, limit: int, trials: int) -> Transition | TransitionRefused:
+    found = RoundPlanner(ledger.copy(), limit).run()
     return found if isinstance(found, Transition) else explore(ledger, limit, trials) or found
 
 
-def _with_spare(problem: Problem, device: str) -> Problem:
+def _with_spare(problem: PlacementProblem, device: str) -> PlacementProblem:
     """The same fleet with one more device like that one, beside it."""
     pool = problem.pool_of[device]
     name = max(problem.domain_of, key=len) + "'"
-    larger = replace(pool, devices=(*pool.devices, Device(name, problem.domain_of[device])))
-    return Problem(problem.demands, tuple(larger if each is pool else each for each in problem.pools))
+    larger = replace(pool, devices=(*pool.devices, PlacementDevice(name, problem.domain_of[device])))
+    return PlacementProblem(
+        problem.demands, tuple(larger if each is pool else each for each in problem.pools)
+    )

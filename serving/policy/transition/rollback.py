@@ -13,12 +13,12 @@ from serving.policy.transition.steps import (
     Destroy,
     Drain,
     Group,
-    Load,
-    Route,
+    LoadStep,
+    RouteStep,
     Sizing,
     Step,
     Transition,
-    Unload,
+    UnloadStep,
 )
 
 
@@ -41,7 +41,7 @@ def rollback(transition: Transition, failed_at: int, done: Collection[int] | Non
 
 def _undone(group: Group) -> list[Group]:
     """The groups that make nothing of it."""
-    routes = [step for step in group if isinstance(step, Route)]
+    routes = [step for step in group if isinstance(step, RouteStep)]
     first = tuple(inverse for step in reversed(group) if (inverse := _inverse(step)) is not None)
     return [first, tuple(Drain(address) for step in routes for address in step.up)]
 
@@ -51,11 +51,11 @@ def _inverse(step: Step) -> Step | None:
         return Destroy(step.device, step.slice, step.share, step.start)
     if isinstance(step, Destroy):
         return Create(step.device, step.slice, step.share, step.start)
-    if isinstance(step, Load):
-        return Unload(step.address, step.resident)
-    if isinstance(step, Unload):
-        return Load(step.address, step.resident)
-    if isinstance(step, Route):
+    if isinstance(step, LoadStep):
+        return UnloadStep(step.address, step.resident)
+    if isinstance(step, UnloadStep):
+        return LoadStep(step.address, step.resident)
+    if isinstance(step, RouteStep):
         sized = tuple(Sizing(each.address, each.after, each.before) for each in step.sized)
-        return Route(step.down, step.up, sized)
+        return RouteStep(step.down, step.up, sized)
     return None

@@ -8,10 +8,10 @@ have options, with batches that keep their SLO beside what is there.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serving.policy.placement.plan import Resident
+from serving.policy.placement.plan import PlacedReplica
 from serving.policy.placement.problem import Instances, Option
 from serving.policy.transition.change import Change
-from serving.policy.transition.ledger import Delta, Lack, Ledger, Stages
+from serving.policy.transition.ledger import Delta, Shortfall, Stages, TransitionLedger
 from serving.specs import Share
 
 STAND_INS_MAX = 32
@@ -30,7 +30,7 @@ class Goal:
 class StandIns:
     """Those that make a goal possible; in the ledger they are added, but not there yet."""
 
-    def __init__(self, ledger: Ledger, goal: Goal) -> None:
+    def __init__(self, ledger: TransitionLedger, goal: Goal) -> None:
         self._ledger = ledger
         self._goal = goal
         self._sides = [ledger.move(goal.device, each).delta for each in (goal.cleared, goal.begun)]
@@ -52,13 +52,13 @@ class StandIns:
             self._ledger.drop(change)
         return None
 
-    def lacks(self) -> dict[str, Lack]:
+    def lacks(self) -> dict[str, Shortfall]:
         """What would be missing at either stage of the goal with what has been found so far."""
-        worst: dict[str, Lack] = {}
+        worst: dict[str, Shortfall] = {}
         for delta in self._deltas():
             for model, lack in self._ledger.lacks(delta).items():
                 other = worst.get(model, lack)
-                worst[model] = Lack(max(lack.rate, other.rate), max(lack.domains, other.domains))
+                worst[model] = Shortfall(max(lack.rate, other.rate), max(lack.domains, other.domains))
         return dict(sorted(worst.items()))
 
     def _deltas(self) -> Iterator[Delta]:
@@ -81,14 +81,14 @@ class StandIns:
             if of_kind and self._put(device, change.share, wanted):
                 return
 
-    def _single(self, model: str, lack: Lack) -> bool:
+    def _single(self, model: str, lack: Shortfall) -> bool:
         """A replica of the model by itself: the smallest that is enough, else the one that carries most."""
         demand = self._ledger.fleet.demand_of[model]
         for device in self._hosts([model] if lack.domains else []):
             pool = self._ledger.pool(device)
             budget_us = demand.slack * demand.slo_us
             offers = [
-                Resident(model, option, offer.rows, offer.throughput)
+                PlacedReplica(model, option, offer.rows, offer.throughput)
                 for option in demand.options
                 if pool.fits(option) and (offer := option.offer(budget_us, self._slowdown(device, option)))
             ]
@@ -117,7 +117,7 @@ class StandIns:
         hosts = [device for device in ledger.free | {self._goal.device} if domain_of[device] not in taken]
         return sorted(hosts, key=lambda each: (each == self._goal.device, each in ledger.unbegun, each))
 
-    def _put(self, device: str, share: Share, residents: Sequence[Resident]) -> bool:
+    def _put(self, device: str, share: Share, residents: Sequence[PlacedReplica]) -> bool:
         """Whether there is room for them there; then they are added."""
         ledger, division = self._ledger, self._ledger.pool(device).division
         profile = division.profile(share) if isinstance(division, Instances) else None
@@ -146,7 +146,7 @@ class StandIns:
         return {**stages, **{each.number: each.first for each in self.found if each.device == device}}
 
 
-def _worse(resident: Resident, lack: Lack) -> tuple[bool, float, float]:
+def _worse(resident: PlacedReplica, lack: Shortfall) -> tuple[bool, float, float]:
     """The less, the sooner it is tried."""
     amount = resident.option.share.amount
     if resident.capacity >= lack.rate:

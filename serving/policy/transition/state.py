@@ -3,37 +3,37 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from serving.policy.placement.plan import Placement, Resident, Slot
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 from serving.policy.transition.steps import (
     Address,
     Create,
     Destroy,
     Drain,
-    Load,
-    Route,
+    LoadStep,
+    RouteStep,
     Step,
-    Unload,
+    UnloadStep,
 )
 from serving.specs import Share
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class TransitionReplica:
     """Loaded, so it holds memory. `routed`: it gets batches."""
 
     number: int
-    resident: Resident
+    resident: PlacedReplica
     routed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TransitionSlice:
     """A slice that exists, in ascending order of its replicas' numbers."""
 
     number: int
     share: Share
     start: int = -1
-    replicas: tuple[Replica, ...] = ()
+    replicas: tuple[TransitionReplica, ...] = ()
 
     @property
     def routed(self) -> Slot:
@@ -47,7 +47,7 @@ class Slice:
         return sum(each.resident.option.memory_bytes for each in self.replicas)
 
 
-Slices = tuple[Slice, ...]
+Slices = tuple[TransitionSlice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class State:
     def apply(self, step: Step) -> "State":
         """After the step has been carried out; ValueError where it cannot be from here."""
         devices = dict(self.devices)
-        if isinstance(step, Route):
+        if isinstance(step, RouteStep):
             _reroute(devices, step)
         else:
             (device,) = step.devices
@@ -95,32 +95,33 @@ class State:
 def at_rest(slots: tuple[Slot, ...]) -> Slices:
     """Slices with all their residents routed, numbered in order."""
     return tuple(
-        Slice(number, slot.share, slot.start, replicas(slot.residents)) for number, slot in enumerate(slots)
+        TransitionSlice(number, slot.share, slot.start, replicas(slot.residents))
+        for number, slot in enumerate(slots)
     )
 
 
-def replicas(residents: Sequence[Resident]) -> tuple[Replica, ...]:
+def replicas(residents: Sequence[PlacedReplica]) -> tuple[TransitionReplica, ...]:
     """Routed, numbered in order."""
-    return tuple(Replica(number, each, True) for number, each in enumerate(residents))
+    return tuple(TransitionReplica(number, each, True) for number, each in enumerate(residents))
 
 
-def _applied(slices: Slices, step: Create | Load | Drain | Unload | Destroy) -> Slices:
+def _applied(slices: Slices, step: Create | LoadStep | Drain | UnloadStep | Destroy) -> Slices:
     """The slices of one device after the step."""
     if isinstance(step, Create):
         if any(each.number == step.slice for each in slices):
             raise ValueError(f"{step}: it is there")
-        created = Slice(step.slice, step.share, step.start)
+        created = TransitionSlice(step.slice, step.share, step.start)
         return tuple(sorted((*slices, created), key=lambda each: each.number))
     if isinstance(step, Destroy):
         gone = _slice(slices, step.slice, step)
         if gone.replicas:
             raise ValueError(f"{step}: {len(gone.replicas)} replicas are loaded there")
         return tuple(each for each in slices if each is not gone)
-    if isinstance(step, Load):
+    if isinstance(step, LoadStep):
         there = _slice(slices, step.address.slice, step)
         if any(each.number == step.address.replica for each in there.replicas):
             raise ValueError(f"{step}: it is loaded")
-        return _with(slices, there, (*there.replicas, Replica(step.address.replica, step.resident)))
+        return _with(slices, there, (*there.replicas, TransitionReplica(step.address.replica, step.resident)))
     there, replica = _replica(slices, step.address, step)
     if replica.routed:
         raise ValueError(f"{step}: it is routed")
@@ -131,7 +132,7 @@ def _applied(slices: Slices, step: Create | Load | Drain | Unload | Destroy) -> 
     return _with(slices, there, tuple(each for each in there.replicas if each is not replica))
 
 
-def _reroute(devices: dict[str, Slices], step: Route) -> None:
+def _reroute(devices: dict[str, Slices], step: RouteStep) -> None:
     for addresses, routed in ((step.up, True), (step.down, False)):
         for address in addresses:
             slices = devices.get(address.device, ())
@@ -148,14 +149,14 @@ def _reroute(devices: dict[str, Slices], step: Route) -> None:
         devices[sizing.address.device] = _changed(slices, there, sized)
 
 
-def _slice(slices: Slices, number: int, step: Step) -> Slice:
+def _slice(slices: Slices, number: int, step: Step) -> TransitionSlice:
     for each in slices:
         if each.number == number:
             return each
     raise ValueError(f"{step}: there is no such slice")
 
 
-def _replica(slices: Slices, address: Address, step: Step) -> tuple[Slice, Replica]:
+def _replica(slices: Slices, address: Address, step: Step) -> tuple[TransitionSlice, TransitionReplica]:
     there = _slice(slices, address.slice, step)
     for each in there.replicas:
         if each.number == address.replica:
@@ -163,11 +164,11 @@ def _replica(slices: Slices, address: Address, step: Step) -> tuple[Slice, Repli
     raise ValueError(f"{step}: {address} is not loaded")
 
 
-def _changed(slices: Slices, there: Slice, replica: Replica) -> Slices:
+def _changed(slices: Slices, there: TransitionSlice, replica: TransitionReplica) -> Slices:
     changed = tuple(replica if each.number == replica.number else each for each in there.replicas)
     return _with(slices, there, changed)
 
 
-def _with(slices: Slices, there: Slice, replicas: tuple[Replica, ...]) -> Slices:
+def _with(slices: Slices, there: TransitionSlice, replicas: tuple[TransitionReplica, ...]) -> Slices:
     held = replace(there, replicas=tuple(sorted(replicas, key=lambda each: each.number)))
     return tuple(held if each is there else each for each in slices)

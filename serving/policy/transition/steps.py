@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.policy.placement.plan import Resident
+from serving.policy.placement.plan import PlacedReplica
 from serving.specs import Share
 
 
@@ -38,11 +38,11 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadStep:
     """Load a replica and warm it. Where that fails it holds nothing."""
 
     address: Address
-    resident: Resident
+    resident: PlacedReplica
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -58,15 +58,15 @@ class Sizing:
     """A replica that stays where it is and runs other batches from now on."""
 
     address: Address
-    before: Resident
-    after: Resident
+    before: PlacedReplica
+    after: PlacedReplica
 
     def __str__(self) -> str:
         return f"{self.before.model} on {self.address} to {self.after.rows} rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteStep:
     """Change what batches are sent to, at one instant: to `up` too, to `down` no longer, `sized` differently.
 
     It is an edit of the gateway's own table, so it cannot fail half way and no batch sees half of it. What is
@@ -103,11 +103,11 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Unload:
+class UnloadStep:
     """Give back what a drained replica holds."""
 
     address: Address
-    resident: Resident
+    resident: PlacedReplica
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class Destroy:
         return f"destroy {_slice(self.device, self.slice, self.share, self.start)}"
 
 
-Step = Create | Load | Route | Drain | Unload | Destroy
+Step = Create | LoadStep | RouteStep | Drain | UnloadStep | Destroy
 Group = tuple[Step, ...]
 
 
@@ -157,7 +157,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TransitionRefused:
     """There is no way that keeps the promises, or none was found. `reason`: a sentence that says which model,
     which device, and what would help."""
 
@@ -170,5 +170,5 @@ def _slice(device: str, number: int, share: Share, start: int) -> str:
     return f"{device}/{number} ({share}{f' at {start}' if start >= 0 else ''})"
 
 
-def _replica(address: Address, resident: Resident) -> str:
+def _replica(address: Address, resident: PlacedReplica) -> str:
     return f"{resident.model} ({resident.option.variant}, {resident.rows} rows) on {address}"

@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from serving.policy.transition.state import Replica, Slice
+from serving.policy.transition.state import TransitionReplica, TransitionSlice
 from serving.policy.transition.steps import (
     Address,
     Create,
     Destroy,
     Drain,
     Group,
-    Load,
-    Route,
+    LoadStep,
+    RouteStep,
     Sizing,
-    Unload,
+    UnloadStep,
 )
 
-Pair = tuple[str, Slice | None, Slice | None]
+Pair = tuple[str, TransitionSlice | None, TransitionSlice | None]
 """A device, and what a slice of it is before and after; None where it is not there."""
 
 
@@ -26,22 +26,22 @@ def groups(pairs: Sequence[Pair]) -> list[Group]:
     loaded = [each for device, before, after in pairs for each in _only(device, after, before)]
     ended = [each for device, before, after in pairs for each in _only(device, before, after)]
     sized = [each for device, before, after in pairs for each in _sized(device, before, after)]
-    route = Route(tuple(each for each, _ in loaded), tuple(each for each, _ in ended), tuple(sized))
+    route = RouteStep(tuple(each for each, _ in loaded), tuple(each for each, _ in ended), tuple(sized))
     found: tuple[Group, ...] = (
         tuple(Create(device, each.number, each.share, each.start) for device, each in created),
-        tuple(Load(address, replica.resident) for address, replica in loaded),
+        tuple(LoadStep(address, replica.resident) for address, replica in loaded),
         (route,) if loaded or ended or sized else (),
         tuple(Drain(address) for address, _ in ended),
-        tuple(Unload(address, replica.resident) for address, replica in ended),
+        tuple(UnloadStep(address, replica.resident) for address, replica in ended),
         tuple(Destroy(device, each.number, each.share, each.start) for device, each in destroyed),
     )
     return [group for group in found if group]
 
 
-def together(before: Slice | None, after: Slice | None) -> list[Slice]:
+def together(before: TransitionSlice | None, after: TransitionSlice | None) -> list[TransitionSlice]:
     """What is loaded while the one becomes the other; a replica that is sized counts with the larger side.
     Nothing where neither is there."""
-    held: dict[int, Replica] = {}
+    held: dict[int, TransitionReplica] = {}
     there = before or after
     if there is None:
         return []
@@ -49,10 +49,12 @@ def together(before: Slice | None, after: Slice | None) -> list[Slice]:
         for replica in each.replicas if each else ():
             other = held.get(replica.number, replica)
             held[replica.number] = max(other, replica, key=lambda one: one.resident.option.memory_bytes)
-    return [Slice(there.number, there.share, there.start, tuple(held.values()))]
+    return [TransitionSlice(there.number, there.share, there.start, tuple(held.values()))]
 
 
-def _only(device: str, one: Slice | None, other: Slice | None) -> list[tuple[Address, Replica]]:
+def _only(
+    device: str, one: TransitionSlice | None, other: TransitionSlice | None
+) -> list[tuple[Address, TransitionReplica]]:
     """The replicas of the one that the other has not."""
     if one is None:
         return []
@@ -64,7 +66,7 @@ def _only(device: str, one: Slice | None, other: Slice | None) -> list[tuple[Add
     ]
 
 
-def _sized(device: str, before: Slice | None, after: Slice | None) -> list[Sizing]:
+def _sized(device: str, before: TransitionSlice | None, after: TransitionSlice | None) -> list[Sizing]:
     if before is None or after is None:
         return []
     was = {each.number: each.resident for each in before.replicas}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from serving.policy.placement.geometry import Geometry
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
-from serving.runtime.slicing.mig_plan import Argv, Plan, plan
+from serving.runtime.slicing.mig_plan import Argv, MigPlan, plan
 from serving.runtime.slicing.mig_text import Instance, geometry, instances
 from serving.runtime.slicing.timeslice import on_device
 from serving.specs import Share, SliceSpec
@@ -52,7 +52,7 @@ class MigGpu:
     def instances(self) -> tuple[Instance, ...]:
         return instances(self._ask("-lgi"), self.gpu)
 
-    def apply(self, wanted: Plan) -> tuple[Argv, ...]:
+    def apply(self, wanted: MigPlan) -> tuple[Argv, ...]:
         """Run the plan's commands, or none in a dry run, and return them.
 
         SlicingError where one fails or what is listed afterwards is not what was planned: instances may then

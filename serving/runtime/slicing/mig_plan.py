@@ -15,7 +15,7 @@ Argv = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class MigPlacement:
     """A GPU instance to be: `profile` at the memory slice `start`."""
 
     profile: MigProfile
@@ -23,11 +23,13 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MigPlan:
     """From the instances of a GPU to those wanted; what is in neither list stays as it is."""
 
     destroy: tuple[Instance, ...]
-    create: tuple[Placement, ...]  # largest first: drivers have refused a 3g after smaller ones (NVIDIA, MIG)
+    create: tuple[
+        MigPlacement, ...
+    ]  # largest first: drivers have refused a 3g after smaller ones (NVIDIA, MIG)
 
     def commands(self, gpu: int) -> tuple[Argv, ...]:
         """The arguments of each `nvidia-smi` call, in order; each instance gets one compute instance."""
@@ -44,7 +46,7 @@ class Plan:
 
 def plan(
     geometry: Geometry, have: Sequence[Instance], want: Sequence[str], busy: Collection[int] = ()
-) -> Plan:
+) -> MigPlan:
     """The plan with the fewest destroyed instances after which the GPU has exactly the profiles `want`.
 
     `want`: names, any order; `busy`: ids of instances that are not destroyed, each to be among those wanted.
@@ -63,4 +65,4 @@ def plan(
     destroy = tuple(sorted(each for each in have if (each.start, each.profile) not in best))
     rank = {name: place for place, name in enumerate(multiset(geometry, by_name))}
     create = sorted(set(best) - there, key=lambda each: (rank[each[1]], each[0]))
-    return Plan(destroy, tuple(Placement(by_name[name], start) for start, name in create))
+    return MigPlan(destroy, tuple(MigPlacement(by_name[name], start) for start, name in create))

@@ -8,7 +8,7 @@ from serving.worker.arrays import Arrays
 from serving.worker.orders import LoadOrder
 
 
-class Model(Protocol):
+class LoadedModel(Protocol):
     """A loaded variant. One may have an attribute `padded_size`: tokens per row of its last predict; and a
     method `sample(rows: int, size: int) -> Arrays`: inputs of plausible content to measure with, where `size`
     is the size hint of each row. Without it they are made (`serving.worker.samples`), where they can be.
@@ -32,7 +32,7 @@ class Backend(Protocol):
         """Bring in the code that the order's model is made of, where it is not there yet."""
         ...
 
-    def load(self, order: LoadOrder) -> Model:
+    def load(self, order: LoadOrder) -> LoadedModel:
         """The model, ready to predict."""
         ...
 

@@ -15,7 +15,7 @@ from threading import Lock
 from types import CodeType, ModuleType
 from typing import cast
 
-from serving.worker.backends.contract import Model
+from serving.worker.backends.contract import LoadedModel
 from serving.worker.orders import LoadOrder
 from serving.worker.samples import obstacle
 
@@ -43,7 +43,7 @@ class PythonBackend:
             if key not in self._modules:
                 self._modules[key] = _execute(order.folder, next(_numbers))
 
-    def load(self, order: LoadOrder) -> Model:
+    def load(self, order: LoadOrder) -> LoadedModel:
         """AttributeError where the folder's code is no model's."""
         self.prepare(order)
         self._settle_newly()
@@ -54,7 +54,7 @@ class PythonBackend:
         # Not named here: see `Replica.drop`.
         return self._checked(made(order.artifact, {**dict(order.options), **self._device}), order)
 
-    def _checked(self, model: object, order: LoadOrder) -> Model:
+    def _checked(self, model: object, order: LoadOrder) -> LoadedModel:
         self._settle_newly()  # its loading may have imported torch
         loaded = f"what {order.folder / 'model.py'} loads"
         if not callable(getattr(model, "predict", None)):
@@ -64,7 +64,7 @@ class PythonBackend:
             raise AttributeError(f"{loaded} has no method sample(rows, size), and none can be made: {told}")
         if sample is not None and not callable(sample):
             raise AttributeError(f"{loaded} has a sample that is no method sample(rows, size)")
-        return cast(Model, model)
+        return cast(LoadedModel, model)
 
     def _settle_newly(self) -> None:
         # By the thread that loads: what another thread finds there may be half imported yet.

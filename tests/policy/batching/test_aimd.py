@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.policy.batching.aimd import Aimd
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import BatchReport
+from serving.policy.batching.interface import BatchReport
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, queues
 
 SLO_US = 20_000

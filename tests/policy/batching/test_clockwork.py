@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.policy.batching.catalogue import create_policy
 from serving.policy.batching.clockwork import Clockwork, compiled
-from serving.policy.batching.seam import BatchReport
+from serving.policy.batching.interface import BatchReport
 from serving.specs import BatchingSpec
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, lanes, replicas
 

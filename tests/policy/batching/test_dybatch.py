@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.policy.arbitration import decide
 from serving.policy.batching.due import choose_due
 from serving.policy.batching.dybatch import RULE, WINDOW_US, DyBatch
-from serving.policy.batching.seam import BatchReport
+from serving.policy.batching.interface import BatchReport
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, queues
 
 VIEW = QueueSeen((LaneSeen((PieceSeen(1, NOW_US + 50),)),), slice="s")

@@ -9,9 +9,9 @@ scheduler to that): there is one fixed point, whatever was believed or admitted 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serving.policy.batching.seam import ReplicaView
+from serving.policy.batching.interface import ReplicaView
 from serving.policy.batching.targets import KEPT, filling_rate, target_rows
-from serving.scheduler.door import HEADROOM
+from serving.scheduler.admission import HEADROOM
 from tests.policy.views import ReplicaSeen
 
 SLO_US = 50_000
@@ -50,7 +50,7 @@ def batch(replica: ReplicaView, target: int, admitted: float) -> int:
 
 
 def admitted_of(replica: ReplicaView, offered: float, target: int) -> float:
-    """What is admitted, as `serving.scheduler.door` reckons it."""
+    """What is admitted, as `serving.scheduler.admission` reckons it."""
     carried = target / replica.typical_us(target, 0)
     return min(offered, max(HEADROOM * carried, filling_rate(replica, 0, SLO_US, target)))
 

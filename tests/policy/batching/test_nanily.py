@@ -6,9 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.policy.batching.interface import WAIT, BatchReport
 from serving.policy.batching.nanily import Nanily
 from serving.policy.batching.nexus import Nexus
-from serving.policy.batching.seam import WAIT, BatchReport
 from serving.policy.batching.symphony import Symphony
 from serving.policy.batching.window_drop import WindowDrop
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, lanes, queues, replicas

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.arbitration import decide
+from serving.policy.batching.interface import BatchReport
 from serving.policy.batching.nanily import Nanily
 from serving.policy.batching.nexus import Nexus, slide
-from serving.policy.batching.seam import BatchReport
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, lanes, queues, replicas
 
 devices = st.builds(replace, replicas, base_us=st.sampled_from([0.0, 2.0]))

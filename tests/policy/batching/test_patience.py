@@ -6,7 +6,7 @@ from math import ceil
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serving.policy.batching.seam import Choice
+from serving.policy.batching.interface import Choice
 from serving.policy.batching.slo import HELD, LULL, MIXED_SHARE, Slo
 from serving.policy.batching.slo_plan import CROWDED
 from serving.policy.batching.targets import mean_target, row_us

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.arbitration import decide
-from serving.policy.batching.seam import BatchReport
+from serving.policy.batching.interface import BatchReport
 from serving.policy.batching.shepherd import Shepherd
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, lanes, queues, replicas
 

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from serving.policy.batching.due import choose_due
-from serving.policy.batching.seam import BatchReport
+from serving.policy.batching.interface import BatchReport
 from serving.policy.batching.slab import DEAD_BAND, ROUND_BATCHES, Slab
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen, queues
 

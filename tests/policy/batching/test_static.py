@@ -6,7 +6,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.batching.seam import WAIT, BatchReport, Choice, take_prefix
+from serving.policy.batching.interface import WAIT, BatchReport, Choice, take_prefix
 from serving.policy.batching.static import Static
 from serving.vocabulary import NEVER_US
 from tests.policy.views import (

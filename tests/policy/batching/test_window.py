@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from serving.policy.batching.seam import PieceView
+from serving.policy.batching.interface import PieceView
 from serving.policy.batching.window import window
 from tests.policy.views import NOW_US, LaneSeen, PieceSeen, ReplicaSeen
 

@@ -5,13 +5,13 @@ import pytest
 
 from serving.policy.forecasting.backtest import backtest
 from serving.policy.forecasting.ensemble import MEMBERS
-from serving.policy.forecasting.member import Series
+from serving.policy.forecasting.member import ForecastInput
 from serving.policy.forecasting.quantiles import Array
 from serving.policy.forecasting.seasonal_naive import seasonal_naive
 
 
 def high_error(levels: Array, bins: int) -> float:
-    return float(backtest(Series(levels, 0), [seasonal_naive], bins).errors[1, 0, -1])
+    return float(backtest(ForecastInput(levels, 0), [seasonal_naive], bins).errors[1, 0, -1])
 
 
 def test_noise_is_off_by_as_much_as_noise_is() -> None:
@@ -35,7 +35,7 @@ def test_what_was_off_while_idle_is_not_feared_while_busy() -> None:
 
 
 def test_horizons_of_which_too_little_is_known_are_not_judged() -> None:
-    found = backtest(Series(np.arange(12.0), 0), list(MEMBERS.values()), 100)
+    found = backtest(ForecastInput(np.arange(12.0), 0), list(MEMBERS.values()), 100)
     assert found.horizons.tolist() == [1, 2, 3, 4, 6, 8]
     assert found.now.shape == (5, 100)
     assert np.isfinite(found.errors).all()
@@ -44,7 +44,7 @@ def test_horizons_of_which_too_little_is_known_are_not_judged() -> None:
 
 def test_who_was_right_has_no_loss() -> None:
     day = np.array([1.0, 2.0, 5.0, 2.0, 1.0, 1.0])
-    found = backtest(Series(np.tile(day, 10), 6), list(MEMBERS.values()), 4)
+    found = backtest(ForecastInput(np.tile(day, 10), 6), list(MEMBERS.values()), 4)
     losses = dict(zip(MEMBERS, found.losses[:, -1].tolist(), strict=True))
     assert losses["seasonal naive"] == 0.0
     assert losses["slow average"] > 0.1

@@ -9,14 +9,14 @@ from serving.policy.forecasting.autoregression import autoregression
 from serving.policy.forecasting.ensemble import MEMBERS
 from serving.policy.forecasting.ewma import averages, quick_average, slow_average
 from serving.policy.forecasting.holt_winters import holt_winters
-from serving.policy.forecasting.member import Member, Series
+from serving.policy.forecasting.member import ForecastInput, Member
 from serving.policy.forecasting.seasonal_naive import seasonal_naive
 
 LEVELS = st.lists(st.floats(0.0, 1e3), min_size=1, max_size=60)
 
 
 def ahead(member: Member, levels: list[float], bins: int, period: int = 0) -> list[float]:
-    series = Series(np.array(levels), period)
+    series = ForecastInput(np.array(levels), period)
     found = member(series, np.array([len(levels) - 1]), bins)
     return [float(each) for each in found[0]]
 
@@ -33,7 +33,7 @@ def test_what_is_foretold_at_a_time_does_not_depend_on_what_came_later(
     name: str, levels: list[float], bins: int
 ) -> None:
     known = len(levels) // 2
-    late = MEMBERS[name](Series(np.array(levels), 0), np.array([known]), bins)[0]
+    late = MEMBERS[name](ForecastInput(np.array(levels), 0), np.array([known]), bins)[0]
     assert ahead(MEMBERS[name], levels[: known + 1], bins) == pytest.approx(late.tolist())
 
 
@@ -51,7 +51,7 @@ def test_the_naive_forecast_is_the_last_level_or_that_of_a_period_ago() -> None:
 
 @pytest.mark.parametrize("member", [seasonal_naive, holt_winters])
 def test_before_the_first_period_is_over_a_season_is_unknown(member: Member) -> None:
-    found = member(Series(np.arange(8.0), 3), np.arange(8), 2)
+    found = member(ForecastInput(np.arange(8.0), 3), np.arange(8), 2)
     assert np.isnan(found[:2]).all()
     assert np.isfinite(found[2:]).all()
 

@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 
 from serving.policy.placement.geometry import MigProfile
-from serving.policy.placement.problem import Demand, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Instances, Option, Parts, PlacementProblem, Pool
 
 NEAR = 1e-9
 DIGITS = 9
@@ -26,7 +26,7 @@ Vector = tuple[float, ...]
 domain, whether it is there."""
 
 
-def cheapest(problem: Problem, pieces: bool = True) -> tuple[float, float]:
+def cheapest(problem: PlacementProblem, pieces: bool = True) -> tuple[float, float]:
     """(shortfall, cost) of the best placement: first the least shortfall, then the least cost.
 
     The shortfall is the sum of the parts of rates that are not carried, and one for each failure domain that

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from serving.policy.placement.geometry import A100_80, Geometry
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool
+from serving.policy.placement.problem import Demand, Instances, Option, Parts, PlacementDevice, Pool
 from serving.specs import Share
 
 SLO_US = 1e6
@@ -21,9 +21,9 @@ def demand(model: str, rate: float, *options: Option, domains_min: int = 1) -> D
     return Demand(model, rate, SLO_US, options, domains_min)
 
 
-def devices(name: str, count: int, domains: Sequence[str] = ("",)) -> tuple[Device, ...]:
+def devices(name: str, count: int, domains: Sequence[str] = ("",)) -> tuple[PlacementDevice, ...]:
     """In the domains in turn."""
-    return tuple(Device(f"{name}{place}", domains[place % len(domains)]) for place in range(count))
+    return tuple(PlacementDevice(f"{name}{place}", domains[place % len(domains)]) for place in range(count))
 
 
 def mig_pool(

@@ -8,7 +8,7 @@ from itertools import islice
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.geometry import Geometry
 from serving.policy.placement.plan import ROUNDING, Draft, Slot
-from serving.policy.placement.problem import Demand, Instances, Problem
+from serving.policy.placement.problem import Demand, Instances, PlacementProblem
 
 
 def carried(draft: Draft) -> dict[str, float]:
@@ -21,13 +21,13 @@ def carried(draft: Draft) -> dict[str, float]:
     return dict(found)
 
 
-def short(problem: Problem, draft: Draft) -> list[Demand]:
+def short(problem: PlacementProblem, draft: Draft) -> list[Demand]:
     """Whose rates are not carried."""
     there = carried(draft)
     return [each for each in problem.demands if there.get(each.model, 0.0) < each.rate * (1 - ROUNDING)]
 
 
-def missing_and_cost(problem: Problem, draft: Draft) -> tuple[float, float]:
+def missing_and_cost(problem: PlacementProblem, draft: Draft) -> tuple[float, float]:
     """The parts of rates that are not carried, with the failure domains that models lack; and the cost."""
     pools = {pool.name: pool for pool in problem.pools}
     there = carried(draft)
@@ -45,7 +45,7 @@ def missing_and_cost(problem: Problem, draft: Draft) -> tuple[float, float]:
     return missing, sum(pools[bundle.pool].price for bundle in draft.bundles)
 
 
-def faults(problem: Problem, draft: Draft) -> list[str]:
+def faults(problem: PlacementProblem, draft: Draft) -> list[str]:
     """What is wrong with it, MIG instances lying wherever they can; and more devices than there are."""
     pools = {pool.name: pool for pool in problem.pools}
     used = Counter(bundle.pool for bundle in draft.bundles)

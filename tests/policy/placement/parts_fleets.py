@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.plan import Bundle
-from serving.policy.placement.problem import Demand, Device, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.specs import Share
 
 KIND = "gpu"
@@ -25,7 +25,7 @@ def option(
 def pool(
     count: int = 9, total: float = 100.0, slices_max: int = 0, memory: int = 0, domains: Sequence[str] = ("",)
 ) -> Pool:
-    devices = tuple(Device(f"d{place}", domains[place % len(domains)]) for place in range(count))
+    devices = tuple(PlacementDevice(f"d{place}", domains[place % len(domains)]) for place in range(count))
     return Pool("gpus", KIND, Parts("mps", total, slices_max), devices, 1.0, memory)
 
 
@@ -95,7 +95,7 @@ def pools(count_max: int = 4) -> st.SearchStrategy[Pool]:
     )
 
 
-def faults(problem: Problem, bundles: Iterable[Bundle]) -> list[str]:
+def faults(problem: PlacementProblem, bundles: Iterable[Bundle]) -> list[str]:
     """What is wrong with them; more devices than there are, too."""
     there = {each.name: each for each in problem.pools}
     used = Counter(each.pool for each in bundles)
@@ -115,7 +115,7 @@ def carried(bundles: Iterable[Bundle]) -> Counter[str]:
     return found
 
 
-def short(problem: Problem, bundles: Iterable[Bundle]) -> set[str]:
+def short(problem: PlacementProblem, bundles: Iterable[Bundle]) -> set[str]:
     """The models whose rates are not carried."""
     there = carried(bundles)
     return {each.model for each in problem.demands if there[each.model] < each.rate * (1 - 1e-6)}

@@ -13,7 +13,7 @@ import pytest
 from loadtests import fleets
 from loadtests.fleets import KIND, SCENARIOS, SHARES, make_option, within
 from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Pool
+from serving.policy.placement.problem import Demand, Instances, Option, PlacementDevice, Pool
 
 __all__ = ["COMMITTED", "SCENARIOS", "data_folder", "demands", "generated", "pool", "surfaces", "within"]
 
@@ -40,7 +40,7 @@ def data_folder() -> Path:
 
 def pool(count: int) -> Pool:
     """So many A100s of 80 GB, to be divided into MIG instances."""
-    devices = tuple(Device(f"gpu{place}") for place in range(count))
+    devices = tuple(PlacementDevice(f"gpu{place}") for place in range(count))
     return Pool(KIND, KIND, Instances(GEOMETRY), devices)
 
 

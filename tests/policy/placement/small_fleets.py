@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 ROWS = (1, 2, 4)
@@ -28,7 +36,7 @@ def pools(
     for place, how in enumerate(divided):
         count = draw(st.integers(1, 3 if len(divided) == 1 else 2))
         devices = tuple(
-            Device(f"{how}{place}.{each}", draw(st.sampled_from(domains))) for each in range(count)
+            PlacementDevice(f"{how}{place}.{each}", draw(st.sampled_from(domains))) for each in range(count)
         )
         division = DIVISIONS[how]
         if isinstance(division, Parts) and draw(st.booleans()):
@@ -66,7 +74,7 @@ def problems(
     prices: Sequence[float] = (1.0,),
     domains: Sequence[str] = ("",),
     interference: bool = True,
-) -> Problem:
+) -> PlacementProblem:
     """Rates from nothing to more than a device carries; models that no share suits are among them."""
     there = draw(pools(divided, prices, domains))
     demands = []
@@ -80,4 +88,4 @@ def problems(
         rate = float(draw(st.integers(0, 60)) * draw(st.sampled_from((1, 3, 9))))
         spread = draw(st.integers(1, len(domains)))
         demands.append(Demand(f"m{place}", rate, slo_us, tuple(every), spread))
-    return Problem(tuple(demands), tuple(there))
+    return PlacementProblem(tuple(demands), tuple(there))

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.placement.assign import assign
+from serving.policy.placement.assignment import program
 from serving.policy.placement.check import faults
 from serving.policy.placement.geometry import A100_80, maximal_multisets
 from serving.policy.placement.moves import moves, start_us
-from serving.policy.placement.naming import program
-from serving.policy.placement.plan import Bundle, Draft, Placement, Resident, Slot, domains, residents
-from serving.policy.placement.problem import Device, Instances, Parts, Pool, Problem
+from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Placement, Slot, domains, residents
+from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.specs import Share
 from tests.policy.placement.naming.fleets import (
     SMALL,
@@ -38,7 +38,7 @@ def started_us(old: Placement, new: Placement) -> int:
     return sum(start_us(each.resident.option) for each in moves(old, new).started)
 
 
-def grade(problem: Problem, current: Placement, placement: Placement) -> tuple[int, int]:
+def grade(problem: PlacementProblem, current: Placement, placement: Placement) -> tuple[int, int]:
     where = frozenset((model, home) for model, homes in domains(problem, placement).items() for home in homes)
     return lacking(problem, where), started_us(current, placement)
 
@@ -47,7 +47,7 @@ def contents(slots: list[Slot]) -> Counter[tuple[Share, tuple[str, ...]]]:
     return Counter((each.share, tuple(resident.model for resident in each.residents)) for each in slots)
 
 
-def check(problem: Problem, draft: Draft, placement: Placement) -> None:
+def check(problem: PlacementProblem, draft: Draft, placement: Placement) -> None:
     """All of the draft is there, in its pool and domain, and nothing else; nothing overlaps."""
     assert faults(problem, placement) == []
     assert set(placement) <= set(problem.pool_of)
@@ -71,7 +71,7 @@ def check(problem: Problem, draft: Draft, placement: Placement) -> None:
             assert sorted(sorted(each.share.label for each in slots) for slots in named) == shapes
 
 
-def naively(problem: Problem, draft: Draft, current: Placement) -> int:
+def naively(problem: PlacementProblem, draft: Draft, current: Placement) -> int:
     """What is started when each bundle goes as it is to the free device where most of it runs, one after the
     other, its instances to their first legal starts."""
     used: set[str] = set()
@@ -155,7 +155,7 @@ def test_what_is_there_already_is_left_alone(fleet: Fleet) -> None:
         assert moves(placement, again).started == moves(placement, again).ended == ()
 
 
-def large(seed: int, count: int, division: Parts | Instances) -> tuple[Problem, Pool, list[Bundle]]:
+def large(seed: int, count: int, division: Parts | Instances) -> tuple[PlacementProblem, Pool, list[Bundle]]:
     """That many devices in racks of ten, and as many bundles of 60 models, some of them popular."""
     draw = random.Random(seed)
     names = [f"m{n}" for n in range(60)]
@@ -249,7 +249,7 @@ def test_another_variant_or_number_of_streams_is_another_replica() -> None:
     pool = pool_of(Parts("mps", 100.0), "x")
     share = Share("mps", 50.0)
     twice = option(share, "a").__class__("gpu", share, "v", ((1, 1000.0),), streams=2)
-    draft = drafted(Bundle("p", (Slot(share, (Resident("a", twice, 1, 100.0),)),)))
+    draft = drafted(Bundle("p", (Slot(share, (PlacedReplica("a", twice, 1, 100.0),)),)))
     placement = assign(problem_of(pool), draft, {"p0": (part(50.0, "a"),)})
     assert len(moves({"p0": (part(50.0, "a"),)}, placement).started) == 1
 
@@ -274,7 +274,7 @@ def test_nothing_is_named_where_nothing_is_drafted() -> None:
     problem = problem_of(pool_of(Parts("mps", 100.0), "x"))
     assert assign(problem, drafted(), {"p0": (part(50.0, "a"),)}) == {}
     assert assign(problem, drafted(Bundle("p", ())), {}) == {}
-    assert assign(Problem((), ()), drafted(), {}) == {}
+    assert assign(PlacementProblem((), ()), drafted(), {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -327,6 +327,6 @@ def test_the_order_of_the_bundles_changes_nothing_that_is_started(order: list[in
 
 
 def test_slots_of_devices_keep_their_residents_in_order() -> None:
-    pool = Pool("p", "gpu", Parts("mps", 100.0), (Device("p0"),))
+    pool = Pool("p", "gpu", Parts("mps", 100.0), (PlacementDevice("p0"),))
     bundle = Bundle("p", (slot(Share("mps", 60.0), "b", "a"), slot(Share("mps", 40.0), "c")))
     assert assign(problem_of(pool), drafted(bundle), {}) == {"p0": bundle.slots}

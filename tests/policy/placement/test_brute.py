@@ -8,7 +8,15 @@ from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, n
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.geometry import A100_80
 from serving.policy.placement.patterns import patterns
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 from tests.policy.placement.brute import cheapest
 from tests.policy.placement.drafts import faults, missing_and_cost
@@ -24,7 +32,7 @@ def option(share: str, *curve: tuple[int, float], kind: str = "gpu", **more: flo
 def pool(
     division: Instances | Parts, count: int = 2, kind: str = "gpu", price: float = 1.0, memory_bytes: int = 0
 ) -> Pool:
-    devices = tuple(Device(f"{kind}.{place}", "ab"[place % 2]) for place in range(count))
+    devices = tuple(PlacementDevice(f"{kind}.{place}", "ab"[place % 2]) for place in range(count))
     return Pool(kind, kind, division, devices, price, memory_bytes)
 
 
@@ -36,17 +44,17 @@ def test_three_instances_of_three_slices_need_two_gpus() -> None:
     three = option("mig:3g.40gb", (1, 100_000.0))
     small = option("mig:1g.10gb", (1, 100_000.0))
     fleet = (pool(Instances(A100_80)),)
-    assert cheapest(Problem((Demand("a", 20.0, SLO_US, (three,)),), fleet)) == (0.0, 1.0)
+    assert cheapest(PlacementProblem((Demand("a", 20.0, SLO_US, (three,)),), fleet)) == (0.0, 1.0)
     both = (Demand("a", 20.0, SLO_US, (three,)), Demand("b", 10.0, SLO_US, (small,)))
-    assert cheapest(Problem(both, fleet)) == (0.0, 2.0)
-    assert cheapest(Problem((Demand("a", 30.0, SLO_US, (three,)),), fleet)) == (0.0, 2.0)
+    assert cheapest(PlacementProblem(both, fleet)) == (0.0, 2.0)
+    assert cheapest(PlacementProblem((Demand("a", 30.0, SLO_US, (three,)),), fleet)) == (0.0, 2.0)
 
 
 def test_what_no_device_is_left_for_is_short() -> None:
     seven = option("mig:7g.80gb", (1, 100_000.0))
-    problem = Problem((Demand("a", 40.0, SLO_US, (seven,)),), (pool(Instances(A100_80)),))
+    problem = PlacementProblem((Demand("a", 40.0, SLO_US, (seven,)),), (pool(Instances(A100_80)),))
     assert cheapest(problem) == (0.5, 2.0)
-    late = Problem((Demand("a", 40.0, 0.2 * SLO_US, (seven,)),), (pool(Instances(A100_80)),))
+    late = PlacementProblem((Demand("a", 40.0, 0.2 * SLO_US, (seven,)),), (pool(Instances(A100_80)),))
     assert cheapest(late) == (1.0, 0.0)
 
 
@@ -55,23 +63,23 @@ def test_models_take_turns_where_the_cycle_carries_both() -> None:
     way = option("mps:100", (1, 15_000.0), (2, 20_000.0))
     fleet = (pool(Parts("mps", 100), 1),)
     pair = tuple(Demand(name, 50.0, SLO_US, (way,)) for name in "ab")
-    assert cheapest(Problem(pair, fleet)) == (0.0, 1.0)
+    assert cheapest(PlacementProblem(pair, fleet)) == (0.0, 1.0)
     more = tuple(Demand(name, 51.0, SLO_US, (way,)) for name in "ab")
-    assert cheapest(Problem(more, fleet)) == (1.0, 1.0)
-    assert cheapest(Problem(more, fleet), pieces=False) == pytest.approx((2 / 51, 1.0), abs=1e-6)
+    assert cheapest(PlacementProblem(more, fleet)) == (1.0, 1.0)
+    assert cheapest(PlacementProblem(more, fleet), pieces=False) == pytest.approx((2 / 51, 1.0), abs=1e-6)
     tight = tuple(Demand(name, 50.0, 60_000.0, (way,)) for name in "ab")  # 40 + 20 of 54 ms
-    assert cheapest(Problem(tight, fleet)) == (1.0, 1.0)
+    assert cheapest(PlacementProblem(tight, fleet)) == (1.0, 1.0)
 
 
 def test_neighbours_that_slow_each_other_down_too_much_need_a_device_each() -> None:
     """Alone a batch takes 40 of 45 ms, beside the other 48."""
     calm, loud = (option("mps:50", (4, 40_000.0), pressure=level, sensitivity=0.4) for level in (0.5, 0.5))
-    problem = Problem(
+    problem = PlacementProblem(
         (Demand("a", 80.0, 100_000.0, (calm,)), Demand("b", 80.0, 100_000.0, (loud,))),
         (pool(Parts("mps", 100)),),
     )
     assert cheapest(problem) == (0.0, 2.0)
-    loose = Problem(
+    loose = PlacementProblem(
         tuple(Demand(each.model, each.rate, 110_000.0, each.options) for each in problem.demands),
         problem.pools,
     )
@@ -81,32 +89,32 @@ def test_neighbours_that_slow_each_other_down_too_much_need_a_device_each() -> N
 def test_memory_and_the_number_of_slices_are_limits() -> None:
     way = option("mps:20", (1, 10_000.0), memory_bytes=3)
     pair = tuple(Demand(name, 100.0, SLO_US, (way,)) for name in "ab")
-    assert cheapest(Problem(pair, (pool(Parts("mps", 100), memory_bytes=6),))) == (0.0, 1.0)
-    assert cheapest(Problem(pair, (pool(Parts("mps", 100), memory_bytes=5),))) == (0.0, 2.0)
-    assert cheapest(Problem(pair, (pool(Parts("mps", 100, 1)),))) == (0.0, 2.0)
+    assert cheapest(PlacementProblem(pair, (pool(Parts("mps", 100), memory_bytes=6),))) == (0.0, 1.0)
+    assert cheapest(PlacementProblem(pair, (pool(Parts("mps", 100), memory_bytes=5),))) == (0.0, 2.0)
+    assert cheapest(PlacementProblem(pair, (pool(Parts("mps", 100, 1)),))) == (0.0, 2.0)
 
 
 def test_the_dear_device_is_taken_only_where_it_pays() -> None:
     slow, fast = (option("mps:100", (1, us), kind=kind) for kind, us in (("old", 10_000.0), ("new", 2_500.0)))
     fleet = (pool(Parts("mps", 100), 4, "old", 1.0), pool(Parts("mps", 100), 4, "new", 3.0))
     for rate, price in ((100.0, 1.0), (300.0, 3.0), (301.0, 3.0), (500.0, 4.0)):
-        assert cheapest(Problem((Demand("a", rate, SLO_US, (slow, fast)),), fleet)) == (0.0, price)
+        assert cheapest(PlacementProblem((Demand("a", rate, SLO_US, (slow, fast)),), fleet)) == (0.0, price)
 
 
 def test_a_model_that_must_be_spread_needs_a_device_in_each_domain() -> None:
     way = option("mps:20", (1, 10_000.0))
     once, twice, thrice = (Demand("a", 100.0, SLO_US, (way,), domains_min=count) for count in (1, 2, 3))
     fleet = (pool(Parts("mps", 100)),)
-    assert cheapest(Problem((once,), fleet)) == (0.0, 1.0)
-    assert cheapest(Problem((twice,), fleet)) == (0.0, 2.0)
-    assert cheapest(Problem((thrice,), fleet)) == (1.0, 2.0)
+    assert cheapest(PlacementProblem((once,), fleet)) == (0.0, 1.0)
+    assert cheapest(PlacementProblem((twice,), fleet)) == (0.0, 2.0)
+    assert cheapest(PlacementProblem((thrice,), fleet)) == (1.0, 2.0)
 
 
 def test_nothing_asked_costs_nothing() -> None:
     fleet = (pool(Parts("mps", 100)),)
-    assert cheapest(Problem((), fleet)) == (0.0, 0.0)
-    assert cheapest(Problem((Demand("a", 0.0, SLO_US, ()),), ())) == (0.0, 0.0)
-    assert cheapest(Problem((Demand("a", 1.0, SLO_US, ()),), fleet)) == (1.0, 0.0)
+    assert cheapest(PlacementProblem((), fleet)) == (0.0, 0.0)
+    assert cheapest(PlacementProblem((Demand("a", 0.0, SLO_US, ()),), ())) == (0.0, 0.0)
+    assert cheapest(PlacementProblem((Demand("a", 1.0, SLO_US, ()),), fleet)) == (1.0, 0.0)
 
 
 # our plans, and the baselines
@@ -121,7 +129,7 @@ SMALLER = [problems(divided, models_max=3, prices=(1.0, 3.0)) for divided in ((M
 BASELINES = (first_fit, gpulet, mig_serving, nexus, parvagpu)
 
 
-def is_the_best(problem: Problem) -> None:
+def is_the_best(problem: PlacementProblem) -> None:
     ways = {
         each.name: patterns(problem, each, 4_000)
         for each in problem.pools
@@ -137,20 +145,20 @@ def is_the_best(problem: Problem) -> None:
 @pytest.mark.slow
 @given(st.one_of(FLEETS))
 @settings(max_examples=300)
-def test_what_is_proved_optimal_is_the_cheapest_there_is(problem: Problem) -> None:
+def test_what_is_proved_optimal_is_the_cheapest_there_is(problem: PlacementProblem) -> None:
     is_the_best(problem)
 
 
 @given(problems((MIG, PARTS), models_max=2))
 @settings(max_examples=5)
-def test_a_few_are_the_cheapest_there_are(problem: Problem) -> None:
+def test_a_few_are_the_cheapest_there_are(problem: PlacementProblem) -> None:
     is_the_best(problem)
 
 
 @pytest.mark.slow
 @given(st.one_of(SMALLER))
 @settings(max_examples=120)
-def test_no_baseline_is_better_than_the_best(problem: Problem) -> None:
+def test_no_baseline_is_better_than_the_best(problem: PlacementProblem) -> None:
     missing, cost = cheapest(problem, pieces=False)
     for baseline in BASELINES:
         short, price = missing_and_cost(problem, baseline.solve(problem))

@@ -12,8 +12,8 @@ from serving.policy.placement.bound import lower_bound
 from serving.policy.placement.check import faults as all_faults
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.plan import Draft, Resident, Slot
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.plan import Draft, PlacedReplica, Slot
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.rounding import price_and_round
 from tests.policy.placement.brute import cheapest
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
@@ -26,7 +26,9 @@ THREE = option("mig:3g.40gb", 50.0)
 ONE = option("mig:1g.10gb", 10.0)
 
 
-def solved(problem: Problem, patterns: Mapping[str, Sequence[tuple[Slot, ...]]] | None = None) -> Draft:
+def solved(
+    problem: PlacementProblem, patterns: Mapping[str, Sequence[tuple[Slot, ...]]] | None = None
+) -> Draft:
     draft = solve_exact(problem, patterns or {}, LIMIT_S)
     assert draft is not None
     assert draft.optimal
@@ -41,19 +43,19 @@ def shares(draft: Draft) -> Counter[str]:
 
 
 def test_nothing_asked_takes_nothing() -> None:
-    assert solved(Problem((), ())).bundles == ()
-    assert solved(Problem((demand("a", 0.0, SEVEN),), (mig_pool(2),))).bundles == ()
+    assert solved(PlacementProblem((), ())).bundles == ()
+    assert solved(PlacementProblem((demand("a", 0.0, SEVEN),), (mig_pool(2),))).bundles == ()
 
 
 def test_three_instances_of_three_slices_take_two_gpus() -> None:
-    draft = solved(Problem((demand("a", 101.0, THREE),), (mig_pool(9),)))
+    draft = solved(PlacementProblem((demand("a", 101.0, THREE),), (mig_pool(9),)))
     assert shares(draft) == {"gpu": 2, "mig:3g.40gb": 3}
 
 
 def test_a_rate_that_replicas_carry_exactly_takes_no_replica_more() -> None:
     third = option("mig:1g.10gb", 10 / 3)
     for count in (1, 3, 7, 21, 70):
-        draft = solved(Problem((demand("a", count * (10 / 3), third),), (mig_pool(20),)))
+        draft = solved(PlacementProblem((demand("a", count * (10 / 3), third),), (mig_pool(20),)))
         assert shares(draft)["mig:1g.10gb"] == count
 
 
@@ -62,8 +64,11 @@ def test_of_what_costs_the_same_less_of_the_device_is_taken_in_fewer_replicas() 
         option(f"mig:{name}", rate)
         for name, rate in (("1g.10gb", 10.0), ("2g.20gb", 20.0), ("7g.80gb", 70.0))
     ]
-    assert shares(solved(Problem((demand("a", 9.0, *same),), (mig_pool(1),)))) == {"gpu": 1, "mig:1g.10gb": 1}
-    assert shares(solved(Problem((demand("a", 40.0, *same),), (mig_pool(1),)))) == {
+    assert shares(solved(PlacementProblem((demand("a", 9.0, *same),), (mig_pool(1),)))) == {
+        "gpu": 1,
+        "mig:1g.10gb": 1,
+    }
+    assert shares(solved(PlacementProblem((demand("a", 40.0, *same),), (mig_pool(1),)))) == {
         "gpu": 1,
         "mig:2g.20gb": 2,
     }
@@ -78,7 +83,7 @@ def test_a_dear_pool_is_used_only_where_it_pays() -> None:
         (350, {"new": 1}),
         (401, {"new": 1, "old": 1}),
     ):
-        draft = solved(Problem((demand("a", rate, old, new),), pools))
+        draft = solved(PlacementProblem((demand("a", rate, old, new),), pools))
         assert Counter(bundle.pool for bundle in draft.bundles) == devices
         assert draft.bound <= sum({"old": 1.0, "new": 3.0}[bundle.pool] for bundle in draft.bundles)
 
@@ -88,25 +93,27 @@ def test_the_best_option_that_fits_is_taken_where_a_better_one_needs_too_much_me
         option("mig:1g.10gb", 30.0, memory_bytes=11 << 30),
         option("mig:1g.10gb", 20.0, memory_bytes=9 << 30),
     )
-    assert carried(solved(Problem((demand("a", 20.0, *ways),), (mig_pool(1),)))) == {"a": pytest.approx(20.0)}
+    assert carried(solved(PlacementProblem((demand("a", 20.0, *ways),), (mig_pool(1),)))) == {
+        "a": pytest.approx(20.0)
+    }
 
 
 def test_a_demand_that_nothing_can_carry_does_not_keep_others_from_being_carried() -> None:
-    problem = Problem((demand("a", 10.0), demand("b", 90.0, SEVEN)), (mig_pool(2),))
+    problem = PlacementProblem((demand("a", 10.0), demand("b", 90.0, SEVEN)), (mig_pool(2),))
     draft = solved(problem)
     assert missing_and_cost(problem, draft) == (1.0, 1.0)
 
 
 def test_where_devices_do_not_suffice_as_much_as_can_be_is_carried_at_the_least_cost() -> None:
     small, large = demand("a", 10.0, ONE, SEVEN), demand("b", 250.0, SEVEN)
-    problem = Problem((small, large), (mig_pool(2), mig_pool(1, "spare")))
+    problem = PlacementProblem((small, large), (mig_pool(2), mig_pool(1, "spare")))
     assert missing_and_cost(problem, solved(problem)) == pytest.approx((0.6, 2.0))  # all of a, 100 of b's 250
 
 
-def spread(count: int, domains: str) -> Problem:
+def spread(count: int, domains: str) -> PlacementProblem:
     """A model of 20 rows/s that should be in `count` failure domains, and one that fills a GPU."""
     asked = demand("a", 20.0, ONE, domains_min=count), demand("b", 100.0, SEVEN)
-    return Problem(asked, (mig_pool(4, domains=domains),))
+    return PlacementProblem(asked, (mig_pool(4, domains=domains),))
 
 
 def test_a_model_is_in_as_many_failure_domains_as_it_should_be() -> None:
@@ -129,12 +136,12 @@ def test_where_there_are_too_few_domains_it_is_in_all_of_them() -> None:
 
 def slot(model: str, rate: float, amount: int = 50) -> Slot:
     way = option(f"mps:{amount}", rate)
-    return Slot(way.share, (Resident(model, way, 1, rate),))
+    return Slot(way.share, (PlacedReplica(model, way, 1, rate),))
 
 
 def test_patterns_are_chosen_so_that_all_is_carried_by_the_fewest_devices() -> None:
     ways = option("mps:50", 30.0), option("mps:100", 70.0)
-    problem = Problem((demand("a", 90.0, *ways), demand("b", 30.0, *ways)), (mps_pool(9),))
+    problem = PlacementProblem((demand("a", 90.0, *ways), demand("b", 30.0, *ways)), (mps_pool(9),))
     choice = [
         (slot("a", 30.0), slot("a", 30.0)),
         (slot("a", 30.0), slot("b", 30.0)),
@@ -147,13 +154,13 @@ def test_patterns_are_chosen_so_that_all_is_carried_by_the_fewest_devices() -> N
 
 
 def test_of_a_pattern_what_nobody_needs_is_left_out() -> None:
-    problem = Problem((demand("a", 20.0, option("mps:50", 30.0)),), (mps_pool(9),))
+    problem = PlacementProblem((demand("a", 20.0, option("mps:50", 30.0)),), (mps_pool(9),))
     draft = solved(problem, {"gpu": [(slot("a", 30.0), slot("a", 30.0))]})
     assert [each.slots for each in draft.bundles] == [(slot("a", 30.0),)]
 
 
 def test_a_pool_without_patterns_is_an_error() -> None:
-    problem = Problem((demand("a", 20.0, option("mps:50", 30.0)),), (mps_pool(9),))
+    problem = PlacementProblem((demand("a", 20.0, option("mps:50", 30.0)),), (mps_pool(9),))
     with pytest.raises(KeyError):
         solve_exact(problem, {}, LIMIT_S)
 
@@ -167,7 +174,7 @@ SMALL = st.one_of(
 )
 
 
-def is_the_best(problem: Problem) -> None:
+def is_the_best(problem: PlacementProblem) -> None:
     draft = solved(problem)
     missing, cost = missing_and_cost(problem, draft)
     assert (missing, cost) == pytest.approx(cheapest(problem), abs=3e-6)
@@ -176,28 +183,28 @@ def is_the_best(problem: Problem) -> None:
 
 @given(SMALL)
 @settings(max_examples=8)
-def test_no_placement_carries_more_and_of_those_none_is_cheaper(problem: Problem) -> None:
+def test_no_placement_carries_more_and_of_those_none_is_cheaper(problem: PlacementProblem) -> None:
     is_the_best(problem)
 
 
 @pytest.mark.slow
 @given(SMALL)
 @settings(max_examples=100)
-def test_no_placement_of_many_problems_is_better(problem: Problem) -> None:
+def test_no_placement_of_many_problems_is_better(problem: PlacementProblem) -> None:
     is_the_best(problem)
 
 
 @pytest.mark.slow
 @given(problems((MIG,), prices=(1.0, 2.0)))
 @settings(max_examples=30)
-def test_price_and_round_is_never_better(problem: Problem) -> None:
+def test_price_and_round_is_never_better(problem: PlacementProblem) -> None:
     best, quick = (missing_and_cost(problem, draft) for draft in (solved(problem), price_and_round(problem)))
     assert best[0] < quick[0] - 1e-6 or (best[0] < quick[0] + 1e-6 and best[1] <= quick[1] + 1e-6)
 
 
 @given(SMALL)
 @settings(max_examples=8)
-def test_on_devices_with_names_and_places_it_is_legal(problem: Problem) -> None:
+def test_on_devices_with_names_and_places_it_is_legal(problem: PlacementProblem) -> None:
     draft = solved(problem)
     placement = assign(problem, draft, {})
     assert all_faults(problem, placement) == []
@@ -205,7 +212,7 @@ def test_on_devices_with_names_and_places_it_is_legal(problem: Problem) -> None:
 
 @given(SMALL)
 @settings(max_examples=8)
-def test_no_replica_is_there_that_nobody_needs(problem: Problem) -> None:
+def test_no_replica_is_there_that_nobody_needs(problem: PlacementProblem) -> None:
     draft = solved(problem)
     there = carried(draft)
     for bundle in draft.bundles:
@@ -217,5 +224,5 @@ def test_no_replica_is_there_that_nobody_needs(problem: Problem) -> None:
 
 @given(SMALL)
 @settings(max_examples=5)
-def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
+def test_the_same_problem_has_the_same_answer(problem: PlacementProblem) -> None:
     assert solved(problem) == solved(problem)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.placement.fitting import fit
-from serving.policy.placement.plan import Bundle, Draft, Resident, Slot
-from serving.policy.placement.problem import Demand, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Slot
+from serving.policy.placement.problem import Demand, Option, Parts, PlacementProblem, Pool
 from serving.specs import Share
 from tests.policy.placement.builders import SLO_US, demand, devices, mps_pool
 from tests.policy.placement.drafts import faults
@@ -17,12 +17,12 @@ def slot(
 ) -> Slot:
     share = Share("mps", amount)
     way = Option("gpu", share, "v", ((1, us),), memory_bytes, pressure=pressure, sensitivity=pressure)
-    return Slot(share, (Resident(model, way, 1, 1e6 / us),))
+    return Slot(share, (PlacedReplica(model, way, 1, 1e6 / us),))
 
 
 def fitted(pool: Pool, slots: list[Slot], asked: tuple[Demand, ...] | None = None) -> list[Bundle]:
     models = sorted({each.residents[0].model for each in slots})
-    problem = Problem(asked or tuple(demand(model, 1.0) for model in models), (pool,))
+    problem = PlacementProblem(asked or tuple(demand(model, 1.0) for model in models), (pool,))
     assert isinstance(pool.division, Parts)
     bundles = fit(problem, pool, pool.division, slots)
     assert faults(problem, Draft(tuple(bundles), "")) == []

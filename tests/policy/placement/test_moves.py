@@ -19,17 +19,25 @@ from serving.policy.placement.moves import (
     moves,
     replica,
 )
-from serving.policy.placement.plan import Placement, Resident, Slot, residents
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot, residents
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 HALF, MIG = Share("mps", 50.0), Share("mig", 3.0, "3g.40gb")
 SHARES = (HALF, Share("mps", 25.0))
 
 
-def resident(model: str, share: Share = HALF, capacity: float = 100.0, load_s: int = 30) -> Resident:
+def resident(model: str, share: Share = HALF, capacity: float = 100.0, load_s: int = 30) -> PlacedReplica:
     option = Option("gpu", share, "v", ((1, 1000.0), (8, 4000.0)), load_us=load_s * 1_000_000)
-    return Resident(model, option, 1, capacity)
+    return PlacedReplica(model, option, 1, capacity)
 
 
 def slot(*models: str, share: Share = HALF, start: int = -1) -> Slot:
@@ -106,10 +114,10 @@ def test_a_replica_does_not_stay_when_it_changes_slices() -> None:
     assert moved.by_model in ({"a": (1, 1, 0), "b": (0, 0, 1)}, {"a": (0, 0, 1), "b": (1, 1, 0)})
 
 
-def problem(*models: str, price: float = 3.6, rate: float = 50.0, **asked: int) -> Problem:
+def problem(*models: str, price: float = 3.6, rate: float = 50.0, **asked: int) -> PlacementProblem:
     """Two devices divided by amounts and two by MIG instances, each in a domain of its own."""
-    parts = tuple(Device(f"p{n}", f"host{n}") for n in range(2))
-    migs = tuple(Device(f"m{n}", f"host{n}") for n in range(2))
+    parts = tuple(PlacementDevice(f"p{n}", f"host{n}") for n in range(2))
+    migs = tuple(PlacementDevice(f"m{n}", f"host{n}") for n in range(2))
     demands = tuple(
         Demand(each, rate, 1e6, (resident(each).option,), domains_min=asked.get(each, 1)) for each in models
     )
@@ -117,7 +125,7 @@ def problem(*models: str, price: float = 3.6, rate: float = 50.0, **asked: int) 
         Pool("parts", "gpu", Parts("mps", 100.0), parts, price),
         Pool("mig", "gpu", Instances(A100_80), migs, price),
     )
-    return Problem(demands, pools)
+    return PlacementProblem(demands, pools)
 
 
 def test_a_started_replica_costs_its_part_of_the_device_until_it_can_be_counted_on() -> None:

@@ -9,7 +9,7 @@ from serving.policy.placement.baselines import first_fit, mig_serving, parvagpu
 from serving.policy.placement.check import faults, shortfalls
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Demand, Problem
+from serving.policy.placement.problem import Demand, PlacementProblem
 from serving.policy.placement.rounding import price_and_round, round_prices
 from tests.policy.placement.parvagpu_data import (
     COMMITTED,
@@ -32,7 +32,7 @@ def folder() -> Path:
     return data_folder()
 
 
-def proved(problem: Problem) -> Draft:
+def proved(problem: PlacementProblem) -> Draft:
     """Of exact and quick solver the same number of GPUs; legal, with nothing short."""
     draft = solve_exact(problem, {}, 20.0)
     assert draft is not None
@@ -46,7 +46,7 @@ def proved(problem: Problem) -> Draft:
 @pytest.mark.parametrize("streams_max", FEWEST)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_fewest_gpus_of_each_scenario(folder: Path, scenario: int, streams_max: int) -> None:
-    problem = Problem(demands(folder, scenario, streams_max), (pool(20),))
+    problem = PlacementProblem(demands(folder, scenario, streams_max), (pool(20),))
     fewest = len(proved(problem).bundles)
     assert fewest == FEWEST[streams_max][scenario - 1] <= COMMITTED[scenario - 1]
     assert all(len(each.solve(problem).bundles) >= fewest for each in BASELINES)
@@ -55,7 +55,7 @@ def test_the_fewest_gpus_of_each_scenario(folder: Path, scenario: int, streams_m
 @pytest.mark.slow
 def test_one_gpu_less_than_the_fewest_leaves_something_out(folder: Path) -> None:
     """Without integers 14.7 would do."""
-    problem = Problem(demands(folder, 6, 3), (pool(15),))
+    problem = PlacementProblem(demands(folder, 6, 3), (pool(15),))
     draft = price_and_round(problem)
     assert draft.bound < 15
     placement = assign(problem, draft, {})
@@ -73,7 +73,7 @@ def test_large_fleets_are_within_three_per_cent_of_the_relaxation(
 
 
 def hold(asked: tuple[Demand, ...]) -> None:
-    problem = Problem(asked, (pool(5 * len(asked)),))
+    problem = PlacementProblem(asked, (pool(5 * len(asked)),))
     draft, least = round_prices(problem)
     used = len(draft.bundles)
     placement = assign(problem, draft, {})
@@ -86,7 +86,7 @@ def hold(asked: tuple[Demand, ...]) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_fewest_gpus_of_generated_models(seed: int) -> None:
     """The twin of the scenarios."""
-    problem = Problem(generated(seed, 8, 6.0), (pool(20),))
+    problem = PlacementProblem(generated(seed, 8, 6.0), (pool(20),))
     fewest = len(proved(problem).bundles)
     assert all(len(each.solve(problem).bundles) >= fewest for each in BASELINES)
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from serving.policy.placement import patterns as module
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.patterns import patterns
-from serving.policy.placement.plan import Resident, Slot
-from serving.policy.placement.problem import Demand, Instances, Option, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Slot
+from serving.policy.placement.problem import Demand, Instances, Option, PlacementProblem, Pool
 from tests.policy.placement.parts_fleets import demands, flat, option, pool, pools
 
 NEAR = 1e-6
 
 
-def parts_carried(problem: Problem, slots: Sequence[Slot]) -> list[float]:
+def parts_carried(problem: PlacementProblem, slots: Sequence[Slot]) -> list[float]:
     """Of each rate, at most 1."""
     return [
         min(
@@ -34,7 +34,7 @@ def covers(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(left >= right - NEAR for left, right in zip(one, other, strict=True))
 
 
-def legal_bundles(problem: Problem, there: Pool) -> Iterator[list[Slot]]:
+def legal_bundles(problem: PlacementProblem, there: Pool) -> Iterator[list[Slot]]:
     """Of up to three slices, each with one model in a measured batch, or with two in batches of any size in
     which both carry their whole rates. By trying all; `check.py` says what is legal."""
     slices: list[tuple[tuple[Demand, Option, int], ...]] = [
@@ -57,7 +57,7 @@ def legal_bundles(problem: Problem, there: Pool) -> Iterator[list[Slot]]:
             slots = [
                 Slot(
                     each[0][1].share,
-                    tuple(Resident(demand.model, way, rows, 0.0) for demand, way, rows in each),
+                    tuple(PlacedReplica(demand.model, way, rows, 0.0) for demand, way, rows in each),
                 )
                 for each in chosen
             ]
@@ -90,7 +90,7 @@ def carrying(slot: Slot, others: Sequence[Slot]) -> Slot:
 def test_whatever_can_be_done_with_a_device_some_pattern_does_as_well(
     asked: tuple[Demand, ...], there: Pool
 ) -> None:
-    problem = Problem(asked, (there,))
+    problem = PlacementProblem(asked, (there,))
     found = patterns(problem, there, 4_000)
     assert found is not None
     carried = [parts_carried(problem, slots) for slots in found]
@@ -102,7 +102,7 @@ def test_whatever_can_be_done_with_a_device_some_pattern_does_as_well(
 @given(demands(3), pools(1))
 @settings(max_examples=25)
 def test_patterns_are_legal_and_none_does_what_another_does(asked: tuple[Demand, ...], there: Pool) -> None:
-    problem = Problem(asked, (there,))
+    problem = PlacementProblem(asked, (there,))
     found = patterns(problem, there, 4_000)
     assert found is not None
     for slots in found:
@@ -118,7 +118,7 @@ def test_neighbours_that_would_miss_their_budgets_are_in_no_pattern() -> None:
     """Alone a batch takes 40 of 45 ms; beside the other 56."""
     way = option(50.0, (4, 40_000.0), pressure=1.0, sensitivity=0.4)
     pair = tuple(flat(name, 100.0, way, slo_us=100_000.0) for name in "ab")
-    problem = Problem(pair, (pool(),))
+    problem = PlacementProblem(pair, (pool(),))
     found = patterns(problem, problem.pools[0], 10)
     assert found is not None
     assert sorted([each.model for slot in slots for each in slot.residents] for slots in found) == [
@@ -130,7 +130,9 @@ def test_neighbours_that_would_miss_their_budgets_are_in_no_pattern() -> None:
 def test_a_batch_that_neighbours_make_too_slow_is_taken_smaller() -> None:
     quiet = option(50.0, (1, 15_000.0), (4, 40_000.0), sensitivity=0.4)
     loud = option(50.0, (4, 40_000.0), pressure=1.0)
-    problem = Problem((flat("quiet", 50.0, quiet, slo_us=100_000.0), flat("loud", 100.0, loud)), (pool(),))
+    problem = PlacementProblem(
+        (flat("quiet", 50.0, quiet, slo_us=100_000.0), flat("loud", 100.0, loud)), (pool(),)
+    )
     found = patterns(problem, problem.pools[0], 10)
     assert found is not None
     rows = {
@@ -142,7 +144,7 @@ def test_a_batch_that_neighbours_make_too_slow_is_taken_smaller() -> None:
 def test_small_models_share_one_slice_and_leave_the_rest_to_others() -> None:
     way = option(50.0, (1, 5_000.0), (8, 10_000.0))
     asked = tuple(flat(name, rate, way) for name, rate in (("a", 20.0), ("b", 20.0), ("c", 700.0)))
-    problem = Problem(asked, (pool(),))
+    problem = PlacementProblem(asked, (pool(),))
     found = patterns(problem, problem.pools[0], 10)
     assert found is not None
     assert len(found) == 1
@@ -153,7 +155,7 @@ def test_what_replicas_of_its_own_leave_of_a_model_shares_a_slice() -> None:
     """a needs 1.2 slices of the three, b and c 0.3: so a fifth of a goes with them."""
     way = option(50.0, (1, 2_000.0), (8, 10_000.0))
     asked = (flat("a", 960.0, way), flat("b", 120.0, way), flat("c", 120.0, way))
-    problem = Problem(asked, (pool(),))
+    problem = PlacementProblem(asked, (pool(),))
     found = patterns(problem, problem.pools[0], 10)
     assert found is not None
     assert len(found) == 1
@@ -164,7 +166,7 @@ def test_an_option_that_another_is_as_good_as_is_not_used() -> None:
     good = option(50.0, (1, 5_000.0), (8, 10_000.0))
     slow = replace(good, variant="slow", curve=((1, 6_000.0), (8, 10_000.0)))
     equal = replace(good, variant="equal")
-    problem = Problem((flat("a", 100.0, slow, good, equal),), (pool(),))
+    problem = PlacementProblem((flat("a", 100.0, slow, good, equal),), (pool(),))
     found = patterns(problem, problem.pools[0], 10)
     assert found is not None
     assert [[each.option.variant for slot in slots for each in slot.residents] for slots in found] == [
@@ -175,7 +177,7 @@ def test_an_option_that_another_is_as_good_as_is_not_used() -> None:
 def test_none_says_that_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     ways = [option(amount, (1, 50_000.0 / amount)) for amount in (20.0, 50.0)]
     asked = tuple(flat(name, 5_000.0, *ways) for name in "abc")
-    problem = Problem(asked, (pool(),))
+    problem = PlacementProblem(asked, (pool(),))
     every = patterns(problem, problem.pools[0], 4_000)
     assert every is not None
     assert len(every) > 20
@@ -190,12 +192,12 @@ def test_none_says_that_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_asked_or_nothing_fast_enough_is_no_pattern() -> None:
     way = option(50.0, (1, 5_000.0))
     for asked in ((), (flat("a", 0.0, way),), (flat("a", 1.0, way, slo_us=9_000.0),), (flat("a", 1.0),)):
-        problem = Problem(asked, (pool(),))
+        problem = PlacementProblem(asked, (pool(),))
         assert patterns(problem, problem.pools[0], 10) == ()
 
 
 def test_a_pool_that_is_not_divided_by_amounts_is_refused() -> None:
-    problem = Problem((), (replace(pool(), division=Instances(())),))
+    problem = PlacementProblem((), (replace(pool(), division=Instances(())),))
     with pytest.raises(ValueError, match="gpus is not divided by amounts"):
         patterns(problem, problem.pools[0], 10)
 
@@ -204,7 +206,7 @@ def test_what_carries_all_is_found_where_there_is_much_to_look_at(monkeypatch: p
     """Nothing is as good, however much remains to be looked at."""
     ways = [option(amount, (1, 50_000.0 / amount)) for amount in (1.0, 2.0, 5.0, 10.0)]
     asked = tuple(flat(name, rate, *ways) for name, rate in (("a", 100.0), ("b", 200.0), ("c", 500.0)))
-    problem = Problem(asked, (pool(),))
+    problem = PlacementProblem(asked, (pool(),))
     monkeypatch.setattr(module, "LOOKS", 2_000)
     found = patterns(problem, problem.pools[0], 1)
     assert found is not None

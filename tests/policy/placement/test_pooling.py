@@ -7,22 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.placement.check import faults
-from serving.policy.placement.plan import Placement, Resident, Slot
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 from serving.policy.placement.pooling import pooled, slack_of
-from serving.policy.placement.problem import SLACK, Demand, Device, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import (
+    SLACK,
+    Demand,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 ONE = Share("cores", 1.0)
 OPTION = Option("cpu", ONE, "v", ((1, 1_000.0), (8, 4_000.0), (16, 7_000.0)))
 
 
-def fleet(demands: tuple[Demand, ...], count: int = 4) -> Problem:
-    devices = tuple(Device(f"d{number}", f"d{number}") for number in range(count))
-    return Problem(demands, (Pool("p", "cpu", Parts("cores", 1.0), devices),))
+def fleet(demands: tuple[Demand, ...], count: int = 4) -> PlacementProblem:
+    devices = tuple(PlacementDevice(f"d{number}", f"d{number}") for number in range(count))
+    return PlacementProblem(demands, (Pool("p", "cpu", Parts("cores", 1.0), devices),))
 
 
 def replicas(count: int, rows: int) -> Placement:
-    each = Resident("m", OPTION, rows, rows * 1e6 / OPTION.latency_us(rows))
+    each = PlacedReplica("m", OPTION, rows, rows * 1e6 / OPTION.latency_us(rows))
     return {f"d{number}": (Slot(ONE, (each,)),) for number in range(count)}
 
 
@@ -47,7 +55,7 @@ def test_a_replica_in_turns_with_others_leaves_its_model_what_it_had() -> None:
     demands = (Demand("m", 10.0, 20_000.0, (OPTION,)), Demand("n", 10.0, 20_000.0, (OPTION,)))
     problem = fleet(demands)
     one = replicas(3, 1)
-    both = (Resident("m", OPTION, 1, 100.0), Resident("n", OPTION, 1, 100.0))
+    both = (PlacedReplica("m", OPTION, 1, 100.0), PlacedReplica("n", OPTION, 1, 100.0))
     assert pooled(problem, one).demand_of["m"].slack > SLACK
     assert pooled(problem, {**one, "d3": (Slot(ONE, both),)}) == problem
 
@@ -59,6 +67,6 @@ def test_a_slack_that_was_set_is_kept() -> None:
 
 def test_batches_at_once_count_as_replicas() -> None:
     twice = replace(OPTION, streams=2)
-    placement = {"d0": (Slot(ONE, (Resident("m", twice, 1, 100.0),)),)}
+    placement = {"d0": (Slot(ONE, (PlacedReplica("m", twice, 1, 100.0),)),)}
     problem = fleet((Demand("m", 10.0, 20_000.0, (twice,)),))
     assert pooled(problem, placement).demand_of["m"].slack == slack_of(2)

@@ -13,7 +13,7 @@ from serving.policy.placement.check import faults as all_faults
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Demand, Option, Problem
+from serving.policy.placement.problem import Demand, Option, PlacementProblem
 from serving.policy.placement.rounding import price_and_round, round_prices
 from tests.policy.placement import parvagpu_data
 from tests.policy.placement.brute import cheapest
@@ -25,29 +25,29 @@ SEVEN = option("mig:7g.80gb", 100.0)
 ONE = option("mig:1g.10gb", 10.0)
 
 
-def rounded(problem: Problem) -> Draft:
+def rounded(problem: PlacementProblem) -> Draft:
     draft = price_and_round(problem)
     assert faults(problem, draft) == []
     return draft
 
 
-def fleet(seed: int, count: int, gpus: float, spare: float = 1.5) -> Problem:
+def fleet(seed: int, count: int, gpus: float, spare: float = 1.5) -> PlacementProblem:
     """Generated models with rates of a heavy tail."""
     demands = parvagpu_data.generated(seed, count, gpus)
-    return Problem(demands, (parvagpu_data.pool(int(spare * gpus)),))
+    return PlacementProblem(demands, (parvagpu_data.pool(int(spare * gpus)),))
 
 
 def test_nothing_asked_takes_nothing() -> None:
-    assert rounded(Problem((), ())) == Draft((), "price-and-round", 0.0, True)
-    assert rounded(Problem((demand("a", 0.0, SEVEN),), (mig_pool(2),))).bundles == ()
+    assert rounded(PlacementProblem((), ())) == Draft((), "price-and-round", 0.0, True)
+    assert rounded(PlacementProblem((demand("a", 0.0, SEVEN),), (mig_pool(2),))).bundles == ()
 
 
 def test_demands_that_nothing_can_carry_are_left_out() -> None:
-    problem = Problem((demand("a", 10.0), demand("b", 90.0, SEVEN)), (mig_pool(2),))
+    problem = PlacementProblem((demand("a", 10.0), demand("b", 90.0, SEVEN)), (mig_pool(2),))
     draft = rounded(problem)
     assert missing_and_cost(problem, draft) == (1.0, 1.0)
     assert not draft.optimal
-    alone = rounded(Problem((demand("a", 10.0),), ()))
+    alone = rounded(PlacementProblem((demand("a", 10.0),), ()))
     assert (alone.bundles, alone.optimal) == ((), False)
 
 
@@ -80,14 +80,14 @@ def test_it_needs_no_more_than_the_integer_program_and_that_no_more_than_the_bou
 def test_what_it_says_is_the_cheapest_is_proved() -> None:
     """Of a model whose replicas carry 10 and fill a seventh each, 15 rows/s need two."""
     for rate, count in ((70.0, 1), (71.0, 2), (140.0, 2), (705.0, 11)):
-        draft = rounded(Problem((demand("a", rate, ONE),), (mig_pool(99),)))
+        draft = rounded(PlacementProblem((demand("a", rate, ONE),), (mig_pool(99),)))
         assert (len(draft.bundles), draft.optimal) == (count, True)
 
 
 # several pools
 
 
-def two_kinds(seed: int, count: int, old: int, new: int) -> Problem:
+def two_kinds(seed: int, count: int, old: int, new: int) -> PlacementProblem:
     """Models that are twice as fast on GPUs that cost more, where devices of the cheap kind are few."""
     draw = random.Random(seed)
     demands = []
@@ -98,7 +98,7 @@ def two_kinds(seed: int, count: int, old: int, new: int) -> Problem:
             replace(way, kind="new", curve=tuple((rows, us / fast) for rows, us in way.curve)) for way in ways
         ]
         demands.append(replace(each, options=tuple(ways)))
-    return Problem(tuple(demands), (mig_pool(old, "old", 1.0), mig_pool(new, "new", 1.5)))
+    return PlacementProblem(tuple(demands), (mig_pool(old, "old", 1.0), mig_pool(new, "new", 1.5)))
 
 
 def test_a_dear_pool_is_used_only_where_it_pays() -> None:
@@ -110,7 +110,7 @@ def test_a_dear_pool_is_used_only_where_it_pays() -> None:
         (350, {"new": 1}),
         (401, {"new": 1, "old": 1}),
     ):
-        draft = rounded(Problem((demand("a", rate, old, new),), pools))
+        draft = rounded(PlacementProblem((demand("a", rate, old, new),), pools))
         assert Counter(bundle.pool for bundle in draft.bundles) == devices
 
 
@@ -141,7 +141,7 @@ def test_pools_that_are_too_small_are_filled_and_no_limit_is_broken() -> None:
 def test_with_one_device_less_than_are_needed_little_is_missing() -> None:
     problem = fleet(7, 40, 120.0)
     enough = rounded(problem)
-    less = Problem(problem.demands, (parvagpu_data.pool(len(enough.bundles) - 1),))
+    less = PlacementProblem(problem.demands, (parvagpu_data.pool(len(enough.bundles) - 1),))
     draft = rounded(less)
     missing, _ = missing_and_cost(less, draft)
     assert 0 < missing < 0.1
@@ -150,7 +150,7 @@ def test_with_one_device_less_than_are_needed_little_is_missing() -> None:
 
 def test_demands_have_as_many_replicas_as_there_should_be_failure_domains() -> None:
     asked = [demand(f"m{place}", 5.0, ONE, SEVEN, domains_min=1 + place % 3) for place in range(12)]
-    problem = Problem(tuple(asked), (mig_pool(9, domains="abc"),))
+    problem = PlacementProblem(tuple(asked), (mig_pool(9, domains="abc"),))
     draft = rounded(problem)
     assert len(draft.bundles) == 4  # 24 replicas, 7 on a GPU
     assert shortfalls(problem, assign(problem, draft, {})) == []
@@ -181,7 +181,7 @@ def shared(seed: int, count: int, memory_bytes: int = 0, pressure: float = 0.0) 
 @pytest.mark.parametrize(("slices_max", "memory_bytes"), [(0, 0), (3, 0), (0, 10)])
 def test_slices_fit_onto_shared_devices(slices_max: int, memory_bytes: int) -> None:
     pool = mps_pool(99, slices_max=slices_max, memory_bytes=memory_bytes)
-    problem = Problem(shared(4, 60, memory_bytes), (pool,))
+    problem = PlacementProblem(shared(4, 60, memory_bytes), (pool,))
     draft, least = round_prices(problem)
     assert faults(problem, draft) == []
     assert short(problem, draft) == []
@@ -189,14 +189,14 @@ def test_slices_fit_onto_shared_devices(slices_max: int, memory_bytes: int) -> N
 
 
 def test_slices_that_slow_each_other_down_are_in_time_and_carry_less() -> None:
-    problem = Problem(shared(4, 40, pressure=0.1), (mps_pool(99),))
+    problem = PlacementProblem(shared(4, 40, pressure=0.1), (mps_pool(99),))
     draft = rounded(problem)
     assert any(len(bundle.slots) > 1 for bundle in draft.bundles)
     assert all_faults(problem, assign(problem, draft, {})) == []
 
 
 def test_shared_devices_that_are_too_few_are_not_exceeded() -> None:
-    problem = Problem(shared(4, 60), (mps_pool(3),))
+    problem = PlacementProblem(shared(4, 60), (mps_pool(3),))
     draft = rounded(problem)
     assert len(draft.bundles) == 3
     assert short(problem, draft) != []
@@ -214,20 +214,20 @@ SMALL = st.one_of(
 
 @given(SMALL)
 @settings(max_examples=8)
-def test_on_devices_with_names_and_places_it_is_legal(problem: Problem) -> None:
+def test_on_devices_with_names_and_places_it_is_legal(problem: PlacementProblem) -> None:
     assert all_faults(problem, assign(problem, rounded(problem), {})) == []
 
 
 @given(SMALL)
 @settings(max_examples=5)
-def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
+def test_the_same_problem_has_the_same_answer(problem: PlacementProblem) -> None:
     assert price_and_round(problem) == price_and_round(problem)
 
 
 @pytest.mark.slow
 @given(problems((MIG, MIG), models_max=3, prices=(1.0, 1.5)))
 @settings(max_examples=80)
-def test_what_it_says_is_the_cheapest_is(problem: Problem) -> None:
+def test_what_it_says_is_the_cheapest_is(problem: PlacementProblem) -> None:
     draft, least = round_prices(problem)
     missing, cost = missing_and_cost(problem, draft)
     best = cheapest(problem)

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import Band, ReplicaPolicy, Seen, View, Wish
+from serving.policy.scaling.interface import LoadReport, PlannedBand, ReplicaPolicy, View, Wish
 
 SECOND_US = 1_000_000
 EACH = 30.0
@@ -40,7 +40,7 @@ class Loop:
     truth: float = EACH
     capacity: Capacity = field(default_factory=table)
     capacities: dict[str, Capacity] | None = None  # {"v": capacity}
-    band: Callable[[int], Band | None] = lambda now_us: None
+    band: Callable[[int], PlannedBand | None] = lambda now_us: None
     ready: int = 1
     waiting: float = 0.0
     now_s: int = 0
@@ -50,7 +50,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self._starting: list[int] = []
-        self._seen = self._before = Seen("m")
+        self._seen = self._before = LoadReport("m")
 
     def second(self, rows: int, gaps_s2: float | None = None) -> Wish:
         """`rows` come; the policy is asked at its end, if it is time."""
@@ -63,7 +63,7 @@ class Loop:
         self.waiting -= missed
         before = self._seen
         gaps = gaps_s2 if gaps_s2 is not None else 2 / rows if rows else 0.0  # those of Poisson arrivals
-        self._seen = Seen(
+        self._seen = LoadReport(
             "m",
             offered=before.offered + rows,
             requests=before.requests + rows,

@@ -9,8 +9,8 @@ from serving.objectives import OPTIMIZE
 from serving.policy.forecasting.quantiles import Quantiles
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.planning import plans
-from serving.policy.scaling.problem import Problem, make_problem
-from serving.policy.scaling.task import Claimant, Key, Kind, ScalingPlan, ScalingTask
+from serving.policy.scaling.problem import ScalingProblem, make_problem
+from serving.policy.scaling.task import Claimant, Key, ScalingPlan, ScalingTask, SliceKind
 
 COUNTS = (1, 2, 4, 8)
 POOLED = (0.22, 0.54, 0.75, 0.87)
@@ -29,7 +29,7 @@ def even(rate: float) -> Capacity:
     return capacity(rate, (1.0,) * 4)
 
 
-def task(*claimants: Claimant, kinds: tuple[Kind, ...], cost_max: float = float("inf")) -> ScalingTask:
+def task(*claimants: Claimant, kinds: tuple[SliceKind, ...], cost_max: float = float("inf")) -> ScalingTask:
     return ScalingTask(claimants, kinds, cost_max)
 
 
@@ -42,7 +42,7 @@ def replicas(plan: ScalingPlan) -> Replicas:
     return {model: granted.replicas for model, granted in plan.granted.items()}
 
 
-def worth_of(asked: ScalingTask, problem: Problem, claim: int, numbers: Mapping[Key, int]) -> float:
+def worth_of(asked: ScalingTask, problem: ScalingProblem, claim: int, numbers: Mapping[Key, int]) -> float:
     """What these replicas of one claimant cost in the plan's currency, reckoned anew."""
     claimant = asked.claimants[claim]
     kinds = {kind.name: place for place, kind in enumerate(asked.kinds)}
@@ -105,7 +105,7 @@ def best_worth(asked: ScalingTask, rates: tuple[float, ...]) -> float:
 def tasks(draw: st.DrawFn) -> tuple[ScalingTask, tuple[float, ...]]:
     """Up to three claimants of up to three variants on up to two kinds, of which there are up to three."""
     kinds = tuple(
-        Kind(name, float(draw(st.integers(1, 4))), draw(st.integers(0, 3 if name == "a" else 2)), spot)
+        SliceKind(name, float(draw(st.integers(1, 4))), draw(st.integers(0, 3 if name == "a" else 2)), spot)
         for name, spot in (("a", False), ("b", draw(st.booleans())))[: draw(st.integers(1, 2))]
     )
     claimants, rates = [], []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.scaling.budget import LEVELS, LIVES_S, PART, RUN_IN_S, Budget
-from serving.policy.scaling.seam import Band
+from serving.policy.scaling.interface import PlannedBand
 from serving.policy.scaling.slo import SloReplicas
 from tests.policy.scaling.closed_loop import EACH, Loop, table
 
@@ -132,7 +132,7 @@ def test_bursts_of_seconds_cost_what_the_promise_takes_and_not_what_chance_allow
 @pytest.mark.parametrize("seed", range(2))
 def test_what_was_wished_and_planned_before_enough_was_known_is_held_no_longer(seed: int) -> None:
     """Both reckoned that all bursts were chance. The plan is in force long past the run-in."""
-    early = Band(20, 20, "v", 300_000_000)
+    early = PlannedBand(20, 20, "v", 300_000_000)
     loop, chance = Loop(SloReplicas(), band=lambda now_us: early), np.random.default_rng(seed)
     for at, rate in enumerate(bursts(3, 9, 60, 200)):
         rows = int(chance.poisson(rate))

@@ -11,11 +11,11 @@ from serving.policy.forecasting.quantiles import Quantiles
 from serving.policy.scaling.planning import plan_scaling, plans
 from serving.policy.scaling.problem import make_problem
 from serving.policy.scaling.rounding import round_covers
-from serving.policy.scaling.task import Claimant, Kind, ScalingPlan, ScalingTask
+from serving.policy.scaling.task import Claimant, ScalingPlan, ScalingTask, SliceKind
 from tests.policy.scaling.scaling_tasks import best_worth, capacity, even, planned, task, tasks, worth_of
 
 Drawn = tuple[ScalingTask, tuple[float, ...]]
-ONE = (Kind("gpu", 1.0, 4),)
+ONE = (SliceKind("gpu", 1.0, 4),)
 EXACT, QUICK = ("exact", "gpu"), ("quick", "gpu")
 
 
@@ -156,7 +156,7 @@ def test_balanced_buys_accuracy_that_is_worth_its_price() -> None:
 
 
 def test_the_lowest_priority_is_shed_first_then_by_weight() -> None:
-    kinds = (Kind("gpu", 1.0, 1),)
+    kinds = (SliceKind("gpu", 1.0, 1),)
     high, low = claimant("high", priority=1), claimant("low", weight=5.0)
     plan = planned(task(low, high, kinds=kinds), 20.0, 20.0)
     assert (plan.granted["low"].shed, plan.granted["high"].shed) == (20.0, 0.0)
@@ -185,7 +185,7 @@ def test_a_kind_on_which_rows_cost_too_much_is_not_used() -> None:
 
 
 def test_the_least_replicas_are_not_on_spot_slices_where_there_are_others() -> None:
-    kinds = (Kind("gpu", 3.0, 4), Kind("spot gpu", 1.0, 4, spot=True))
+    kinds = (SliceKind("gpu", 3.0, 4), SliceKind("spot gpu", 1.0, 4, spot=True))
     both = {("exact", kind.name): even(10.0) for kind in kinds}
     each = Claimant("m", (), {"exact": 0.9}, both, least=1)
     numbers = planned(task(each, kinds=kinds), 30.0).granted["m"].replicas
@@ -197,7 +197,7 @@ def test_the_least_replicas_are_not_on_spot_slices_where_there_are_others() -> N
 
 
 def test_of_what_costs_the_same_what_is_there_is_kept() -> None:
-    kinds = (Kind("a", 1.0, 4), Kind("b", 1.0, 4))
+    kinds = (SliceKind("a", 1.0, 4), SliceKind("b", 1.0, 4))
     both = {("exact", kind.name): even(10.0) for kind in kinds}
     for had in ("a", "b"):
         each = Claimant("m", (), {"exact": 0.9}, both, current={("exact", had): 2})
@@ -208,7 +208,7 @@ def test_several_replicas_carry_more_than_as_many_times_one() -> None:
     """22 rows a second for one, 108 for two, of 100 each if they never waited."""
     each = Claimant("m", (), {"exact": 0.9}, {EXACT: capacity(100.0)})
     for rate, count in ((22.0, 1), (23.0, 2), (108.0, 2), (300.0, 4)):
-        assert planned(task(each, kinds=(Kind("gpu", 1.0, 9),)), rate).granted["m"].band.high == count
+        assert planned(task(each, kinds=(SliceKind("gpu", 1.0, 9),)), rate).granted["m"].band.high == count
 
 
 def test_at_fixed_slices_accuracy_falls_and_nothing_grows_but_the_rate() -> None:
@@ -222,7 +222,7 @@ def test_at_fixed_slices_accuracy_falls_and_nothing_grows_but_the_rate() -> None
 
 def test_where_slices_suffice_replicas_never_fall_as_the_rate_grows() -> None:
     each = Claimant("m", (), {"exact": 0.9, "quick": 0.8}, {EXACT: capacity(40.0), QUICK: capacity(90.0)})
-    kinds = (Kind("gpu", 1.0, 99),)
+    kinds = (SliceKind("gpu", 1.0, 99),)
     counts = [
         planned(task(each, kinds=kinds), float(rate)).granted["m"].band.high for rate in range(0, 400, 20)
     ]

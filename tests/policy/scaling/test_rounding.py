@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from loadtests.scaling_plan import draw
+from serving.policy.scaling.objective_value import carry, worth
 from serving.policy.scaling.problem import make_problem
 from serving.policy.scaling.rounding import round_covers
-from serving.policy.scaling.worth import carry, worth
 
 
 @pytest.mark.slow

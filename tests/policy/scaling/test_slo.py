@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.policy.scaling.busy_share import FULL
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.hold import hold_us
+from serving.policy.scaling.interface import LoadReport, PlannedBand, View, Wish
 from serving.policy.scaling.keepalive import UNKNOWN_S
-from serving.policy.scaling.load import FULL
-from serving.policy.scaling.seam import Band, Seen, View, Wish
 from serving.policy.scaling.slo import SloReplicas
 from tests.policy.scaling.closed_loop import EACH, SECOND_US, Loop, table
 from tests.policy.scaling.test_burstiness import gamma
@@ -29,9 +29,9 @@ def settled(rate: float, seconds: int = 200, **how: object) -> Loop:
 
 def seen_at(rate: int, ready: int, waiting: int = 0, oldest_us: int = 0, slo_us: int = 400_000) -> Wish:
     """What is wished after half a minute of exactly that rate."""
-    policy, before = SloReplicas(), Seen("m")
+    policy, before = SloReplicas(), LoadReport("m")
     for second in range(1, 31):
-        seen = Seen(
+        seen = LoadReport(
             "m",
             rate * second,
             rate * second,
@@ -189,8 +189,8 @@ def test_a_forecast_that_is_half_or_twice_of_what_comes_costs_little(error: floa
     """Half: the fast loop sees to it. Twice: no more than the plan asked for."""
     low = table().needed(error * 150.0)
 
-    def band(now_us: int) -> Band:
-        return Band(low, low + 1, "v", now_us + 60 * SECOND_US)
+    def band(now_us: int) -> PlannedBand:
+        return PlannedBand(low, low + 1, "v", now_us + 60 * SECOND_US)
 
     right, wrong = settled(150.0, 600), settled(150.0, 600, band=band)
     assert wrong.missed <= right.missed + 0.01 * wrong.offered
@@ -198,8 +198,8 @@ def test_a_forecast_that_is_half_or_twice_of_what_comes_costs_little(error: floa
 
 
 def test_a_plan_raises_the_count_before_the_load_comes_and_counts_no_more_when_it_is_stale() -> None:
-    def band(now_us: int) -> Band:
-        return Band(9, 12, "v", 120 * SECOND_US)
+    def band(now_us: int) -> PlannedBand:
+        return PlannedBand(9, 12, "v", 120 * SECOND_US)
 
     loop = settled(60.0, 100, band=band)
     assert loop.counts[-1] == 9
@@ -209,8 +209,8 @@ def test_a_plan_raises_the_count_before_the_load_comes_and_counts_no_more_when_i
 
 
 def test_a_plan_holds_down_a_trend_and_no_load_that_is_there() -> None:
-    def band(now_us: int) -> Band:
-        return Band(1, 5, "v", now_us + SECOND_US)
+    def band(now_us: int) -> PlannedBand:
+        return PlannedBand(1, 5, "v", now_us + SECOND_US)
 
     loop = settled(100.0, 100, band=band, truth=3 * EACH)  # nothing is missed, that would end its say
     surely = 5
@@ -307,9 +307,9 @@ def test_where_nobody_knows_what_a_replica_carries_it_goes_by_their_load(capacit
 
 @pytest.mark.parametrize(("busy", "doubted"), [(0.9, True), (0.1, False)])
 def test_what_is_missed_while_replicas_idle_is_no_fault_of_the_table(busy: float, doubted: bool) -> None:
-    policy, before = SloReplicas(), Seen("m")
+    policy, before = SloReplicas(), LoadReport("m")
     for second in range(1, 200):
-        seen = Seen(
+        seen = LoadReport(
             "m",
             offered=100 * second,
             requests=100 * second,
@@ -326,10 +326,10 @@ def test_what_is_missed_while_replicas_idle_is_no_fault_of_the_table(busy: float
 
 
 def test_what_is_missed_where_a_table_promises_nothing_is_no_evidence() -> None:
-    policy, before = SloReplicas(), Seen("m")
+    policy, before = SloReplicas(), LoadReport("m")
     table = Capacity((1, 2), (1.0,), ((0.0, 10.0),))
     for second in range(1, 91):
-        seen = Seen("m", missed=max(second - 60, 0), busy_us=second * 900_000, waiting=1)
+        seen = LoadReport("m", missed=max(second - 60, 0), busy_us=second * 900_000, waiting=1)
         at = (second * 1_000_000, 1_000_000)
         wish = policy.decide(View(*at, seen, before, 1, 0, 1, 2, 1_000_000, 1, "a", {"a": table}))
         before = seen

@@ -5,8 +5,16 @@ from random import Random
 
 from serving.policy.placement.check import cycle_us, device_faults
 from serving.policy.placement.geometry import Geometry, MigProfile
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 GIB = 1 << 30
@@ -25,14 +33,14 @@ MPS_SHARES = tuple(Share("mps", float(amount)) for amount in (10, 20, 30, 40, 50
 ROWS = (1, 2, 4, 8, 16)
 
 
-def fleet(random: Random, devices_max: int = 6, models_max: int = 4) -> Problem:
+def fleet(random: Random, devices_max: int = 6, models_max: int = 4) -> PlacementProblem:
     """One or two pools, some models; every model may be on every device."""
     pools, number = [], 0
     for kind in random.sample(("mig", "mps"), random.randint(1, 2)):
         count = random.randint(1, max(1, devices_max // 2))
         domains = random.randint(1, 3)
         devices = tuple(
-            Device(f"{kind}-{place}", f"host-{(number + place) % domains}") for place in range(count)
+            PlacementDevice(f"{kind}-{place}", f"host-{(number + place) % domains}") for place in range(count)
         )
         number += count
         if kind == "mig":
@@ -41,7 +49,7 @@ def fleet(random: Random, devices_max: int = 6, models_max: int = 4) -> Problem:
             parts = Parts("mps", 100, random.choice((0, 0, 4)))
             pools.append(Pool("b", "B", parts, devices, memory_bytes=random.randint(16, 40) * GIB))
     demands = tuple(demand(random, f"m{place}") for place in range(random.randint(1, models_max)))
-    return Problem(demands, tuple(pools))
+    return PlacementProblem(demands, tuple(pools))
 
 
 def demand(random: Random, model: str) -> Demand:
@@ -61,7 +69,7 @@ def demand(random: Random, model: str) -> Demand:
     return Demand(model, 1.0, slo_us, tuple(options), random.choice((1, 1, 2)))
 
 
-def filled(random: Random, problem: Problem, fullness: float) -> Placement:
+def filled(random: Random, problem: PlacementProblem, fullness: float) -> Placement:
     """A placement at random: on each device some slices that fit, on some devices none."""
     found: dict[str, tuple[Slot, ...]] = {}
     for device, pool in problem.pool_of.items():
@@ -76,7 +84,7 @@ def filled(random: Random, problem: Problem, fullness: float) -> Placement:
     return found
 
 
-def at_random(random: Random, problem: Problem, pool: Pool) -> Slot | None:
+def at_random(random: Random, problem: PlacementProblem, pool: Pool) -> Slot | None:
     """A slice with one model, sometimes two or three."""
     shares = MIG_SHARES if pool.division.kind == "mig" else MPS_SHARES
     share = random.choice(shares)
@@ -90,11 +98,11 @@ def at_random(random: Random, problem: Problem, pool: Pool) -> Slot | None:
     for each in demands:
         option = random.choice([option for option in each.options if option.share == share])
         rows = random.choice(ROWS[: random.randint(1, len(ROWS))])
-        residents.append(Resident(each.model, option, rows, 0.0))
+        residents.append(PlacedReplica(each.model, option, rows, 0.0))
     return Slot(share, tuple(residents), start)
 
 
-def carrying(problem: Problem, pool: Pool, slots: tuple[Slot, ...]) -> tuple[Slot, ...] | None:
+def carrying(problem: PlacementProblem, pool: Pool, slots: tuple[Slot, ...]) -> tuple[Slot, ...] | None:
     """The same slices with what each replica carries beside the others; None where it is no placement."""
     found = []
     for place, slot in enumerate(slots):
@@ -108,7 +116,7 @@ def carrying(problem: Problem, pool: Pool, slots: tuple[Slot, ...]) -> tuple[Slo
     return None if [*device_faults(problem, pool, found)] else tuple(found)
 
 
-def altered(random: Random, problem: Problem, old: Placement, share: float) -> Placement:
+def altered(random: Random, problem: PlacementProblem, old: Placement, share: float) -> Placement:
     """Some devices filled anew, on others a slice more or less or other batches."""
     found = dict(old)
     fresh = filled(random, problem, 0.9)
@@ -140,7 +148,9 @@ def altered(random: Random, problem: Problem, old: Placement, share: float) -> P
     return found
 
 
-def pair(random: Random, devices_max: int = 6, models_max: int = 4) -> tuple[Problem, Placement, Placement]:
+def pair(
+    random: Random, devices_max: int = 6, models_max: int = 4
+) -> tuple[PlacementProblem, Placement, Placement]:
     """A fleet and two placements on it, alike or not."""
     problem = fleet(random, devices_max, models_max)
     old = filled(random, problem, random.choice((0.5, 0.8, 1.0)))
@@ -149,7 +159,7 @@ def pair(random: Random, devices_max: int = 6, models_max: int = 4) -> tuple[Pro
     return problem, old, altered(random, problem, old, random.choice((0.3, 0.6, 1.0)))
 
 
-def aged(random: Random, problem: Problem) -> Problem:
+def aged(random: Random, problem: PlacementProblem) -> PlacementProblem:
     """What is known later: models hold more or less, SLOs are tighter, memory is scarcer, models are gone."""
     demands = []
     for each in problem.demands:
@@ -158,13 +168,13 @@ def aged(random: Random, problem: Problem) -> Problem:
         slo_us = each.slo_us * random.choice((0.3, 0.6, 1))
         demands.append(replace(each, slo_us=slo_us, options=tuple(options)))
     pools = (replace(each, memory_bytes=int(each.memory_bytes * 0.8)) for each in problem.pools)
-    return Problem(tuple(demands[: random.randint(1, len(demands))]), tuple(pools))
+    return PlacementProblem(tuple(demands[: random.randint(1, len(demands))]), tuple(pools))
 
 
-def few(random: Random) -> tuple[Problem, Placement, Placement]:
+def few(random: Random) -> tuple[PlacementProblem, Placement, Placement]:
     """Up to three devices of one kind with some large slices, one replica on each, and two placements."""
     kind, count, domains = random.choice(("mig", "mps")), random.randint(1, 3), random.randint(1, 2)
-    devices = tuple(Device(f"{kind}-{place}", f"host-{place % domains}") for place in range(count))
+    devices = tuple(PlacementDevice(f"{kind}-{place}", f"host-{place % domains}") for place in range(count))
     if kind == "mig":
         pool, shares = Pool("a", "A100", Instances(MIG), devices), MIG_SHARES[1:4]
     else:
@@ -176,11 +186,11 @@ def few(random: Random) -> tuple[Problem, Placement, Placement]:
         variant = one.options[0].variant
         options = tuple(each for each in one.options if each.variant == variant and each.share in shares)
         demands.append(replace(one, options=options))
-    problem = Problem(tuple(demands), (pool,))
+    problem = PlacementProblem(tuple(demands), (pool,))
     return problem, _offered(random, problem, pool), _offered(random, problem, pool)
 
 
-def _offered(random: Random, problem: Problem, pool: Pool) -> Placement:
+def _offered(random: Random, problem: PlacementProblem, pool: Pool) -> Placement:
     """Devices with what the models' best offers are."""
     found: dict[str, tuple[Slot, ...]] = {}
     offers = [(each.model, offer) for each in problem.demands for offer in each.offers]
@@ -192,7 +202,7 @@ def _offered(random: Random, problem: Problem, pool: Pool) -> Placement:
             if isinstance(pool.division, Instances):
                 profile = pool.division.profile(offer.option.share)
                 starts = profile.starts if profile else ()
-            resident = Resident(model, offer.option, offer.rows, 0.0)
+            resident = PlacedReplica(model, offer.option, offer.rows, 0.0)
             slot = Slot(offer.option.share, (resident,), random.choice(starts))
             slots = carrying(problem, pool, (*slots, slot)) or slots
         if slots:

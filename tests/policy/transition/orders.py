@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import Placement, Resident, Slot, capacities, domains
-from serving.policy.placement.problem import Instances, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot, capacities, domains
+from serving.policy.placement.problem import Instances, Parts, PlacementProblem, Pool
 
 Content = tuple[int, ...]
 """Of a device: which of all slices that may be, ascending."""
@@ -24,7 +24,7 @@ POSITIONS_MAX = 20_000
 class Orders:
     """Between two placements on a fleet of one pool."""
 
-    problem: Problem
+    problem: PlacementProblem
     old: Placement
     new: Placement
     together: bool
@@ -137,12 +137,12 @@ class Orders:
         return kept and all(len(spread.get(model, ())) >= count for model, count in self.spread.items())
 
 
-def _possible(problem: Problem, pool: Pool, *placements: Placement) -> Iterator[Slot]:
+def _possible(problem: PlacementProblem, pool: Pool, *placements: Placement) -> Iterator[Slot]:
     """The slices of the placements and the best of each model and share, wherever they may begin."""
     slots = [slot for placement in placements for each in placement.values() for slot in each]
     for demand in problem.demands:
         for offer in demand.offers:
-            resident = Resident(demand.model, offer.option, offer.rows, offer.throughput)
+            resident = PlacedReplica(demand.model, offer.option, offer.rows, offer.throughput)
             slots.append(Slot(offer.option.share, (resident,)))
     for slot in slots:
         if isinstance(pool.division, Parts):

@@ -1,7 +1,15 @@
 """Fleets and placements of a few slices, each of one replica whose batches have one row."""
 
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 from tests.policy.transition.fleets import GIB, MIG
 
@@ -16,10 +24,10 @@ def option(share: Share, rate: float, gib: float = 1, **others: float) -> Option
 
 def slot(model: str, share: Share, rate: float, gib: float = 1, start: int = -1, **others: float) -> Slot:
     one = option(share, rate, gib, **others)
-    return Slot(share, (Resident(model, one, 1, rate),), start)
+    return Slot(share, (PlacedReplica(model, one, 1, rate),), start)
 
 
-def problem_of(pool: Pool, *placements: Placement, domains_min: int = 1) -> Problem:
+def problem_of(pool: Pool, *placements: Placement, domains_min: int = 1) -> PlacementProblem:
     """With a demand for each model that is there, for which the options are those that are there."""
     options: dict[str, dict[Option, None]] = {}
     for placement in placements:
@@ -28,11 +36,11 @@ def problem_of(pool: Pool, *placements: Placement, domains_min: int = 1) -> Prob
                 for one in each.residents:
                     options.setdefault(one.model, {})[one.option] = None
     demands = [Demand(model, 1.0, 1e6, tuple(each), domains_min) for model, each in options.items()]
-    return Problem(tuple(demands), (pool,))
+    return PlacementProblem(tuple(demands), (pool,))
 
 
-def devices(count: int, domains: int = 1) -> tuple[Device, ...]:
-    return tuple(Device(f"gpu-{number}", f"host-{number % domains}") for number in range(count))
+def devices(count: int, domains: int = 1) -> tuple[PlacementDevice, ...]:
+    return tuple(PlacementDevice(f"gpu-{number}", f"host-{number % domains}") for number in range(count))
 
 
 def mps(count: int, memory_gib: int = 0, domains: int = 1) -> Pool:

@@ -4,10 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.policy.transition.invariants import floors, violations
-from serving.policy.transition.state import Replica, Slice, State
+from serving.policy.transition.state import State, TransitionReplica, TransitionSlice
 from serving.specs import Share
 from tests.policy.transition.fleets import GIB, MIG
 
@@ -15,29 +23,31 @@ HALF, MOST = Share("mps", 50.0), Share("mps", 60.0)
 THIRD, SMALL = Share("mig", 3.0, "3g.40gb"), Share("mig", 1.0, "1g.10gb")
 
 
-def resident(model: str, share: Share = HALF, **changes: float) -> Resident:
+def resident(model: str, share: Share = HALF, **changes: float) -> PlacedReplica:
     """Batches of one row that take 10 ms: 100 rows a second."""
     kind = "A100" if share.kind == "mig" else "B"
     curve = ((1, 10_000.0), (2, 15_000.0))
     capacity, rows = changes.pop("capacity", 100.0), int(changes.pop("rows", 1))
     one = Option(kind, share, "fp16", curve, int(changes.pop("gib", 1) * GIB))
-    return Resident(model, replace(one, **changes), rows, capacity)  # type: ignore[arg-type]
+    return PlacedReplica(model, replace(one, **changes), rows, capacity)  # type: ignore[arg-type]
 
 
-def problem(slices_max: int = 0, domains_min: int = 1, slo_us: float = 100_000) -> Problem:
-    devices = tuple(Device(f"mps-{number}", f"host-{number}") for number in range(2))
+def problem(slices_max: int = 0, domains_min: int = 1, slo_us: float = 100_000) -> PlacementProblem:
+    devices = tuple(PlacementDevice(f"mps-{number}", f"host-{number}") for number in range(2))
     demands = tuple(Demand(model, 1.0, slo_us, (), domains_min) for model in "ab")
     parts = Pool("b", "B", Parts("mps", 100.0, slices_max), devices, memory_bytes=8 * GIB)
-    return Problem(demands, (parts, Pool("a", "A100", Instances(MIG), (Device("mig-0"),))))
+    return PlacementProblem(demands, (parts, Pool("a", "A100", Instances(MIG), (PlacementDevice("mig-0"),))))
 
 
-def loaded(*residents: Resident, number: int = 0, start: int = -1, routed: bool = True) -> Slice:
-    replicas = tuple(Replica(place, each, routed) for place, each in enumerate(residents))
-    return Slice(number, residents[0].option.share, start, replicas)
+def loaded(
+    *residents: PlacedReplica, number: int = 0, start: int = -1, routed: bool = True
+) -> TransitionSlice:
+    replicas = tuple(TransitionReplica(place, each, routed) for place, each in enumerate(residents))
+    return TransitionSlice(number, residents[0].option.share, start, replicas)
 
 
 def faults(
-    slices: tuple[Slice, ...], device: str = "mps-0", old: Placement | None = None, **asked: int
+    slices: tuple[TransitionSlice, ...], device: str = "mps-0", old: Placement | None = None, **asked: int
 ) -> list[str]:
     """Of a device that is on its way from `old` (nothing) to nothing."""
     return violations(problem(**asked), State({device: slices}), old or {}, {})
@@ -55,7 +65,7 @@ def test_nothing_is_wrong_with_what_keeps_all_promises() -> None:
 def test_shares_slices_and_memory_count_whether_anything_computes_there_or_not() -> None:
     idle = [loaded(resident("a", MOST), number=number, routed=False) for number in range(2)]
     assert faults((*idle,)) == ["mps-0: mps come to 120 of 100"]
-    assert faults((Slice(0, MOST), Slice(1, MOST))) == ["mps-0: mps come to 120 of 100"]
+    assert faults((TransitionSlice(0, MOST), TransitionSlice(1, MOST))) == ["mps-0: mps come to 120 of 100"]
     two = (loaded(A), loaded(B, number=1, routed=False))
     assert faults(two, slices_max=1) == ["mps-0: 2 slices, 1 at most"]
     heavy = (loaded(resident("a", gib=5)), loaded(resident("b", gib=4), number=1, routed=False))
@@ -74,15 +84,17 @@ def test_shares_slices_and_memory_count_whether_anything_computes_there_or_not()
         ),
     ],
 )
-def test_instances_lie_where_they_may_and_hold_what_they_can(slices: tuple[Slice, ...], fault: str) -> None:
+def test_instances_lie_where_they_may_and_hold_what_they_can(
+    slices: tuple[TransitionSlice, ...], fault: str
+) -> None:
     assert faults(slices, "mig-0") == [f"mig-0: {fault}"]
 
 
 def test_there_are_no_more_instances_of_a_size_than_there_may_be() -> None:
     rare = tuple(replace(each, instances_max=1) for each in MIG)
-    pool = Pool("a", "A100", Instances(rare), (Device("mig-0"),))
+    pool = Pool("a", "A100", Instances(rare), (PlacementDevice("mig-0"),))
     slices = tuple(loaded(resident("a", THIRD), number=at, start=at) for at in (0, 4))
-    found = violations(Problem(problem().demands, (pool,)), State({"mig-0": slices}), {}, {})
+    found = violations(PlacementProblem(problem().demands, (pool,)), State({"mig-0": slices}), {}, {})
     assert found == ["mig-0: more than 1 instances of 3g.40gb"]
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Device, Problem
-from serving.policy.transition import Refused, Step, Transition, rollback, transition, violations
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import PlacementDevice, PlacementProblem
+from serving.policy.transition import Step, Transition, TransitionRefused, rollback, transition, violations
 from serving.policy.transition.state import State
-from serving.policy.transition.steps import Create, Destroy, Drain, Load, Route, Unload
+from serving.policy.transition.steps import Create, Destroy, Drain, LoadStep, RouteStep, UnloadStep
 from serving.specs import Share
 from tests.policy.transition.fleets import aged, filled, pair
 from tests.policy.transition.small import HALF, WHOLE, devices, mig, mps, option, problem_of, slot
@@ -26,10 +26,12 @@ SEEDS = 1000
 THIRD = Share("mig", 3.0, "3g.40gb")
 
 
-def checked(problem: Problem, old: Placement, new: Placement, in_flight: int, trials: int = 100) -> str:
+def checked(
+    problem: PlacementProblem, old: Placement, new: Placement, in_flight: int, trials: int = 100
+) -> str:
     """Whether it is "refused", "stood in" or "direct"; all states of the way and ways back are checked."""
     found = transition(problem, old, new, in_flight, trials)
-    if isinstance(found, Refused):
+    if isinstance(found, TransitionRefused):
         assert "cannot be" not in found.reason
         assert found.model in found.reason
         assert found.device in found.reason
@@ -113,7 +115,7 @@ def test_from_nothing_and_to_nothing_there_is_always_a_way(seed: int) -> None:
     assert checked(problem, old, {}, 2) == "direct"
 
 
-def done(problem: Problem, old: Placement, new: Placement, in_flight: int = 1) -> tuple[Step, ...]:
+def done(problem: PlacementProblem, old: Placement, new: Placement, in_flight: int = 1) -> tuple[Step, ...]:
     """The steps, where all promises are kept."""
     assert checked(problem, old, new, in_flight) != "refused"
     found = transition(problem, old, new, in_flight)
@@ -127,7 +129,7 @@ APART, SWAPPED = {"gpu-0": (A,), "gpu-1": (B,)}, {"gpu-0": (B,), "gpu-1": (A,)}
 
 def test_two_models_cannot_change_places_on_two_full_devices_and_it_is_said_why() -> None:
     found = transition(problem_of(mps(2, memory_gib=1), APART), APART, SWAPPED)
-    assert found == Refused(
+    assert found == TransitionRefused(
         "while gpu-0 changes, a would be without 100 of its 100 rows/s: nothing has room for a stand-in; "
         "one more device in the pool b would do",
         "a",
@@ -141,12 +143,12 @@ def test_with_a_spare_device_they_do_and_it_is_free_again_afterwards() -> None:
     found = transition(problem, APART, SWAPPED)
     assert isinstance(found, Transition)
     assert [each.device for each in found.temporary] == ["gpu-2"]
-    assert Counter(type(each) for each in steps)[Load] == 3
+    assert Counter(type(each) for each in steps)[LoadStep] == 3
 
 
 def test_where_both_can_be_loaded_they_change_places_at_one_instant() -> None:
     steps = done(problem_of(mps(2, memory_gib=2), APART), APART, SWAPPED, in_flight=2)
-    assert Counter(type(each) for each in steps) == {Load: 2, Route: 1, Drain: 2, Unload: 2}
+    assert Counter(type(each) for each in steps) == {LoadStep: 2, RouteStep: 1, Drain: 2, UnloadStep: 2}
 
 
 def test_a_slice_of_the_same_share_and_place_is_kept_for_another_model() -> None:
@@ -160,7 +162,7 @@ def test_a_slice_too_full_for_both_models_is_cleared_first_and_still_not_destroy
     old = {"gpu-0": (slot("a", THIRD, 10, gib=30, start=0),)}
     new = {"gpu-0": (slot("b", THIRD, 10, gib=30, start=0),)}
     steps = done(problem_of(mig(1), old, new), old, new)
-    assert [type(each) for each in steps] == [Route, Drain, Unload, Load, Route]
+    assert [type(each) for each in steps] == [RouteStep, Drain, UnloadStep, LoadStep, RouteStep]
 
 
 def test_an_instance_in_the_way_of_a_larger_one_stands_in_elsewhere_on_its_device() -> None:
@@ -176,7 +178,7 @@ def test_a_replica_with_other_batches_is_not_moved() -> None:
     after = replace(before, capacity=80.0)
     new = {"gpu-0": (replace(old["gpu-0"][0], residents=(after,)),)}
     (step,) = done(problem_of(mps(1), old), old, new)
-    assert isinstance(step, Route)
+    assert isinstance(step, RouteStep)
     assert [(each.before, each.after) for each in step.sized] == [(before, after)]
     assert step.devices == ()
 
@@ -185,12 +187,12 @@ def test_batches_of_several_devices_change_at_one_instant_where_each_alone_would
     def at(first: float, second: float) -> tuple[Slot, ...]:
         both = [replace(slot(each, HALF, 100), residents=()) for each in "ab"]
         rates = zip("ab", (first, second), strict=True)
-        residents = [Resident(model, option(HALF, 100), 1, rate) for model, rate in rates]
+        residents = [PlacedReplica(model, option(HALF, 100), 1, rate) for model, rate in rates]
         return tuple(replace(each, residents=(one,)) for each, one in zip(both, residents, strict=True))
 
     old, new = {"gpu-0": at(90, 10), "gpu-1": at(10, 90)}, {"gpu-0": at(10, 90), "gpu-1": at(90, 10)}
     (step,) = done(problem_of(mps(2), old), old, new)
-    assert isinstance(step, Route)
+    assert isinstance(step, RouteStep)
     assert len(step.sized) == 4
 
 
@@ -205,8 +207,8 @@ def test_what_stays_has_larger_batches_at_the_instant_at_which_its_neighbour_goe
     old = {"gpu-0": (beside("a", 100, gib=7), beside("a", 100, gib=7))}
     new = {"gpu-0": (beside("a", 150, gib=7), slot("b", HALF, 10, gib=8))}
     steps = done(problem_of(mps(1, memory_gib=15), old, new), old, new)
-    assert [type(each) for each in steps] == [Route, Drain, Unload, Load, Route]
-    assert isinstance(steps[0], Route)
+    assert [type(each) for each in steps] == [RouteStep, Drain, UnloadStep, LoadStep, RouteStep]
+    assert isinstance(steps[0], RouteStep)
     assert (len(steps[0].down), len(steps[0].sized)) == (1, 1)
 
 
@@ -214,9 +216,17 @@ def test_neighbours_go_together_where_what_they_leave_behind_makes_up_for_the_ot
     old = {"gpu-0": (beside("a", 100), beside("b", 50)), "gpu-1": (beside("a", 50), beside("b", 100))}
     new = {"gpu-0": (beside("a", 150),), "gpu-1": (beside("b", 150),)}
     steps = done(problem_of(mps(2), old), old, new, in_flight=2)
-    assert [type(each) for each in steps] == [Route, Drain, Drain, Unload, Unload, Destroy, Destroy]
+    assert [type(each) for each in steps] == [
+        RouteStep,
+        Drain,
+        Drain,
+        UnloadStep,
+        UnloadStep,
+        Destroy,
+        Destroy,
+    ]
     found = transition(problem_of(mps(2), old), old, new, 1)
-    assert isinstance(found, Refused)
+    assert isinstance(found, TransitionRefused)
     assert found.reason.startswith("gpu-0 cannot change alone: more devices have to change at the same time;")
 
 
@@ -224,7 +234,7 @@ def test_what_stays_and_is_to_hold_less_is_sized_before_what_takes_its_room_is_l
     old = {"gpu-0": (slot("a", HALF, 100, gib=9),)}
     new = {"gpu-0": (slot("a", HALF, 80, gib=4), slot("b", HALF, 10, gib=8))}
     steps = done(problem_of(mps(1, memory_gib=12), old, new), old, new)
-    assert [type(each) for each in steps] == [Route, Create, Load, Route]
+    assert [type(each) for each in steps] == [RouteStep, Create, LoadStep, RouteStep]
 
 
 def test_a_model_is_in_as_many_failure_domains_as_it_asks_for_at_any_moment() -> None:
@@ -232,7 +242,7 @@ def test_a_model_is_in_as_many_failure_domains_as_it_asks_for_at_any_moment() ->
     old, new = {"gpu-0": (one,), "gpu-1": (one,)}, {"gpu-2": (one,), "gpu-3": (one,)}
     problem = problem_of(mps(4, domains=2), old, domains_min=2)
     steps = done(problem, old, new)
-    assert Counter(type(each) for each in steps)[Load] == 2
+    assert Counter(type(each) for each in steps)[LoadStep] == 2
 
 
 def test_where_only_a_failure_domain_would_be_missing_that_is_the_reason() -> None:
@@ -241,7 +251,7 @@ def test_where_only_a_failure_domain_would_be_missing_that_is_the_reason() -> No
     new: Placement = {"gpu-0": (half, slot("b", HALF, 50)), "gpu-1": (fast,)}
     assert checked(problem_of(mps(2, domains=2), old, new), old, new, 1) == "direct"
     found = transition(problem_of(mps(2, domains=2), old, new, domains_min=2), old, new)
-    assert isinstance(found, Refused)
+    assert isinstance(found, TransitionRefused)
     assert found.reason == (
         "while gpu-0 changes, a would be without one of its 2 failure domains: nothing has room for a "
         "stand-in; one more device in the pool b would do"
@@ -253,7 +263,7 @@ def test_what_nobody_asks_for_any_more_just_goes() -> None:
     problem = problem_of(mps(1, memory_gib=1), new)
     found = transition(problem, old, new)
     assert isinstance(found, Transition)
-    assert [type(each) for each in found.steps] == [Route, Drain, Unload, Load, Route]
+    assert [type(each) for each in found.steps] == [RouteStep, Drain, UnloadStep, LoadStep, RouteStep]
     assert not [
         each for state in states(State.of(old), found) for each in violations(problem, state, old, new)
     ]
@@ -264,7 +274,7 @@ def test_a_device_that_holds_more_than_was_thought_can_be_relieved() -> None:
     new = {"gpu-0": (slot("a", HALF, 50, gib=9),)}
     found = transition(problem_of(mps(1, memory_gib=16), old), old, new)
     assert isinstance(found, Transition)
-    assert [type(each) for each in found.steps] == [Route, Drain, Unload, Destroy]
+    assert [type(each) for each in found.steps] == [RouteStep, Drain, UnloadStep, Destroy]
 
 
 def test_one_device_at_a_time_changes_in_a_small_fleet_and_a_twentieth_in_a_large_one() -> None:
@@ -282,9 +292,11 @@ def test_it_cannot_be_asked_for_less_than_one_device_at_a_time() -> None:
 
 def test_what_is_no_placement_is_refused() -> None:
     problem = problem_of(mps(1), {"gpu-0": (A, B)})
-    assert transition(problem, {"gpu-9": (A,)}, {}) == Refused("there is no device gpu-9", device="gpu-9")
+    assert transition(problem, {"gpu-9": (A,)}, {}) == TransitionRefused(
+        "there is no device gpu-9", device="gpu-9"
+    )
     found = transition(problem, {}, {"gpu-0": (A, B)})
-    assert isinstance(found, Refused)
+    assert isinstance(found, TransitionRefused)
     assert found.reason == "the new placement cannot be: gpu-0: mps come to 200 of 100"
 
 
@@ -292,7 +304,7 @@ def test_what_is_thought_to_hold_more_than_there_is_may_have_other_batches_where
     old, new = {"gpu-0": (slot("a", HALF, 100, gib=20),)}, {"gpu-0": (slot("a", HALF, 80, gib=10),)}
     found = transition(problem_of(mps(1, memory_gib=16), new), old, new)
     assert isinstance(found, Transition)
-    assert [type(each) for each in found.steps] == [Route]
+    assert [type(each) for each in found.steps] == [RouteStep]
 
 
 def test_a_slice_that_is_kept_makes_way_for_a_stand_in_where_nothing_is_on_it() -> None:
@@ -309,9 +321,9 @@ def test_where_a_refusal_says_that_one_more_device_would_do_it_does() -> None:
     for seed in range(150):
         problem, old, new = pair(Random(seed))
         found = transition(problem, old, new, 1, trials=0)
-        if isinstance(found, Refused):
+        if isinstance(found, TransitionRefused):
             (pool,) = (each for each in problem.pools if found.reason.endswith(f"pool {each.name} would do"))
-            more = Device("spare", problem.domain_of[found.device])
+            more = PlacementDevice("spare", problem.domain_of[found.device])
             larger = replace(pool, devices=(*pool.devices, more))
             pools = tuple(larger if each is pool else each for each in problem.pools)
             assert checked(replace(problem, pools=pools), old, new, 1) == "stood in"

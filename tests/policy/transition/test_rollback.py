@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.transition import State, Transition, rollback, transition, violations
-from serving.policy.transition.steps import Drain, Load, Route, Unload
+from serving.policy.transition.steps import Drain, LoadStep, RouteStep, UnloadStep
 from tests.policy.transition.fleets import pair
 from tests.policy.transition.walk import is_at_rest, states
 
@@ -68,10 +68,10 @@ def test_what_was_routed_is_drained_before_it_is_unloaded_and_what_was_drained_i
     assert isinstance(up, Transition)
     assert isinstance(down, Transition)
     back = [type(group[0]) for group in rollback(up, len(up.steps) - 1, range(len(up.steps))).groups]
-    assert back[:3] == [Route, Drain, Unload]
+    assert back[:3] == [RouteStep, Drain, UnloadStep]
     back = [type(group[0]) for group in rollback(down, len(down.steps) - 1).groups]
     assert Drain not in back
-    assert back.index(Load) < back.index(Route)
+    assert back.index(LoadStep) < back.index(RouteStep)
 
 
 @pytest.mark.parametrize("failed_at", [-1, 10**6])

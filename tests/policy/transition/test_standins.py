@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from serving.policy.placement.plan import Placement, Slot
-from serving.policy.placement.problem import Device, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Option, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.policy.transition import State, Transition, transition, violations
-from serving.policy.transition.steps import Load
+from serving.policy.transition.steps import LoadStep
 from serving.specs import Share
 from tests.policy.transition.small import HALF, WHOLE, devices, mps, option, problem_of, slot
 from tests.policy.transition.walk import broken, is_at_rest, states
@@ -16,7 +16,7 @@ APART: Placement = {"gpu-0": (A,), "gpu-1": (B,)}
 SWAPPED: Placement = {"gpu-0": (B,), "gpu-1": (A,)}
 
 
-def by_rounds(problem: Problem, old: Placement, new: Placement) -> Transition:
+def by_rounds(problem: PlacementProblem, old: Placement, new: Placement) -> Transition:
     """The transition, where all promises are kept; small fleets are not searched."""
     found = transition(problem, old, new, 1, trials=0)
     assert isinstance(found, Transition), found
@@ -27,13 +27,13 @@ def by_rounds(problem: Problem, old: Placement, new: Placement) -> Transition:
     return found
 
 
-def stand_ins(found: Transition) -> list[Load]:
+def stand_ins(found: Transition) -> list[LoadStep]:
     there = {(each.device, each.slice) for each in found.temporary}
-    loads = [step for step in found.steps if isinstance(step, Load)]
+    loads = [step for step in found.steps if isinstance(step, LoadStep)]
     return [each for each in loads if (each.address.device, each.address.slice) in there]
 
 
-def with_option(problem: Problem, model: str, more: Option) -> Problem:
+def with_option(problem: PlacementProblem, model: str, more: Option) -> PlacementProblem:
     """The model may also be run so."""
     demands = tuple(
         replace(each, options=(*each.options, more)) if each.model == model else each
@@ -44,7 +44,7 @@ def with_option(problem: Problem, model: str, more: Option) -> Problem:
 
 def test_what_stands_in_for_a_failure_domain_is_in_one_that_the_model_is_not_in() -> None:
     names = (("gpu-0", "x"), ("gpu-1", "y"), ("gpu-2", "y"), ("gpu-3", "x"))
-    pool = replace(mps(1, memory_gib=1), devices=tuple(Device(*each) for each in names))
+    pool = replace(mps(1, memory_gib=1), devices=tuple(PlacementDevice(*each) for each in names))
     old: Placement = {"gpu-0": (A,), "gpu-1": (A,)}
     new: Placement = {"gpu-0": (slot("a", HALF, 100), slot("b", HALF, 50, gib=0)), "gpu-1": (A,)}
     problem = problem_of(pool, old, new, domains_min=2)
@@ -66,7 +66,7 @@ def test_a_stand_in_of_another_share_has_batches_that_keep_its_slo_beside_what_i
 
 def test_a_stand_in_may_be_of_another_kind_of_device() -> None:
     pool = mps(2, memory_gib=1)
-    other = Pool("c", "C", Parts("whole", 1.0), (Device("cpu-0"),))
+    other = Pool("c", "C", Parts("whole", 1.0), (PlacementDevice("cpu-0"),))
     problem = problem_of(pool, APART)
     more = replace(option(WHOLE, 120), kind="C", share=Share("whole", 1.0))
     problem = replace(with_option(problem, "a", more), pools=(pool, other))

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.transition import State, Transition
-from serving.policy.transition.state import Slice
+from serving.policy.transition.state import TransitionSlice
 
 Contents = dict[str, Counter[tuple[object, ...]]]
 
@@ -46,7 +46,7 @@ def is_at_rest(state: State, placement: Placement) -> bool:
     return contents(loaded) == contents(placement) == contents(state.routed)
 
 
-def broken(problem: Problem, state: State, old: Placement, new: Placement) -> Iterator[str]:
+def broken(problem: PlacementProblem, state: State, old: Placement, new: Placement) -> Iterator[str]:
     """What is not as promised."""
     lenient = replace(problem, demands=tuple(replace(each, slo_us=1e15) for each in problem.demands))
     for device, slices in state.devices.items():
@@ -67,7 +67,7 @@ def broken(problem: Problem, state: State, old: Placement, new: Placement) -> It
             yield f"{model}: {spread[model]}"
 
 
-def _carried(problem: Problem, placement: Placement) -> tuple[dict[str, float], dict[str, set[str]]]:
+def _carried(problem: PlacementProblem, placement: Placement) -> tuple[dict[str, float], dict[str, set[str]]]:
     rates: dict[str, float] = defaultdict(float)
     domains: dict[str, set[str]] = defaultdict(set)
     for device, slots in placement.items():
@@ -78,15 +78,15 @@ def _carried(problem: Problem, placement: Placement) -> tuple[dict[str, float], 
     return rates, domains
 
 
-def _key(each: Resident) -> tuple[object, ...]:
+def _key(each: PlacedReplica) -> tuple[object, ...]:
     return each.model, each.option.variant, each.option.streams, each.rows, each.capacity
 
 
-def _residents(each: Slice) -> tuple[Resident, ...]:
+def _residents(each: TransitionSlice) -> tuple[PlacedReplica, ...]:
     return tuple(one.resident for one in each.replicas)
 
 
-def _idle(each: Slice) -> tuple[Resident, ...]:
+def _idle(each: TransitionSlice) -> tuple[PlacedReplica, ...]:
     """What is loaded, as though nothing were asked of it: only its memory counts."""
     return tuple(
         replace(one, rows=1, capacity=0.0, option=replace(one.option, streams=1)) for one in _residents(each)

@@ -17,7 +17,7 @@ from router.admin import ChangeGuard
 from router.admin.audit import say_edit
 from router.admin.guard import ASKS, FEEDBACK
 from router.auth.identity import IDENTITY
-from router.deployment import Deployment
+from router.deployment import GatewayServer
 from router.logs import AUDIT, JsonFormatter
 from router.settings import load_settings
 from router.settings.admin import AdminSettings
@@ -56,7 +56,7 @@ async def opened(home: Path, admin: str = "") -> AsyncIterator[Doors]:
     """A gateway's application whose workers and ports are not started."""
     settings = load_settings(write_deployment(home, GATEWAY.replace("{port: 0}", f"{{port: 0{admin}}}")))
     settings = replace(settings, profiles=home / "profiles")
-    deployment = Deployment(settings, settings, lambda _line: None)
+    deployment = GatewayServer(settings, settings, lambda _line: None)
     app, behind = deployment._rest._config.app, deployment._admin._config.app
     assert isinstance(app, FastAPI)
     rest, door = (httpx.ASGITransport(app=each) for each in (app, behind))  # type: ignore[arg-type]

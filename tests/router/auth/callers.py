@@ -4,7 +4,7 @@ from math import inf
 
 from router.auth.guard import KeyGuard
 from router.auth.issuing import NewKey, make_key
-from router.auth.keys import Keys
+from router.auth.keys import KeyFile
 from router.settings.keys import KeySpec
 
 NOW_S = 1_000_000.0
@@ -17,7 +17,7 @@ class Callers:
     def __init__(self) -> None:
         self._keys: dict[str, NewKey] = {}
         self.guard = KeyGuard(
-            Keys(
+            KeyFile(
                 [
                     self._spec("app", "infer", tenant="gold"),
                     self._spec("narrow", "infer", models=("simple",), tiers=("cheap",)),

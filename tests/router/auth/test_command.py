@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from router.auth.keys import Keys
+from router.auth.keys import KeyFile
 from router.cli import app
 from router.settings.keys import KeySpec, instant_s, read_keys
 from tests.router.settings.samples import write_deployment
@@ -46,7 +46,7 @@ def test_a_new_key_is_printed_once_and_the_file_has_its_hash(desk: Desk) -> None
     (spec,) = desk.specs()
     assert (spec.name, spec.tenant, spec.roles) == ("app1", "gold", ("infer", "read"))
     assert (spec.models, spec.tiers, spec.expires_s) == (("digits",), ("cheap",), instant_s("2027-01-31"))
-    known = Keys([spec]).find(key.encode())
+    known = KeyFile([spec]).find(key.encode())
     assert known is not None
     assert known.identity.name == "app1"
     assert key.rpartition("_")[2] not in desk.file.read_text()

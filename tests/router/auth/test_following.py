@@ -9,7 +9,7 @@ import pytest
 from router.auth.following import KeyWatch, differences
 from router.auth.guard import KeyGuard
 from router.auth.issuing import NewKey, add_key, make_key, revoke_key
-from router.auth.keys import Keys
+from router.auth.keys import KeyFile
 from router.settings import load_settings
 from router.settings.keys import KeySpec, read_keys
 from tests.router.settings.samples import write_deployment
@@ -30,7 +30,7 @@ class Followed:
         self.first, self.second = make_key(), make_key()
         self.write(entry("first", self.first))
         settings = load_settings(write_deployment(home, SETTINGS))
-        self.guard = KeyGuard(Keys(read_keys(self.path, None)))
+        self.guard = KeyGuard(KeyFile(read_keys(self.path, None)))
         self.said: list[str] = []
         self.news = asyncio.Event()
         self.watch = KeyWatch(settings, self.guard, self.say)
@@ -157,7 +157,7 @@ async def test_where_nothing_can_be_watched_that_is_said(
     def fail(*_folders: Path, **_more: object) -> None:
         raise OSError("OS file watch limit reached")
 
-    monkeypatch.setattr("router.editions.awatch", fail)
+    monkeypatch.setattr("router.file_following.awatch", fail)
     await followed.watch.run()
     assert "is not watched any more, an edit needs a restart: OS file watch limit" in followed.said[-1]
 

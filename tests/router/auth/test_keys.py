@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from router.auth.guard import KeyGuard
 from router.auth.identity import Identity, may_use, own_tenant
 from router.auth.issuing import make_key
-from router.auth.keys import KEY_CHARS, Keys, hash_of
+from router.auth.keys import KEY_CHARS, KeyFile, hash_of
 from router.auth.rights import CALLERS, CLIENTS, WATCHERS
 from router.settings.keys import KeySpec
 from router.tensors.errors import RequestError
@@ -44,7 +44,7 @@ def test_a_key_is_as_long_as_all_and_never_made_twice() -> None:
 
 
 def test_a_key_is_found_by_its_whole_text() -> None:
-    known = Keys(SPECS).find(KEY.text.encode())
+    known = KeyFile(SPECS).find(KEY.text.encode())
     assert known is not None
     assert known.identity == Identity("a", "gold", frozenset({"infer"}))
 
@@ -52,21 +52,21 @@ def test_a_key_is_found_by_its_whole_text() -> None:
 @given(st.integers(0, KEY_CHARS - 1), st.sampled_from("0123456789abcdef_pk G"))
 def test_a_key_with_any_other_character_is_none(place: int, character: str) -> None:
     text = KEY.text[:place] + character + KEY.text[place + 1 :]
-    assert (Keys(SPECS).find(text.encode()) is not None) == (text == KEY.text)
+    assert (KeyFile(SPECS).find(text.encode()) is not None) == (text == KEY.text)
 
 
 @given(st.one_of(st.binary(max_size=200), st.binary(min_size=KEY_CHARS, max_size=KEY_CHARS)))
 def test_no_other_text_is_a_key(text: bytes) -> None:
-    assert Keys(SPECS).find(text) is None
+    assert KeyFile(SPECS).find(text) is None
 
 
 @pytest.mark.parametrize("cut", [slice(0, -1), slice(1, None), slice(0, 15), slice(16, None)])
 def test_a_part_of_a_key_is_none(cut: slice) -> None:
-    assert Keys(SPECS).find(KEY.text[cut].encode()) is None
+    assert KeyFile(SPECS).find(KEY.text[cut].encode()) is None
 
 
 def test_a_secret_with_the_id_of_another_key_is_none() -> None:
-    assert Keys(SPECS).find(KEY.text.replace(KEY.id, OTHER.id).encode()) is None
+    assert KeyFile(SPECS).find(KEY.text.replace(KEY.id, OTHER.id).encode()) is None
 
 
 def test_both_fields_carry_a_key_and_x_api_key_counts_first() -> None:
@@ -99,7 +99,7 @@ def test_without_a_key_that_counts_the_sentence_says_what_would_be_right() -> No
 @pytest.mark.parametrize(("now_s", "counts"), [(NOW_S - 1e-3, True), (NOW_S, False), (NOW_S + 1, False)])
 def test_a_key_expires_at_its_instant(now_s: float, counts: bool) -> None:
     spec = KeySpec("a", KEY.id, KEY.hash, "gold", ("infer",), expires_s=NOW_S)
-    guard = KeyGuard(Keys([spec]), lambda: now_s)
+    guard = KeyGuard(KeyFile([spec]), lambda: now_s)
     if counts:
         assert guard.identify(KEY.text.encode(), None).name == "a"
     else:
@@ -132,7 +132,7 @@ def test_what_a_caller_may_not_is_said_with_what_it_may() -> None:
 
 def test_a_caller_without_lists_may_use_all() -> None:
     free = Identity("f", "t", frozenset({"infer"}))
-    guard = KeyGuard(Keys())
+    guard = KeyGuard(KeyFile())
     guard.require(free, CALLERS, "any")
     guard.check_tier(free, "any", "")
     assert may_use(free, "any")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 from tritonclient.grpc import service_pb2
 
-from router.auth.rights import ADMINS, ANYBODY, CALLERS, CLIENTS, WATCHERS, Need, need_of, rpc_roles
-from router.deployment import Deployment
+from router.auth.rights import ADMINS, ANYBODY, CALLERS, CLIENTS, WATCHERS, NeededRight, need_of, rpc_roles
+from router.deployment import GatewayServer
 from router.settings import load_settings
 from tests.router.settings.samples import write_deployment
 
@@ -28,7 +28,7 @@ NOT_READ = {"/v2/systemsharedmemory/region/{region}/status", "/v2/cudasharedmemo
 async def routes(tmp_path: Path) -> list[tuple[str, str]]:
     """(method, path) of all routes of a gateway."""
     settings = load_settings(write_deployment(tmp_path))
-    deployment = Deployment(settings, settings, lambda _line: None)
+    deployment = GatewayServer(settings, settings, lambda _line: None)
     app = cast(FastAPI, deployment._rest._config.app)
     found = [*_routes(app)]
     await deployment.close()
@@ -73,24 +73,24 @@ async def test_a_route_of_a_model_is_of_that_model(routes: list[tuple[str, str]]
 @pytest.mark.parametrize(
     ("method", "path", "need"),
     [
-        ("POST", "/v2/models/m/infer", Need(CALLERS, "m")),
-        ("POST", "/v2/models/m/versions/7/infer", Need(CALLERS, "m")),
-        ("GET", "/v2/models/stats", Need(WATCHERS)),
-        ("GET", "/v2/models/m", Need(CLIENTS, "m")),
-        ("HEAD", "/v2/models/m/ready", Need(CLIENTS, "m")),
-        ("HEAD", "/livez", Need(ANYBODY)),
-        ("POST", "/livez", Need(ADMINS)),
-        ("GET", "/livez/", Need(ADMINS)),
-        ("DELETE", "/v2/models/m", Need(ADMINS, "m")),
-        ("GET", "/v2/models/m/infer", Need(ADMINS, "m")),
-        ("POST", "/v2/models/m/infer/", Need(ADMINS)),
-        ("POST", "/v2/models/a/b/infer", Need(ADMINS)),
-        ("POST", "/v2/repository/any/index", Need(WATCHERS)),
-        ("POST", "/v2/repository/models/m/load", Need(ADMINS)),
-        ("GET", "/v2/new", Need(ADMINS)),
+        ("POST", "/v2/models/m/infer", NeededRight(CALLERS, "m")),
+        ("POST", "/v2/models/m/versions/7/infer", NeededRight(CALLERS, "m")),
+        ("GET", "/v2/models/stats", NeededRight(WATCHERS)),
+        ("GET", "/v2/models/m", NeededRight(CLIENTS, "m")),
+        ("HEAD", "/v2/models/m/ready", NeededRight(CLIENTS, "m")),
+        ("HEAD", "/livez", NeededRight(ANYBODY)),
+        ("POST", "/livez", NeededRight(ADMINS)),
+        ("GET", "/livez/", NeededRight(ADMINS)),
+        ("DELETE", "/v2/models/m", NeededRight(ADMINS, "m")),
+        ("GET", "/v2/models/m/infer", NeededRight(ADMINS, "m")),
+        ("POST", "/v2/models/m/infer/", NeededRight(ADMINS)),
+        ("POST", "/v2/models/a/b/infer", NeededRight(ADMINS)),
+        ("POST", "/v2/repository/any/index", NeededRight(WATCHERS)),
+        ("POST", "/v2/repository/models/m/load", NeededRight(ADMINS)),
+        ("GET", "/v2/new", NeededRight(ADMINS)),
     ],
 )
-def test_a_request_needs(method: str, path: str, need: Need) -> None:
+def test_a_request_needs(method: str, path: str, need: NeededRight) -> None:
     assert need_of(method, path) == need
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from router.explain.body import Explanation, LadderOfSlice, Promise, Rung, Variant
+from router.explain.body import Explanation, LadderOfSlice, Promise, RungBody, Variant
 from router.telemetry import Counters, Telemetry
 from serving.ports import Reply
 from serving.vocabulary import COMPLETED, Outcome
@@ -14,7 +14,7 @@ ROW_US = {"ensemble": 4_100.0, "cnn": 1_300.0, "mlp": 410.0, "linear": 60.0}
 ROWS = 8
 
 
-def rung(variant: str, factor: float = 1.0, cost: float = 0.0) -> Rung:
+def rung(variant: str, factor: float = 1.0, cost: float = 0.0) -> RungBody:
     """One that takes `factor` times what ROW_US says; one row alone takes twice as long as in a batch."""
     row_us = ROW_US[variant] * factor
     return {

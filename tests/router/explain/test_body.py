@@ -11,17 +11,17 @@ from router.bulk.pool import Bulk
 from router.explain.body import Explanation, describe
 from router.explain.route import add_explain
 from router.explain.words import sentences
-from router.status import Replica
+from router.status import ReplicaBody
 from router.telemetry import Telemetry
 from serving.objectives import Needs, SelectionSpec
-from serving.profile.carrying import Carried
-from serving.scheduler.standing import Ladder, Rung, Standing
+from serving.profile.carrying import ProfiledCapacity
+from serving.scheduler.variant_reasons import LadderReasons, RungReasons, VariantReasons
 from serving.specs import Limits, ServedModel
 from tests.builders import model_spec, served
 from tests.router.fakes import FakeServing
 
-CNN = Rung("cnn", 0.98, 1_300.0, 8, 2_000.0, 0.4)
-LINEAR = Rung("linear", 0.92, 60.0, 16, 90.0, 0.0, Carried(16, 960.0, 16_667.0), None)
+CNN = RungReasons("cnn", 0.98, 1_300.0, 8, 2_000.0, 0.4)
+LINEAR = RungReasons("linear", 0.92, 60.0, 16, 90.0, 0.0, ProfiledCapacity(16, 960.0, 16_667.0), None)
 
 
 def model() -> ServedModel:
@@ -35,13 +35,13 @@ def model() -> ServedModel:
     return replace(own, variants=("cnn", "linear"), needs=Needs(accuracy_min=0.97), tiers=(bulk,))
 
 
-def standing(afford_us: float = 2_500.0) -> Standing:
-    own = (Ladder("cpu0", (CNN,), 0, 0),)
-    bulk = (Ladder("cpu0", (CNN, LINEAR), 1, 1),)
-    return Standing("digits", 320.0, 5, 1, afford_us, 0.4, {"": own, "bulk": bulk})
+def standing(afford_us: float = 2_500.0) -> VariantReasons:
+    own = (LadderReasons("cpu0", (CNN,), 0, 0),)
+    bulk = (LadderReasons("cpu0", (CNN, LINEAR), 1, 1),)
+    return VariantReasons("digits", 320.0, 5, 1, afford_us, 0.4, {"": own, "bulk": bulk})
 
 
-def replica(name: str, variant: str, state: str) -> Replica:
+def replica(name: str, variant: str, state: str) -> ReplicaBody:
     return {
         "model": name,
         "variant": variant,
@@ -53,7 +53,7 @@ def replica(name: str, variant: str, state: str) -> Replica:
     }
 
 
-def described(own: ServedModel, stands: Standing) -> Explanation:
+def described(own: ServedModel, stands: VariantReasons) -> Explanation:
     replicas = [replica("digits", "cnn", "ready"), replica("digits", "linear", "loading"),
                 replica("other", "cnn", "failed")]  # fmt: skip
     return describe(own, stands, replicas, Telemetry([own]).counters("digits", 0), 12.5)

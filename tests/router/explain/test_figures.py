@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.explain.body import Explanation, LadderOfSlice, Rung
+from router.explain.body import Explanation, LadderOfSlice, RungBody
 from router.explain.figures import capacity, carried, room_us, slices_more, stretches
 from serving.policy.climbing import LOAD_SHARE, Climber, climb
 from tests.router.explain.explanations import explanation, ladder, promise
@@ -18,7 +18,7 @@ ladders_us = st.lists(st.integers(50, 20_000), min_size=2, max_size=5, unique=Tr
 
 def of(times_us: Sequence[int], carrying: int, where: str = "s0") -> LadderOfSlice:
     """Rungs that take so long for a row, each less accurate than the one before."""
-    rungs: list[Rung] = [
+    rungs: list[RungBody] = [
         {"variant": f"v{place}", "accuracy": 0.99 - place / 100, "row_us": float(us), "rows": 8,
          "one_us": 2.0 * us, "cost": 0.0, "profiled_capacity": None,
          "capacity_today": {"rows_per_s": 1e6 / us, "batch_rows": 8}}

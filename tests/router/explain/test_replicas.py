@@ -8,11 +8,11 @@ import pytest
 
 from router.explain.body import Explanation
 from router.explain.replicas import replica_sentences
-from router.explain.scaled import Bill, Scaled, describe_replicas, scaled_model
+from router.explain.scaled import HourlyCost, ScaledBody, describe_replicas, scaled_model
 from serving.control.control import Control
 from serving.control.scaling_status import ScalingStatus
 from serving.objectives import ReplicaSpec
-from serving.policy.scaling.seam import Band
+from serving.policy.scaling.interface import PlannedBand
 from serving.specs import Limits, SliceSpec
 from tests.builders import model_spec, served
 from tests.router.explain.explanations import counters, explanation, ladder, promise
@@ -33,13 +33,13 @@ STANDING = ScalingStatus(
     down="below 160 rows/s for 5 minutes",
     budget="1% may be missed",
     held="another slice would pass the ceiling of 0.2 an hour",
-    band=Band(2, 4, "cnn", 60_000_000, "as on the days before"),
+    band=PlannedBand(2, 4, "cnn", 60_000_000, "as on the days before"),
     figures={"cv": 2.5, "eta": inf},
 )
-BILL = Bill(0.18, 0.19, 0.2)
+BILL = HourlyCost(0.18, 0.19, 0.2)
 
 
-def told(scaled: Scaled | None, now_good: int = 0, was_good: int | None = None) -> list[str]:
+def told(scaled: ScaledBody | None, now_good: int = 0, was_good: int | None = None) -> list[str]:
     """The sentences, where so many answers were in time since the start, and 2 s before."""
     own = promise([ladder(["cnn"]), ladder(["cnn"], where="cpu1")])
 
@@ -50,7 +50,7 @@ def told(scaled: Scaled | None, now_good: int = 0, was_good: int | None = None) 
     return [each.strip() for each in replica_sentences(at(100.0, now_good), before)]
 
 
-def described(bill: Bill = BILL, **changes: object) -> Scaled:
+def described(bill: HourlyCost = BILL, **changes: object) -> ScaledBody:
     return describe_replicas(replace(STANDING, **changes), "slo", bill)  # type: ignore[arg-type]
 
 
@@ -72,7 +72,7 @@ def test_all_that_decides_is_said_with_what_it_costs() -> None:
 
 def test_a_model_that_is_on_no_slice_and_costs_nothing_is_told_in_three_lines() -> None:
     idle = ScalingStatus("digits", 0, 0, 0, 0, 0, 0, 4, (), why="nobody has asked for 5 minutes")
-    assert told(describe_replicas(idle, "slo", Bill())) == [
+    assert told(describe_replicas(idle, "slo", HourlyCost())) == [
         "replicas",
         "0 (at least 0, at most 4; policy slo): 0 get batches",
         "why: nobody has asked for 5 minutes",
@@ -112,8 +112,11 @@ def test_a_stated_number_is_no_range_and_one_replica_is_singular() -> None:
 def test_cost_of_answers_is_told_only_of_answers_between_two_readings_of_one_run() -> None:
     for lines in (told(described(), 150), told(described(), 150, 150)):
         assert lines[-1] == "its slices cost 0.18 an hour; all that are held 0.19, of at most 0.2"
-    assert told(described(Bill(0.18, 0.19)), 1)[-1] == "its slices cost 0.18 an hour; all that are held 0.19"
-    assert "cost" not in " ".join(told(described(Bill())))
+    assert (
+        told(described(HourlyCost(0.18, 0.19)), 1)[-1]
+        == "its slices cost 0.18 an hour; all that are held 0.19"
+    )
+    assert "cost" not in " ".join(told(described(HourlyCost())))
 
 
 def test_of_other_models_it_is_said_what_would_have_them_follow_the_load() -> None:
@@ -125,7 +128,7 @@ def test_of_other_models_it_is_said_what_would_have_them_follow_the_load() -> No
 
 
 def test_what_has_no_limit_is_json_too() -> None:
-    found = described(Bill(0.1, 0.2))
+    found = described(HourlyCost(0.1, 0.2))
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert (found["cost_max_per_hour"], found["figures"]) == (None, {"cv": 2.5})
     assert described()["cost_max_per_hour"] == 0.2

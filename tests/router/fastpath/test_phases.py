@@ -6,7 +6,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from loadtests.fuzz.http import Application, Line
-from router.fastpath.edge import Edge
+from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
@@ -28,7 +28,7 @@ class Timed(FakeServing):
 
 async def test_the_time_of_a_request_reaches_from_its_first_byte_until_its_answer_is_handed_on() -> None:
     serving = Timed()
-    edge = Edge(serving, Limits(), ServerState())
+    edge = FastEdge(serving, Limits(), ServerState())
     config = Config(Application(), interface="asgi3", ws="none", lifespan="off", log_config=None)
     config.load()
     ours, theirs = socket.socketpair()

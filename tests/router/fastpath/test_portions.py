@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.fastpath import create_server
-from router.fastpath.sweep import LOOKS_A_TURN, Sweep, Waiting
+from router.fastpath.sweep import LOOKS_A_TURN, IdleSweep, WaitsFor
 from router.fastpath.turns import ENDS_A_TURN, LARGE_BYTES, READS_A_TURN, Turns
 from serving.specs import Limits
 from tests.router.fastpath.wire import Running, Wire, get, request
@@ -75,21 +75,21 @@ class Idle:
     """A connection that only waits, and counts the looks at it."""
 
     def __init__(self) -> None:
-        self.swept = (-1, Waiting.REQUEST, 0.0)
+        self.swept = (-1, WaitsFor.REQUEST, 0.0)
         self.looks = 0
 
-    def waiting(self) -> tuple[int, Waiting]:
+    def waiting(self) -> tuple[int, WaitsFor]:
         self.looks += 1
-        return 0, Waiting.REQUEST
+        return 0, WaitsFor.REQUEST
 
-    def expire(self, waiting: Waiting) -> None:
+    def expire(self, waiting: WaitsFor) -> None:
         raise AssertionError(f"it has waited too long for {waiting}")
 
 
 async def test_a_sweep_looks_at_so_many_connections_a_turn_and_at_each_once() -> None:
     connections = [Idle() for _ in range(1000)]
     swept = set[object](connections)
-    sweep = Sweep(swept, Limits(), lambda: None)
+    sweep = IdleSweep(swept, Limits(), lambda: None)
     sweep.start()
     looks = sum(each.looks for each in connections)
     assert looks == LOOKS_A_TURN

@@ -9,7 +9,7 @@ from uvicorn.server import ServerState
 
 from loadtests.fuzz.http import Application, Line
 from loadtests.wire import read_answer
-from router.fastpath.edge import Edge
+from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FED_BYTES, FastProtocol
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
@@ -20,7 +20,7 @@ BEHIND = 2 * FED_BYTES // len(REQUEST % 0)
 
 async def test_a_read_of_many_requests_is_parsed_in_parts_and_answered_whole() -> None:
     application, state = Application(), ServerState()
-    edge = Edge(FakeServing(), Limits(), state)
+    edge = FastEdge(FakeServing(), Limits(), state)
     config = Config(application, interface="asgi3", ws="none", lifespan="off", log_config=None)
     config.load()
     ours, theirs = socket.socketpair()

@@ -13,8 +13,17 @@ from typing import cast
 
 import pytest
 
-from router.operations.drift import WORKER_BYTES, Drift, Held, Sight, Worker, drifted, examined, sight
-from router.operations.standing import Load
+from router.operations.applied import PlannedFor
+from router.operations.drift import (
+    WORKER_BYTES,
+    ObservedReplica,
+    ObservedWorker,
+    PlacementDrift,
+    Sight,
+    drifted,
+    examined,
+    sight,
+)
 from serving.control.control import Control
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.replicas import ReplicaStatus
@@ -29,11 +38,13 @@ from tests.runtime.house import house
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 SPEC = SliceSpec("cpu-a", CORES[:1])
 LINEAR = DesiredReplica("digits", "linear")
-READY = Held("digits", "linear", ReplicaStatus.READY, memory_bytes=1 << 20)
+READY = ObservedReplica("digits", "linear", ReplicaStatus.READY, memory_bytes=1 << 20)
 
 
-def seen(*held: Held, spec: SliceSpec = SPEC, wanted: tuple[DesiredReplica, ...] = (LINEAR,)) -> Sight:
-    return Sight((Worker(spec, None, held),), DesiredState((DesiredSlice(spec, wanted),), ()))
+def seen(
+    *held: ObservedReplica, spec: SliceSpec = SPEC, wanted: tuple[DesiredReplica, ...] = (LINEAR,)
+) -> Sight:
+    return Sight((ObservedWorker(spec, None, held),), DesiredState((DesiredSlice(spec, wanted),), ()))
 
 
 def sentences(found: Sight) -> list[str]:
@@ -59,7 +70,7 @@ def test_what_is_as_wanted_has_not_drifted() -> None:
         ((READY, replace(READY, model="mlp")), "slice cpu-a: mlp linear is loaded, and is not wanted"),
     ],
 )
-def test_a_replica_that_is_not_as_wanted_is_named(held: tuple[Held, ...], said: str) -> None:
+def test_a_replica_that_is_not_as_wanted_is_named(held: tuple[ObservedReplica, ...], said: str) -> None:
     assert sentences(seen(*held)) == [said]
 
 
@@ -83,7 +94,7 @@ def test_of_a_scaled_model_no_more_is_wanted_than_its_load_takes() -> None:
 
 
 def test_slices_that_are_missing_or_too_many_are_named() -> None:
-    other = Worker(SliceSpec("cpu-b", ()), None)
+    other = ObservedWorker(SliceSpec("cpu-b", ()), None)
     found = seen(READY)
     assert sentences(replace(found, workers=(other,))) == [
         "slice cpu-a is wanted and is not there",
@@ -103,7 +114,7 @@ def test_where_models_are_loaded_on_demand_none_is_missing_and_memory_is_bounded
     assert sentences(seen(held, spec=spec)) == ["the replicas of slice cpu-a hold 3 MB; it may have 1 MB"]
 
 
-LOADS = {"digits": Load(requests=50.0, rows=2.0, capacity=400.0)}
+LOADS = {"digits": PlannedFor(requests=50.0, rows=2.0, capacity=400.0)}
 
 
 @pytest.mark.parametrize(
@@ -125,14 +136,14 @@ def test_what_is_asked_is_held_against_what_was_planned(rate: float, said: str) 
 
 
 def test_a_model_that_was_planned_for_nothing_needs_no_less() -> None:
-    loads = {"digits": Load(0.0, 0.0, 10.0)}
+    loads = {"digits": PlannedFor(0.0, 0.0, 10.0)}
     assert sentences(replace(seen(READY), rates={"digits": 0.0}, loads=loads)) == []
 
 
 async def test_only_what_lasts_is_said_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     found = [seen(READY)]
     rates = {"digits": 300.0}
-    drift = Drift(lambda: replace(found[0], rates=rates), lambda: LOADS)
+    drift = PlacementDrift(lambda: replace(found[0], rates=rates), lambda: LOADS)
     with caplog.at_level(logging.WARNING, "router.operations.drift"):
         await drift.check()
         assert drift.found == ()
@@ -175,23 +186,30 @@ def test_a_worker_that_has_left_its_cores_is_put_back_with_all_its_threads(proce
     threads = [int(each.name) for each in Path(f"/proc/{process}/task").iterdir()]
     for thread in threads:
         os.sched_setaffinity(thread, CORES)
-    (found,) = examined([Worker(SPEC, process)])
+    (found,) = examined([ObservedWorker(SPEC, process)])
     assert found.mended
     assert found.sentence.startswith(f"the worker of slice cpu-a (process {process}) ran on cores ")
     assert found.sentence.endswith(f", not on core {SPEC.cores[0]}; it was put back")
     assert [os.sched_getaffinity(thread) for thread in threads] == [{SPEC.cores[0]}] * len(threads)
-    assert examined([Worker(SPEC, process)]) == []
+    assert examined([ObservedWorker(SPEC, process)]) == []
 
 
 def test_a_worker_whose_cores_cannot_be_had_is_named(process: int) -> None:
-    (found,) = examined([Worker(SliceSpec("cpu-a", (4095,)), process)])
+    (found,) = examined([ObservedWorker(SliceSpec("cpu-a", (4095,)), process)])
     assert not found.mended
     assert "cannot be put back: are these cores usable?" in found.sentence
 
 
 def test_a_worker_that_is_not_pinned_or_has_just_ended_is_left_alone(process: int) -> None:
     assert (
-        examined([Worker(SliceSpec("cpu-a", ()), process), Worker(SPEC, None), Worker(SPEC, 1 << 22)]) == []
+        examined(
+            [
+                ObservedWorker(SliceSpec("cpu-a", ()), process),
+                ObservedWorker(SPEC, None),
+                ObservedWorker(SPEC, 1 << 22),
+            ]
+        )
+        == []
     )
 
 
@@ -201,9 +219,9 @@ def test_a_worker_that_holds_much_more_than_its_slice_may_is_named(process: int,
     held = (WORKER_BYTES + (2 << 20)) >> 10
     (folder / "status").write_text(f"Name:\tx\nRssAnon:\t{held} kB\n")
     unpinned = SliceSpec("cpu-a", (), memory_bytes=1 << 20)
-    (found,) = examined([Worker(unpinned, process)], tmp_path)
+    (found,) = examined([ObservedWorker(unpinned, process)], tmp_path)
     assert found.sentence == ("the worker of slice cpu-a holds 1,026 MB, of which its replicas may have 1 MB")
-    assert examined([Worker(replace(unpinned, memory_bytes=2 << 20), process)], tmp_path) == []
+    assert examined([ObservedWorker(replace(unpinned, memory_bytes=2 << 20), process)], tmp_path) == []
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from router.operations.current import Current, Refused
-from router.operations.placement import Placement, add_placement
-from router.operations.standing import Load, path_of, read, settings_in_force
+from router.operations.applied import PlannedFor, path_of, read, settings_in_force
+from router.operations.current import ChangeRefused, Current
+from router.operations.placement import PlacementService, add_placement
 from router.settings import Settings, load_settings
 from serving.control.desired import DesiredState
 from serving.control.rollout import Progress, RolloutState
@@ -79,7 +79,7 @@ class House:
     settings: Settings
     workers: Workers
     current: Current
-    placement: Placement
+    placement: PlacementService
     client: httpx.AsyncClient
     drift: list[str]
     disk: threading.Event
@@ -123,7 +123,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
     current = Current(settings, workers, stored)
     drift: list[str] = []
-    placement = Placement(current, lambda: drift)
+    placement = PlacementService(current, lambda: drift)
     app = FastAPI()
     add_placement(app, placement)
     transport = httpx.ASGITransport(app)
@@ -146,7 +146,7 @@ async def test_a_placement_is_kept_before_its_move_begins_and_is_in_force_from_t
     move = answer.json()["id"]
     kept = read(house.settings.path)
     assert kept is not None
-    assert (kept.id, kept.loads) == (move, {"digits": Load(50.0, 2.0, 400.0)})
+    assert (kept.id, kept.loads) == (move, {"digits": PlannedFor(50.0, 2.0, 400.0)})
     await house.until_wanted()
     found = await house.get()
     assert (found["by"], found["id"], found["moving"]) == ("apply", move, move)
@@ -254,7 +254,7 @@ async def test_replicas_follow_load_as_the_change_says_and_as_before_where_it_is
         await house.until_wanted(times)
         house.workers.arrive(*given_up)
         await asyncio.wait([changing])
-        assert isinstance(changing.exception(), Refused) == bool(given_up)
+        assert isinstance(changing.exception(), ChangeRefused) == bool(given_up)
         house.current.settings = house.settings
     assert house.workers.scaled == [hpa, hpa, ScalingSpec()]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.operations.applied import PlannedFor
 from router.operations.proposal import Proposal, UnsoundError, proposal
-from router.operations.standing import Load
 from router.settings import Settings, load_settings
 from serving.objectives import ReplicaSpec
 from serving.specs import SliceSpec
@@ -113,7 +113,7 @@ def test_what_it_was_planned_for_is_kept_of_those_that_say_it(settings: Settings
         "minilm": {"slices": ["new"], "requests_per_s": 3},
     }
     found = asked(settings, {"slices": [{"name": "new", "cores": 1}], "models": models})
-    assert found.loads == {"digits": Load(50.0, 2.5, 400.0)}
+    assert found.loads == {"digits": PlannedFor(50.0, 2.5, 400.0)}
 
 
 def test_all_that_is_wrong_is_told_at_once(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from router.operations.refusals import (
     Refusal,
     RepositoryError,
 )
-from router.operations.repository import Entry
+from router.operations.repository import IndexEntry
 from router.settings import Settings
 from serving.control.replicas import ReplicaRecord, ReplicaStatus
 from serving.profile.sweep import Sweep
@@ -51,20 +51,24 @@ async def refused(asking: object) -> RepositoryError:
 async def test_the_index_lists_what_is_served_and_what_could_be(world: World) -> None:
     world.add_folder("spare")
     everything = await world.repository.index()
-    assert everything == [Entry("digits", "1", "READY"), Entry("minilm", "1", "READY"), Entry("spare")]
+    assert everything == [
+        IndexEntry("digits", "1", "READY"),
+        IndexEntry("minilm", "1", "READY"),
+        IndexEntry("spare"),
+    ]
     assert await world.repository.index(ready=True) == everything[:2]
 
 
 async def test_a_folder_that_cannot_be_read_goes_by_its_own_name(world: World) -> None:
     (world.add_folder("spare") / "model.yaml").write_text("name: [")
-    assert (await world.repository.index())[-1] == Entry("spare")
+    assert (await world.repository.index())[-1] == IndexEntry("spare")
 
 
 async def test_a_model_that_is_not_ready_yet_is_loading_and_one_that_failed_says_why(world: World) -> None:
     world.serving.unready_models = {"digits"}
-    assert (await world.repository.index())[0] == Entry("digits", "1", "LOADING")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "LOADING")
     world.hold_replica(replica(world, "digits", ReplicaStatus.FAILED, "no such file"))
-    assert (await world.repository.index())[0] == Entry("digits", "1", "UNAVAILABLE", "no such file")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "UNAVAILABLE", "no such file")
 
 
 async def test_a_folder_beside_is_served_with_its_own_objective_on_all_slices(world: World) -> None:
@@ -73,7 +77,7 @@ async def test_a_folder_beside_is_served_with_its_own_objective_on_all_slices(wo
     spare = world.served["spare"]
     assert (spare.slo_us, spare.variants, spare.slices) == (70_000, ("one", "two"), ("a", "b"))
     assert [*world.served] == ["digits", "minilm", "spare"]
-    assert (await world.repository.index())[-1] == Entry("spare", "1", "READY")
+    assert (await world.repository.index())[-1] == IndexEntry("spare", "1", "READY")
 
 
 async def test_a_load_where_nothing_has_changed_changes_nothing(world: World) -> None:
@@ -106,9 +110,9 @@ async def test_a_load_of_what_is_not_ready_waits_for_it_though_nothing_has_chang
 async def test_models_come_and_go_and_the_index_says_so(world: World) -> None:
     await world.repository.unload("digits")
     assert [*world.served] == ["minilm"]
-    assert (await world.repository.index())[0] == Entry("digits", "1", "UNAVAILABLE", "unloaded")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "UNAVAILABLE", "unloaded")
     await world.repository.load("digits")
-    assert (await world.repository.index())[0] == Entry("digits", "1", "READY")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "READY")
 
 
 async def test_while_it_is_unloaded_the_index_says_unloading(world: World) -> None:
@@ -116,7 +120,7 @@ async def test_while_it_is_unloaded_the_index_says_unloading(world: World) -> No
     unloading = asyncio.create_task(world.repository.unload("digits"))
     await world.current.begun.wait()
     world.hold_replica(replica(world, "digits", ReplicaStatus.UNLOADING))
-    assert (await world.repository.index())[0] == Entry("digits", "1", "UNLOADING")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "UNLOADING")
     world.slices.clear()
     world.current.hold.set()
     await unloading
@@ -129,9 +133,9 @@ async def test_while_it_is_loaded_the_index_says_loading_but_for_what_is_served_
     loading = [asyncio.create_task(world.repository.load(name)) for name in ("spare", "digits")]
     await world.current.begun.wait()
     assert (await world.repository.index()) == [
-        Entry("digits", "1", "READY"),
-        Entry("minilm", "1", "READY"),
-        Entry("spare", "1", "LOADING"),
+        IndexEntry("digits", "1", "READY"),
+        IndexEntry("minilm", "1", "READY"),
+        IndexEntry("spare", "1", "LOADING"),
     ]
     world.current.hold.set()
     await asyncio.gather(*loading)
@@ -215,12 +219,12 @@ async def test_a_load_that_fails_is_refused_with_the_reason_and_the_old_one_stay
     assert error.message.startswith(
         "load failed for model 'spare': version 1 is at UNAVAILABLE state: its code"
     )
-    assert (await world.repository.index())[-1] == Entry("spare", "1", "UNAVAILABLE", "its code raises")
+    assert (await world.repository.index())[-1] == IndexEntry("spare", "1", "UNAVAILABLE", "its code raises")
     await refused(world.repository.load("digits"))
-    assert (await world.repository.index())[0] == Entry("digits", "1", "READY")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "READY")
     world.current.refusal = ()
     await world.repository.load("spare")
-    assert (await world.repository.index())[-1] == Entry("spare", "1", "READY")
+    assert (await world.repository.index())[-1] == IndexEntry("spare", "1", "READY")
 
 
 async def test_a_long_reason_is_cut_to_what_grpc_carries(world: World) -> None:
@@ -245,7 +249,7 @@ async def test_without_control_nobody_loads_or_unloads(tmp_path: Path) -> None:
         error = await refused(asking)
         assert error.refusal is NOT_ALLOWED
         assert error.message.startswith("explicit model load / unload is not allowed")
-    assert (await world.repository.index())[0] == Entry("digits", "1", "READY")
+    assert (await world.repository.index())[0] == IndexEntry("digits", "1", "READY")
 
 
 async def test_the_size_of_a_batch_is_what_the_load_says_until_the_next_load(world: World) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from router.operations.standing import (
-    Load,
-    Standing,
+from router.operations.applied import (
+    AppliedPlacement,
+    PlannedFor,
     applied,
     digest,
     forget,
@@ -44,10 +44,10 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(write_deployment(tmp_path, GATEWAY))
 
 
-def sample(settings: Settings, **changes: Any) -> Standing:
+def sample(settings: Settings, **changes: Any) -> AppliedPlacement:
     models = {"digits": ("cpu-a", "cpu-1"), "minilm": ("cpu-1",)}
-    loads = {"digits": Load(50.0, 2.5, 400.0)}
-    whole = Standing("ab12", "2026-01-02 03:04:05 UTC", digest(settings), SLICES, models, loads)
+    loads = {"digits": PlannedFor(50.0, 2.5, 400.0)}
+    whole = AppliedPlacement("ab12", "2026-01-02 03:04:05 UTC", digest(settings), SLICES, models, loads)
     return replace(whole, **changes)
 
 

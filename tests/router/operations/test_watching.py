@@ -363,7 +363,7 @@ async def test_where_nothing_can_be_watched_that_is_said_and_the_gateway_goes_on
     def fail(*_folders: Path, **_more: object) -> None:
         raise OSError("OS file watch limit reached")
 
-    monkeypatch.setattr("router.editions.awatch", fail)
+    monkeypatch.setattr("router.file_following.awatch", fail)
     await world.watch.run()
     assert "is not watched any more, an edit needs a restart: OS file watch limit" in world.said[-1]
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from router.operations.current import Current, Refused
+from router.operations.current import ChangeRefused, Current
 from router.operations.repository import Place, Repository
-from router.operations.watching import Watch
+from router.operations.watching import SettingsWatch
 from router.settings import Settings, load_settings
 from serving.control.desired import DesiredState
 from serving.control.replicas import ReplicaRecord, SliceRecord
@@ -62,7 +62,7 @@ class FakeCurrent:
         await self.hold.wait()
         if self.refusal:
             self.settings, self._serving.models = before, _by_name(before)
-            raise Refused(self.refusal)
+            raise ChangeRefused(self.refusal)
         self._serving.models = _by_name(settings)
 
     def turn_back(self, reason: str = "") -> None:
@@ -93,7 +93,7 @@ class World:
         self.repository = Repository(cast(Current, self.current), self.serving, self.slices, filed, place)
         self.said: list[str] = []
         self.spoke = asyncio.Event()
-        self.watch = Watch(self.repository, self._say, self._say)
+        self.watch = SettingsWatch(self.repository, self._say, self._say)
 
     @property
     def served(self) -> dict[str, ServedModel]:

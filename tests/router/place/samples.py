@@ -5,22 +5,30 @@ from dataclasses import replace
 from math import inf
 
 from router.place.figures import ModelFigures, models
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.place.steps import steps
 from serving.policy.placement.geometry import Geometry, MigProfile
 from serving.policy.placement.moves import Moves, moves
-from serving.policy.placement.plan import Placement, Plan, Resident, Slot, cost
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot, cost
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.policy.transition.steps import (
     Address,
     Create,
     Destroy,
     Drain,
-    Load,
-    Route,
+    LoadStep,
+    RouteStep,
     Sizing,
     Transition,
-    Unload,
+    UnloadStep,
 )
 from serving.specs import Share
 
@@ -61,24 +69,24 @@ def demand(model: str, asked: float, slo_ms: int, row_us: float, domains_min: in
 
 def pools(gpus: int, machines: int) -> tuple[Pool, ...]:
     """Two GPUs a host; each machine a domain of its own."""
-    cards = tuple(Device(f"gpu-{number}", f"host-{number // 2}") for number in range(gpus))
-    nodes = tuple(Device(f"node-{number}", f"rack-{number}") for number in range(machines))
+    cards = tuple(PlacementDevice(f"gpu-{number}", f"host-{number // 2}") for number in range(gpus))
+    nodes = tuple(PlacementDevice(f"node-{number}", f"rack-{number}") for number in range(machines))
     return (
         Pool("gpu", GPU, Instances(GEOMETRY), cards, 1.45, 80 << 30),
         Pool("node", CPU, Parts("cores", 16.0), nodes, 0.3, 64 << 30),
     )
 
 
-def slot(problem: Problem, share: Share, *names: str, start: int = -1) -> Slot:
+def slot(problem: PlacementProblem, share: Share, *names: str, start: int = -1) -> Slot:
     """Those models on a slice, each with its best batch there."""
     found = []
     for name in names:
         offer = next(each for each in problem.demand_of[name].offers if each.option.share == share)
-        found.append(Resident(name, offer.option, offer.rows, offer.throughput / len(names)))
+        found.append(PlacedReplica(name, offer.option, offer.rows, offer.throughput / len(names)))
     return Slot(share, tuple(found), start)
 
 
-FLEET = Problem(
+FLEET = PlacementProblem(
     (
         demand("minilm", 1_150, 100, 1_800, domains_min=2),
         demand("bert-large-uncased", 130, 250, 6_600),
@@ -112,19 +120,21 @@ OF_8_CORES, OF_MINILM = AFTER["node-1"][0], BEFORE["gpu-0"][0].residents[0]
 TRANSITION = Transition(
     (
         (Create("node-1", 0, cores(8), -1), Create("node-1", 1, cores(4), -1)),
-        (Load(Address("node-1", 0, 0), OF_8_CORES.residents[0]),),
+        (LoadStep(Address("node-1", 0, 0), OF_8_CORES.residents[0]),),
         (
-            Route((Address("node-1", 0, 0),), (OLD_MINILM,), (SIZING,)),
+            RouteStep((Address("node-1", 0, 0),), (OLD_MINILM,), (SIZING,)),
         ),
         (Drain(OLD_MINILM),),
-        (Unload(OLD_MINILM, OF_MINILM),),
+        (UnloadStep(OLD_MINILM, OF_MINILM),),
         (Destroy("gpu-0", 0, mig("7g.80gb"), 0),),
     )
 )  # fmt: skip
 STEPS = steps(BEFORE, TRANSITION)
 
 
-def told(problem: Problem, placement: Placement, attainments: tuple[float, ...]) -> tuple[ModelFigures, ...]:
+def told(
+    problem: PlacementProblem, placement: Placement, attainments: tuple[float, ...]
+) -> tuple[ModelFigures, ...]:
     """What is asked is the rate without the reserve; p99 is of the SLO what a good share leaves."""
     found = models(problem, placement, {each.model: each.rate / (1 + RESERVE) for each in problem.demands})
     return tuple(
@@ -134,11 +144,11 @@ def told(problem: Problem, placement: Placement, attainments: tuple[float, ...])
 
 
 GOOD = (0.9985, 0.9931, 0.9958, 1.0)
-CHANGED = Shown(
+CHANGED = PlaceReport(
     problem=FLEET,
     before=BEFORE,
     after=AFTER,
-    plan=Plan(AFTER, cost(FLEET, AFTER), 2.91, "integer program"),
+    plan=PlacementPlan(AFTER, cost(FLEET, AFTER), 2.91, "integer program"),
     taken=True,
     reason="it saves 1.15 in 3600 s, starting 6 replicas costs 0.0412",
     models=told(FLEET, AFTER, GOOD),
@@ -163,20 +173,20 @@ KEPT = replace(
 FIRST = replace(CHANGED, before={}, reason="nothing is in place yet", moves=moves({}, AFTER), steps=())
 NOTHING = replace(
     FIRST,
-    problem=Problem((), FLEET.pools),
+    problem=PlacementProblem((), FLEET.pools),
     after={},
-    plan=Plan({}, 0.0, 0.0, "greedy"),
+    plan=PlacementPlan({}, 0.0, 0.0, "greedy"),
     models=(),
     moves=Moves(),
     baselines={},
 )
 
 
-def large(devices: int = 1_000) -> Shown:
+def large(devices: int = 1_000) -> PlaceReport:
     """A fleet of so many GPUs, four models each with as many layouts as there are pairs of them."""
     names = [f"model-{number:02}" for number in range(12)]
     demands = tuple(demand(name, 900.0 * devices / 12, 100, 300) for name in names)
-    problem = Problem(demands, pools(devices, 3))
+    problem = PlacementProblem(demands, pools(devices, 3))
     placement: dict[str, tuple[Slot, ...]] = {}
     for number in range(devices - 5):
         one, other = names[number % 12], names[number * number % 11]
@@ -188,22 +198,24 @@ def large(devices: int = 1_000) -> Shown:
         FIRST,
         problem=problem,
         after=placement,
-        plan=Plan(placement, cost(problem, placement), cost(problem, placement) * 0.99, "price and round"),
+        plan=PlacementPlan(
+            placement, cost(problem, placement), cost(problem, placement) * 0.99, "price and round"
+        ),
         models=told(problem, placement, (0.9995,) * 12),
         moves=moves({}, placement),
     )
 
 
-def foretold(*attainments: float, shown: Shown = CHANGED) -> Shown:
+def foretold(*attainments: float, shown: PlaceReport = CHANGED) -> PlaceReport:
     """With other predictions."""
     return replace(shown, models=told(shown.problem, shown.after, attainments))
 
 
-def lacking() -> Shown:
+def lacking() -> PlaceReport:
     """With a tenth more of bert asked than is carried with the reserve."""
     demands = tuple(
         replace(each, rate=221.1) if each.model.startswith("bert") else each for each in FLEET.demands
     )
-    problem = Problem(demands, FLEET.pools)
-    plan = Plan(AFTER, cost(problem, AFTER), inf, "greedy", short={"bert-large-uncased": 20.1})
+    problem = PlacementProblem(demands, FLEET.pools)
+    plan = PlacementPlan(AFTER, cost(problem, AFTER), inf, "greedy", short={"bert-large-uncased": 20.1})
     return replace(CHANGED, problem=problem, plan=plan, models=told(problem, AFTER, GOOD))

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from router.operations.applied import AppliedPlacement, PlannedFor, digest, keep
 from router.operations.proposal import proposal
-from router.operations.standing import Load, Standing, digest, keep
 from router.place.applying import UNSAYABLE, Running, as_running, body, with_sharing
-from router.place.asked import Asked, ask
+from router.place.asked import PlacementTask, ask
 from router.place.deciding import Decision
 from router.place.predicting import Prediction
-from router.place.rates import Gateway
+from router.place.rates import RunningGateway
 from router.settings import Settings, load_settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.moves import Verdict, moves
-from serving.policy.placement.plan import Placement, Plan, Resident, Slot
+from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot
 from serving.policy.transition.planning import transition
-from serving.policy.transition.steps import Refused, Transition
+from serving.policy.transition.steps import Transition, TransitionRefused
 from serving.specs import Share, SliceSpec
 from tests.router.place.deployments import GATEWAY, HOST, deployment, four_cores
 
@@ -47,11 +47,11 @@ def running(filed: Settings) -> Running:
     )
 
 
-def world(home: Path, gateway: str = HOST + GATEWAY, rates: str = "digits=100,minilm=5") -> Asked:
-    return ask(deployment(home, gateway), [rates], 0.2, Gateway(), None)
+def world(home: Path, gateway: str = HOST + GATEWAY, rates: str = "digits=100,minilm=5") -> PlacementTask:
+    return ask(deployment(home, gateway), [rates], 0.2, RunningGateway(), None)
 
 
-def plan(asked: Asked, layout: Layout, planned: bool = True) -> Decision:
+def plan(asked: PlacementTask, layout: Layout, planned: bool = True) -> Decision:
     """Of that layout on the host; with its transition, if `planned`."""
     options = {
         (each.model, option.share.amount): option for each in asked.problem.demands for option in each.options
@@ -60,14 +60,18 @@ def plan(asked: Asked, layout: Layout, planned: bool = True) -> Decision:
         "host": tuple(
             Slot(
                 Share("cores", float(cores)),
-                tuple(Resident(model, options[model, float(cores)], 1, 100.0) for model in models),
+                tuple(PlacedReplica(model, options[model, float(cores)], 1, 100.0) for model in models),
             )
             for cores, models in layout
         )
     }
-    way = transition(asked.problem, asked.current, placement) if planned else Refused("digits has no room")
+    way = (
+        transition(asked.problem, asked.current, placement)
+        if planned
+        else TransitionRefused("digits has no room")
+    )
     return Decision(
-        plan=Plan(placement, 1.0, 1.0, "by hand"),
+        plan=PlacementPlan(placement, 1.0, 1.0, "by hand"),
         prediction=Prediction({}, {"host/cores:2": 0.4, "host/cores:1": 0.1}),
         verdict=Verdict(True, "by hand"),
         moves=moves(asked.current, placement),
@@ -75,7 +79,7 @@ def plan(asked: Asked, layout: Layout, planned: bool = True) -> Decision:
     )
 
 
-def told(asked: Asked, decision: Decision, found: Running | None = None) -> dict[str, Any]:
+def told(asked: PlacementTask, decision: Decision, found: Running | None = None) -> dict[str, Any]:
     """The body, which the gateway of these settings takes."""
     there = found or running(asked.settings)
     said, _ = body(asked, decision, there)
@@ -164,10 +168,10 @@ def test_models_that_nothing_is_asked_of_stay_where_their_slice_does_or_go_where
 def test_what_no_gateway_can_run_is_not_applied(tmp_path: Path) -> None:
     asked = world(tmp_path)
     decision = plan(asked, [(1, ["digits"])], planned=False)
-    with pytest.raises(UsageError, match="is planned, and the gateway does not serve digits"):
+    with pytest.raises(SimulateRequestError, match="is planned, and the gateway does not serve digits"):
         body(asked, decision, Running({"slices": [], "models": {}}))
-    nothing = replace(decision, plan=Plan({}, 0.0, 0.0, "none"))
-    with pytest.raises(UsageError) as refused:
+    nothing = replace(decision, plan=PlacementPlan({}, 0.0, 0.0, "none"))
+    with pytest.raises(SimulateRequestError) as refused:
         body(asked, nothing, running(asked.settings))
     assert str(refused.value) == UNSAYABLE
 
@@ -179,7 +183,7 @@ def test_without_a_way_slices_share_cores_and_that_is_said(tmp_path: Path) -> No
     assert allowed.transition == Transition()
     assert shared.notes[-1].startswith("there is no way without sharing cores: while it is applied,")
     assert with_sharing(asked, replace(decision, refused=("late",)))[1].transition == decision.transition
-    elsewhere = replace(decision, plan=Plan({}, 0.0, 0.0, "none"))
+    elsewhere = replace(decision, plan=PlacementPlan({}, 0.0, 0.0, "none"))
     assert with_sharing(asked, elsewhere)[1].transition == decision.transition
 
 
@@ -197,8 +201,11 @@ def test_what_was_applied_is_what_is_in_place_without_a_gateway_too(tmp_path: Pa
     filed = load_settings(path)
     models = {"digits": ("cpu-1",), "minilm": ("cpu-1",)}
     slices = (SliceSpec("cpu-1", (0, 1, 2, 3), 4),)
-    keep(path, Standing("a", "then", digest(filed), slices, models, {"digits": Load(1.0, 1.0, 1.0)}))
-    asked = ask(path, ["digits=100,minilm=5"], 0.2, Gateway(), None)
+    keep(
+        path,
+        AppliedPlacement("a", "then", digest(filed), slices, models, {"digits": PlannedFor(1.0, 1.0, 1.0)}),
+    )
+    asked = ask(path, ["digits=100,minilm=5"], 0.2, RunningGateway(), None)
     ((slot,),) = asked.current.values()
     assert slot.share.amount == 4.0
     assert any("slices are as a placement has them that was applied (then)" in note for note in asked.notes)

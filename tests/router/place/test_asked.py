@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from router.place.asked import Asked, ask
-from router.place.rates import Gateway
-from router.simulate.traffic import UsageError
+from router.place.asked import PlacementTask, ask
+from router.place.rates import RunningGateway
+from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.check import faults
-from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
+from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.specs import Share
 from tests.router.place.deployments import GATEWAY, H200, HERE, HOST, deployment, four_cores, measured
 
@@ -18,8 +18,8 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
 
 
-def asked(path: Path, rates: str = "digits=100,minilm=5", reserve: float = 0.2) -> Asked:
-    return ask(path, [rates], reserve, Gateway(), None)
+def asked(path: Path, rates: str = "digits=100,minilm=5", reserve: float = 0.2) -> PlacementTask:
+    return ask(path, [rates], reserve, RunningGateway(), None)
 
 
 def test_rates_settings_profiles_and_devices_become_a_problem(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_domains_are_asked_for_by_the_model(tmp_path: Path) -> None:
 def test_rates_can_be_those_of_a_recording(tmp_path: Path) -> None:
     path, trace = deployment(tmp_path), tmp_path / "one.arrivals"
     records = b"".join(RECORD.pack(at * 100_000, 0, 0, 3, 0) for at in range(200))
-    flows = flows_block([Flow("digits", "default", "", 25_000)])
+    flows = flows_block([RecordedFlow("digits", "default", "", 25_000)])
     trace.write_bytes(header(0) + flows + arrivals_block(0, records))
-    found = ask(path, [], 0.0, Gateway(), trace)
+    found = ask(path, [], 0.0, RunningGateway(), trace)
     (digits,) = found.problem.demands
     assert digits.model == "digits"
     assert digits.rate == pytest.approx(30.0)
@@ -72,13 +72,15 @@ def test_rates_can_be_those_of_a_recording(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reserve", [-0.1, float("nan"), float("inf")])
 def test_a_reserve_that_is_none_is_refused(tmp_path: Path, reserve: float) -> None:
-    with pytest.raises(UsageError, match=r"--reserve: expected a share of the rates such as 0\.2"):
+    with pytest.raises(SimulateRequestError, match=r"--reserve: expected a share of the rates such as 0\.2"):
         asked(deployment(tmp_path), reserve=reserve)
 
 
 def test_faulty_settings_are_named_with_their_place(tmp_path: Path) -> None:
     path = deployment(tmp_path, HOST.replace("memory_gb: 8", "memory_gb: much") + GATEWAY)
-    with pytest.raises(UsageError, match=r"penstock\.yaml:1:\d+: devices\[0\]\.memory_gb: not a number"):
+    with pytest.raises(
+        SimulateRequestError, match=r"penstock\.yaml:1:\d+: devices\[0\]\.memory_gb: not a number"
+    ):
         asked(path)
 
 
@@ -100,14 +102,14 @@ def test_faulty_settings_are_named_with_their_place(tmp_path: Path) -> None:
 def test_only_one_says_what_is_asked(
     tmp_path: Path, rates: list[str], url: str | None, trace: Path | None, rows: str, sentence: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
-        ask(deployment(tmp_path), rates, 0.2, Gateway(url), trace, rows)
+    with pytest.raises(SimulateRequestError) as caught:
+        ask(deployment(tmp_path), rates, 0.2, RunningGateway(url), trace, rows)
     assert str(caught.value) == sentence
 
 
 def test_without_rates_and_a_gateway_it_is_said_what_to_give(tmp_path: Path) -> None:
     path = deployment(tmp_path, "server: {rest_port: 1}\n" + HOST + GATEWAY)
     with pytest.raises(
-        UsageError, match=r"what is asked\? No gateway at http://127\.0\.0\.1:1 .* Or give --rates"
+        SimulateRequestError, match=r"what is asked\? No gateway at http://127\.0\.0\.1:1 .* Or give --rates"
     ):
-        ask(path, [], 0.2, Gateway(), None)
+        ask(path, [], 0.2, RunningGateway(), None)

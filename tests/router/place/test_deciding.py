@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from router.place import deciding
-from router.place.deciding import Terms, decide, missed, tighten
+from router.place.deciding import DecisionTerms, decide, missed, tighten
 from router.place.predicting import Foretold, Prediction, predict
 from serving.policy.placement.check import faults
 from serving.policy.placement.problem import Parts
@@ -15,7 +15,7 @@ from tests.router.place.worlds import on_one, option, question, resident, slot
 
 pytestmark = pytest.mark.slow
 
-TERMS = Terms(seconds=4.0)
+TERMS = DecisionTerms(seconds=4.0)
 
 
 def foretold(attainment: float) -> Foretold:

@@ -7,9 +7,9 @@ import pytest
 
 from router.place.demands import Neighbours, demands
 from router.place.fleet import pools
-from router.place.rates import Rate
+from router.place.rates import AskedRate
 from router.settings import load_settings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.problem import Demand
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Origin
@@ -20,11 +20,11 @@ from serving.specs import Share
 from tests.router.place.deployments import GATEWAY, H200, HERE, HOST, ROWS, beside, deployment, measured
 from tests.router.settings.samples import write_deployment
 
-RATES = {"digits": Rate(100.0, constant(2)), "minilm": Rate(5.0)}
+RATES = {"digits": AskedRate(100.0, constant(2)), "minilm": AskedRate(5.0)}
 
 
 def asked(
-    path: Path, rates: dict[str, Rate] | None = None, reserve: float = 0.2
+    path: Path, rates: dict[str, AskedRate] | None = None, reserve: float = 0.2
 ) -> tuple[dict[str, Demand], list[str]]:
     settings = load_settings(path)
     found, notes = demands(settings, RATES if rates is None else rates, pools(settings.devices), reserve)
@@ -32,7 +32,7 @@ def asked(
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(SimulateRequestError) as caught:
         asked(path)
     return str(caught.value)
 
@@ -45,7 +45,7 @@ def test_a_rate_is_in_rows_and_with_its_reserve(tmp_path: Path) -> None:
 
 
 def test_models_without_a_rate_are_no_demand_and_those_of_rate_zero_need_no_profile(tmp_path: Path) -> None:
-    found, _ = asked(write_deployment(tmp_path, HOST + GATEWAY), {"digits": Rate(0.0)})
+    found, _ = asked(write_deployment(tmp_path, HOST + GATEWAY), {"digits": AskedRate(0.0)})
     assert [(each.model, each.rate, each.options) for each in found.values()] == [("digits", 0.0, ())]
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from router.place.document import __doc__ as schema
 from router.place.document import document
-from router.place.shown import Shown
-from serving.policy.placement.plan import Plan
+from router.place.shown import PlaceReport
+from serving.policy.placement.plan import PlacementPlan
 from serving.specs import Share
 from tests.router.place import samples
 from tests.router.place.samples import AFTER, BEFORE, CHANGED, FIRST, FLEET, KEPT, NOTHING, foretold, lacking
 
 
-def written(shown: Shown) -> dict[str, Any]:
+def written(shown: PlaceReport) -> dict[str, Any]:
     """As it is read back; ValueError where a number is none that JSON has."""
     found: dict[str, Any] = json.loads(json.dumps(document(shown), allow_nan=False))
     return found
@@ -27,7 +27,7 @@ def written(shown: Shown) -> dict[str, Any]:
     [CHANGED, KEPT, FIRST, NOTHING, lacking(), foretold(nan, nan, nan, nan)],
     ids=["changed", "kept", "first", "nothing", "lacking", "not-predicted"],
 )
-def test_every_decision_has_the_same_keys_and_numbers_that_json_has(shown: Shown) -> None:
+def test_every_decision_has_the_same_keys_and_numbers_that_json_has(shown: PlaceReport) -> None:
     found = written(shown)
     assert list(found) == list(written(CHANGED))
     for model in found["models"].values():
@@ -76,7 +76,7 @@ def test_figures_have_their_units_in_their_names_and_six_digits() -> None:
 def test_what_is_not_known_is_null() -> None:
     found = written(foretold(nan, nan, nan, nan))
     assert found["models"]["minilm"]["attainment"] is None
-    unbounded = written(replace(CHANGED, plan=Plan(AFTER, 3.2, inf, "greedy")))
+    unbounded = written(replace(CHANGED, plan=PlacementPlan(AFTER, 3.2, inf, "greedy")))
     assert (unbounded["bound_per_hour"], unbounded["gap"]) == (None, None)
     assert (found["bound_per_hour"], found["gap"]) == (2.91, 0.0996564)
 

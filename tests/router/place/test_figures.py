@@ -4,7 +4,7 @@ from math import nan
 
 from router.place.figures import free, layouts, used, worst
 from serving.policy.placement.plan import Placement
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from tests.router.place import samples
 from tests.router.place.samples import FLEET, foretold
 
@@ -29,7 +29,7 @@ def test_layouts_that_differ_by_position_alone_are_one_only_where_there_are_very
     }
     assert [(each.count, each.placed) for each in layouts(problem, few)] == [(1, True), (1, True)]
     gpus = samples.pools(128, 0)
-    wide = Problem(FLEET.demands, gpus)
+    wide = PlacementProblem(FLEET.demands, gpus)
     many: Placement = {
         f"gpu-{number}": tuple(
             samples.slot(wide, samples.mig("1g.10gb"), "digits" if bit == "1" else "minilm", start=start)

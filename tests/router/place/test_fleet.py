@@ -8,7 +8,7 @@ from router.place.fleet import HERE as THIS_MACHINE
 from router.place.fleet import own_device, pools, this_machine
 from router.settings.memory import usable_memory_bytes
 from serving.policy.placement.geometry import known_geometry
-from serving.policy.placement.problem import Instances, Parts, Problem
+from serving.policy.placement.problem import Instances, Parts, PlacementProblem
 from serving.runtime.slicing.inventory import Gpu, Inventory
 from serving.specs import DeviceSpec
 from tests.router.place.deployments import H200, HERE
@@ -52,7 +52,7 @@ def test_each_device_is_in_one_pool_and_pools_are_unlike(
     assert sorted(names) == sorted(name for each in devices for name in each.names)
     traits = [(pool.kind, pool.division, pool.memory_bytes, pool.price) for pool in found]
     assert len(set(map(repr, traits))) == len(traits)
-    Problem((), found)  # no name is used twice
+    PlacementProblem((), found)  # no name is used twice
 
 
 @settings(max_examples=40)
@@ -106,6 +106,6 @@ def test_slices_of_a_settings_file_are_of_the_first_device_that_can_be_this_mach
     large = DeviceSpec("large", HERE, "cores", cores=64)
     other = DeviceSpec("other", "cpu-other", "cores", cores=4)
     ours = DeviceSpec("ours", HERE, "cores", count=2, cores=4)
-    assert own_device(Problem((), pools(gpu_only)), 4) is None
-    assert own_device(Problem((), pools([large, other])), 4) is None
-    assert own_device(Problem((), pools([*gpu_only, large, other, ours])), 4) == "ours-1"
+    assert own_device(PlacementProblem((), pools(gpu_only)), 4) is None
+    assert own_device(PlacementProblem((), pools([large, other])), 4) is None
+    assert own_device(PlacementProblem((), pools([*gpu_only, large, other, ours])), 4) == "ours-1"

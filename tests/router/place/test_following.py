@@ -14,18 +14,18 @@ import pytest
 from router.place.following import (
     GONE_S,
     POLL_S,
-    Door,
-    Follower,
     GoneError,
     Interrupts,
-    RefusedError,
+    MoveFollower,
+    MoveRefusedError,
+    PlacementClient,
     address,
     carry_out,
     reach,
 )
 from router.settings import load_settings
 from router.settings.admin import AdminSettings
-from router.simulate.traffic import UsageError
+from router.simulate.traffic import SimulateRequestError
 from tests.router.settings.samples import write_deployment
 
 
@@ -46,7 +46,7 @@ def ended(result: str = "done", reasons: tuple[str, ...] = (), move: str = "m") 
     return told("steady", moving="", outcome=outcome)
 
 
-class Script(Door):
+class Script(PlacementClient):
     """A gateway that says one thing after the other, the last for ever."""
 
     def __init__(self, *says: dict[str, Any] | Exception) -> None:
@@ -69,7 +69,7 @@ class Script(Door):
 
 
 def follow(door: Script, interrupts: Interrupts | None = None) -> int:
-    return Follower(door, interrupts or Interrupts(), lambda _s: None).follow("m")
+    return MoveFollower(door, interrupts or Interrupts(), lambda _s: None).follow("m")
 
 
 def test_each_step_is_a_line_and_the_end_is_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +142,7 @@ def test_a_gateway_that_is_restarted_goes_on_and_is_waited_for(capsys: pytest.Ca
 
 def test_a_gateway_that_stays_away_is_not_waited_for_for_ever() -> None:
     waited: list[float] = []
-    assert Follower(Script(GoneError("no")), Interrupts(), waited.append).follow("m") == 1
+    assert MoveFollower(Script(GoneError("no")), Interrupts(), waited.append).follow("m") == 1
     assert GONE_S - POLL_S <= sum(waited) <= GONE_S
 
 
@@ -201,7 +201,7 @@ def test_a_placement_is_read_and_put_over_http(server: tuple[str, type[Answers]]
         "PUT": (202, b'{"id": "m"}'),
         "POST": (202, b"{}"),
     }
-    door = Door(url)
+    door = PlacementClient(url)
     assert door.read() == told()
     assert door.put({"slices": []}) == "m"
     door.turn_back()
@@ -228,8 +228,8 @@ def test_what_a_gateway_does_not_do_is_told_with_its_reasons(
 ) -> None:
     url, handler = server
     handler.answers["GET"] = answer
-    with pytest.raises(RefusedError) as refused:
-        Door(url).read()
+    with pytest.raises(MoveRefusedError) as refused:
+        PlacementClient(url).read()
     assert said in str(refused.value)
 
 
@@ -238,7 +238,7 @@ def test_a_refused_placement_ends_with_1(
 ) -> None:
     url, handler = server
     handler.answers["PUT"] = (400, b'{"reasons": ["slices: no such cores here"]}')
-    assert carry_out(Door(url), {}) == 1
+    assert carry_out(PlacementClient(url), {}) == 1
     assert capsys.readouterr().err == (
         "the gateway refuses it, and nothing is changed:\nslices: no such cores here\n"
     )
@@ -246,8 +246,8 @@ def test_a_refused_placement_ends_with_1(
 
 def test_where_no_gateway_answers_that_is_said_at_once() -> None:
     with pytest.raises(GoneError, match="no gateway answers at"):
-        Door("http://127.0.0.1:1").read()
-    assert carry_out(Door("http://127.0.0.1:1"), {}) == 1
+        PlacementClient("http://127.0.0.1:1").read()
+    assert carry_out(PlacementClient("http://127.0.0.1:1"), {}) == 1
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_the_gateway_is_where_settings_or_url_say(admin: AdminSettings, url: str
     ("port", "url"), [(0, None), (8004, "no where"), (8004, "file:///etc/passwd"), (8004, "unix:")]
 )
 def test_where_they_do_not_say_it_that_is_told(port: int, url: str | None) -> None:
-    with pytest.raises(UsageError, match="--url"):
+    with pytest.raises(SimulateRequestError, match="--url"):
         address(AdminSettings(port=port), url)
 
 
 def test_there_has_to_be_a_gateway_to_apply_a_plan_to(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="start it with `penstock serve`"):
+    with pytest.raises(SimulateRequestError, match="start it with `penstock serve`"):
         reach(load_settings(write_deployment(tmp_path)), "http://127.0.0.1:1")

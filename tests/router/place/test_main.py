@@ -11,17 +11,17 @@ from typer.testing import CliRunner, Result
 
 from router.cli import app as cli
 from router.key_env import KEY_ENV
-from router.place.asked import Asked
-from router.place.deciding import Decision, Terms, missed
-from router.place.following import Door
+from router.place.asked import PlacementTask
+from router.place.deciding import Decision, DecisionTerms, missed
+from router.place.following import PlacementClient
 from router.place.main import place
-from router.place.options import Options
+from router.place.options import PlaceOptions
 from router.place.predicting import Advance, predict
 from router.settings import Settings
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Verdict, moves
-from serving.policy.placement.plan import Placement, Plan, Resident, Slot, cost
-from serving.policy.transition.steps import Refused, Transition
+from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot, cost
+from serving.policy.transition.steps import Transition, TransitionRefused
 from serving.runtime.job import JobError
 from serving.specs import Share
 from tests.router.place.deployments import deployment, four_cores
@@ -38,16 +38,18 @@ class Deciding:
 
     cores: dict[str, int] = field(default_factory=lambda: {"digits": 1, "minilm": 2})
     taken: bool = True
-    transition: Transition | Refused = NO_STEPS
-    asked: list[tuple[Asked, Terms]] = field(default_factory=list)
+    transition: Transition | TransitionRefused = NO_STEPS
+    asked: list[tuple[PlacementTask, DecisionTerms]] = field(default_factory=list)
 
-    def __call__(self, asked: Asked, terms: Terms, advance: Advance | None = None) -> Decision:
+    def __call__(
+        self, asked: PlacementTask, terms: DecisionTerms, advance: Advance | None = None
+    ) -> Decision:
         self.asked.append((asked, terms))
         if advance is not None:
             advance("looking", 0.5)
         device = asked.problem.pools[0].devices[0].name
         found: Placement = {device: tuple(self._slot(asked, name) for name in self.cores)}
-        plan = Plan(found, cost(asked.problem, found), 1.0, "by hand")
+        plan = PlacementPlan(found, cost(asked.problem, found), 1.0, "by hand")
         before, after = (
             predict(asked, each, min(terms.seconds, 2.0), terms.seed) for each in (asked.current, found)
         )
@@ -64,10 +66,10 @@ class Deciding:
             baselines={"ParvaGPU": (2, 2.0)} if terms.compared else {},
         )
 
-    def _slot(self, asked: Asked, name: str) -> Slot:
+    def _slot(self, asked: PlacementTask, name: str) -> Slot:
         share = Share("cores", float(self.cores[name]))
         offer = next(each for each in asked.problem.demand_of[name].offers if each.option.share == share)
-        return Slot(share, (Resident(name, offer.option, offer.rows, offer.throughput),))
+        return Slot(share, (PlacedReplica(name, offer.option, offer.rows, offer.throughput),))
 
 
 Run = Callable[..., Result]
@@ -115,7 +117,7 @@ def test_the_options_reach_the_decision(run: Run, deciding: Deciding) -> None:
     )  # fmt: skip
     assert ended.exit_code == 0, ended.output
     ((asked, terms),) = deciding.asked
-    assert terms == Terms(0.9, 7200.0, 3.0, 5.0, 7, 4, True)
+    assert terms == DecisionTerms(0.9, 7200.0, 3.0, 5.0, 7, 4, True)
     assert asked.problem.demand_of["digits"].rate == pytest.approx(150)
     assert "ParvaGPU" in ended.stdout
 
@@ -157,7 +159,7 @@ def test_a_model_that_is_predicted_to_be_late_ends_with_1(run: Run, deciding: De
 
 
 def test_a_plan_without_a_way_to_it_ends_with_1(run: Run, deciding: Deciding) -> None:
-    deciding.transition = Refused("digits has no room on host; it takes one more device")
+    deciding.transition = TransitionRefused("digits has no room on host; it takes one more device")
     ended = run(*RATES)
     assert ended.exit_code == 1
     assert ended.stderr == (
@@ -200,7 +202,7 @@ def test_what_cannot_be_done_is_told_with_2(run: Run, arguments: tuple[str, ...]
 
 
 def test_without_settings_there_is_a_sentence_and_2(tmp_path: Path, capfd: Any) -> None:
-    assert place(Options(config=tmp_path / "absent.yaml", rates=["digits=1"])) == 2
+    assert place(PlaceOptions(config=tmp_path / "absent.yaml", rates=["digits=1"])) == 2
     assert "no such file" in capfd.readouterr().err
 
 
@@ -269,7 +271,7 @@ def test_a_decision_that_is_not_made_is_told(
 def test_the_command_line_has_the_verb() -> None:
     shown = CliRunner().invoke(cli, ["place", "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
-    for option in Options.__dataclass_fields__:
+    for option in PlaceOptions.__dataclass_fields__:
         name = {"config": "CONFIG", "as_json": "--json"}.get(option, f"--{option.replace('_', '-')}")
         assert name in shown.output
 
@@ -281,16 +283,18 @@ class Gateway:
     told: list[dict[str, Any]] = field(default_factory=list)
     code: int = 0
 
-    def reach(self, settings: Settings, url: str | None, key_env: str) -> tuple[Door, dict[str, Any]]:
+    def reach(
+        self, settings: Settings, url: str | None, key_env: str
+    ) -> tuple[PlacementClient, dict[str, Any]]:
         assert key_env == KEY_ENV
         slices = [
             {"name": each.name, "cores": len(each.cores), "threads": each.threads, "on": [*each.cores]}
             for each in settings.slices
         ]
         models = {each.name: {"slices": [*each.slices]} for each in settings.models}
-        return Door(url or "http://here"), {"slices": slices, "models": models}
+        return PlacementClient(url or "http://here"), {"slices": slices, "models": models}
 
-    def carry_out(self, door: Door, body: dict[str, Any]) -> int:
+    def carry_out(self, door: PlacementClient, body: dict[str, Any]) -> int:
         self.told.append({"url": door.url} | body)
         return self.code
 
@@ -334,7 +338,7 @@ def test_a_plan_that_breaks_a_promise_is_not_applied(run: Run, gateway: Gateway)
 def test_a_plan_without_a_way_to_it_is_applied_on_shared_cores(
     run: Run, gateway: Gateway, deciding: Deciding
 ) -> None:
-    deciding.transition = Refused("digits has no room on host")
+    deciding.transition = TransitionRefused("digits has no room on host")
     ended = run(*RATES, "--apply")
     assert ended.exit_code == 0
     assert "old slices and new ones share them (digits has no room on host)" in ended.stdout

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from router.place.page import page
 from router.place.panels import COLOURS
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.place.tables import COLUMNS, HEADS, flat, render
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from tests.router.pages import Page, assert_stands_alone
 from tests.router.place import samples
 from tests.router.place.samples import CHANGED, FIRST, KEPT, NOTHING, foretold
@@ -64,7 +64,7 @@ def test_every_column_is_explained(changed: str) -> None:
 
 
 @pytest.mark.parametrize("shown", [CHANGED, KEPT, FIRST], ids=["changed", "kept", "first"])
-def test_the_page_fetches_nothing_runs_nothing_and_its_pictures_do_not_clash(shown: Shown) -> None:
+def test_the_page_fetches_nothing_runs_nothing_and_its_pictures_do_not_clash(shown: PlaceReport) -> None:
     text = page(shown)
     assert_stands_alone(text.replace('<a href="#reading">', ""))
     assert 'id="reading"' in text
@@ -124,7 +124,7 @@ def test_what_it_was_decided_from_is_there_with_the_notes(changed: str) -> None:
 
 def test_names_are_escaped() -> None:
     demand = samples.demand("<i>x</i>", 100, 100, 300)
-    problem = Problem((demand,), samples.pools(1, 0))
+    problem = PlacementProblem((demand,), samples.pools(1, 0))
     after = {"gpu-0": (samples.slot(problem, samples.mig("7g.80gb"), demand.model, start=0),)}
     text = page(replace(FIRST, problem=problem, after=after, models=samples.told(problem, after, (0.2,))))
     assert "<i>" not in text

@@ -14,7 +14,7 @@ from router.place.parts import (
     SECONDS_MAX,
     SECONDS_MIN,
     WORK_MAX,
-    Part,
+    PlacementPart,
     cut,
     placed,
 )
@@ -36,7 +36,7 @@ def slots_of(models: list[list[str]]) -> list[Slot]:
 
 def cut_up(
     models: list[list[str]], rates: Mapping[str, float], seconds: float = 20.0
-) -> tuple[list[Part], list[str]]:
+) -> tuple[list[PlacementPart], list[str]]:
     problem = question(rates, len(models)).problem
     return cut(problem, on_each(slots_of(models)), rates, seconds)
 

@@ -12,8 +12,8 @@ from router.place import panels
 from router.place.figures import Layout, layouts
 from router.place.panels import COLOURS, DARK_HUES, HUES, INK, gaps, hues, pieces
 from router.place.pictures import write_png
-from router.place.shown import Shown
-from serving.policy.placement.problem import Parts, Problem
+from router.place.shown import PlaceReport
+from serving.policy.placement.problem import Parts, PlacementProblem
 from tests.router.place import samples
 from tests.router.place.samples import CHANGED, FLEET, KEPT, NOTHING, foretold, lacking
 
@@ -75,7 +75,7 @@ NAME = "a-model-with-a-long-name"
 
 def narrow(count: int, width: float = 1.0) -> Layout:
     """A machine with slices of one core of a model, of `count` cores."""
-    problem = Problem((samples.demand(NAME, 1, 100, 300),), samples.pools(0, 1))
+    problem = PlacementProblem((samples.demand(NAME, 1, 100, 300),), samples.pools(0, 1))
     pool = replace(problem.pools[0], division=Parts("cores", float(count)))
     return Layout(pool, ("node-0",), (samples.slot(problem, samples.cores(1), NAME),) * int(count * width))
 
@@ -124,7 +124,7 @@ def test_models_that_there_is_no_room_to_name_are_named_below() -> None:
     [KEPT, NOTHING, lacking(), foretold(nan, nan, nan, nan), foretold(0.0, 0.5, 1.0, 1.0)],
     ids=["kept", "nothing", "lacking", "not-predicted", "late"],
 )
-def test_the_picture_is_a_png(shown: Shown, tmp_path: Path) -> None:
+def test_the_picture_is_a_png(shown: PlaceReport, tmp_path: Path) -> None:
     file = tmp_path / "picture.png"
     write_png(shown, file, "a footnote")
     assert file.read_bytes().startswith(b"\x89PNG\r\n")
@@ -132,7 +132,7 @@ def test_the_picture_is_a_png(shown: Shown, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_fleet_without_devices_or_prices_has_a_picture_too(tmp_path: Path) -> None:
-    empty = replace(NOTHING, problem=Problem((), ()), priced=False)
+    empty = replace(NOTHING, problem=PlacementProblem((), ()), priced=False)
     write_png(empty, tmp_path / "empty.png", "")
     assert (tmp_path / "empty.png").exists()
 

@@ -9,10 +9,10 @@ import pytest
 
 from router.place.asked import ask
 from router.place.predicting import PHYSICS, Foretold, Prediction, predict
-from router.place.rates import Gateway, Rate
-from router.simulate.cases import Deployment, cases
+from router.place.rates import AskedRate, RunningGateway
+from router.simulate.cases import SimulatedDeployment, cases
 from router.simulate.runs import Conditions, play
-from router.simulate.traffic import Rates, Shape, read_loads
+from router.simulate.traffic import DrawnTraffic, Shape, read_loads
 from serving.policy.placement.plan import Placement, Slot
 from serving.policy.placement.problem import Instances
 from serving.profile.corun import Tenant
@@ -48,10 +48,10 @@ def test_what_the_slices_can_carry_is_in_time_and_what_they_cannot_is_not() -> N
 def test_it_foretells_what_penstock_simulate_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
     path = deployment(tmp_path)
-    asked = ask(path, ["digits=300,minilm=40"], 0.0, Gateway(), None)
+    asked = ask(path, ["digits=300,minilm=40"], 0.0, RunningGateway(), None)
     found = predict(asked, asked.current, 20.0, 1).models
-    traffic = Rates(read_loads(["digits=300,minilm=40"]), Shape(20.0))
-    (case,) = cases([path], [], Deployment(), traffic)
+    traffic = DrawnTraffic(read_loads(["digits=300,minilm=40"]), Shape(20.0))
+    (case,) = cases([path], [], SimulatedDeployment(), traffic)
     conditions = Conditions(PHYSICS, Hazards(0.0, 0.0, 1), (1, 2, 3))
     simulated = play(case, traffic, conditions, lambda _what, _seconds: None)
     for model, ours in found.items():
@@ -103,13 +103,13 @@ def test_neighbours_make_batches_longer_where_shares_do_not_isolate() -> None:
 def test_measured_co_runs_reach_the_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
     path = deployment(tmp_path)
-    before = ask(path, ["digits=20,minilm=5"], 0.0, Gateway(), None)
+    before = ask(path, ["digits=20,minilm=5"], 0.0, RunningGateway(), None)
     one, other = (
         Tenant("digits", "linear", Share("cores", 1.0), 8),
         Tenant("minilm", "fp32", Share("cores", 2.0), 16, 128),
     )
     beside(tmp_path, one, other, 2.0)
-    after = ask(path, ["digits=20,minilm=5"], 0.0, Gateway(), None)
+    after = ask(path, ["digits=20,minilm=5"], 0.0, RunningGateway(), None)
     quiet, loud = (predict(each, each.current, 4.0, 1).models["digits"].p50_ms for each in (before, after))
     assert loud > quiet + 1.5  # a row takes 2 ms, now 4
 
@@ -125,7 +125,7 @@ def test_a_replica_of_several_streams_computes_as_many_batches_at_once() -> None
 
 def test_requests_of_several_rows_take_as_much_longer() -> None:
     asked = question({"a": 100.0})
-    rows = replace(asked, rates={"a": Rate(100.0, constant(4))})
+    rows = replace(asked, rates={"a": AskedRate(100.0, constant(4))})
     placement = on_one([slot(resident("a"))])
     assert predict(rows, placement, 4.0, 1).busy["d-0/cores:1"] == pytest.approx(0.4, abs=0.06)
 
@@ -147,7 +147,7 @@ def test_what_is_hardly_ever_asked_for_may_have_no_figures(rate: float) -> None:
 
 
 def test_requests_larger_than_any_batch_are_served_in_pieces() -> None:
-    asked = replace(question({"a": 5.0}, slo_ms=500), rates={"a": Rate(5.0, constant(20))})
+    asked = replace(question({"a": 5.0}, slo_ms=500), rates={"a": AskedRate(5.0, constant(20))})
     found = predict(asked, on_one([slot(resident("a"))]), 2.0, 1)
     assert found.models["a"].attainment == 1.0
 
@@ -216,7 +216,7 @@ def test_batches_are_formed_as_the_settings_say(tmp_path: Path, monkeypatch: pyt
     soon, late = (
         predict(asked, asked.current, 2.0, 1).models["digits"]
         for gateway in (GATEWAY, GATEWAY.replace("default_variant: linear", patient))
-        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, Gateway(), None)]
+        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, RunningGateway(), None)]
     )
     assert soon.p50_ms < 4
     assert late.p50_ms > 10
@@ -231,6 +231,6 @@ def test_what_is_foretold_is_of_the_placed_variant_whatever_else_may_answer(
     fixed, free = (
         predict(asked, asked.current, 2.0, 1).models["digits"]
         for gateway in (GATEWAY, tiers + chosen)
-        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, Gateway(), None)]
+        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, RunningGateway(), None)]
     )
     assert free == fixed

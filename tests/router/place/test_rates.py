@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from router.key_env import KEY_ENV
 from router.place import rates
-from router.place.rates import WATCHED_S, WINDOW_S, Gateway, Rate, recorded, watched
+from router.place.rates import WATCHED_S, WINDOW_S, AskedRate, RunningGateway, recorded, watched
 from router.place.rates import given as rates_given
 from router.reading import UnreachableError
 from router.settings import Settings, load_settings
-from router.simulate.traffic import UsageError
-from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
+from router.simulate.traffic import SimulateRequestError
+from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.traffic import Mix, constant
 from tests.router.settings.samples import write_deployment
 
-FLOWS = [Flow("digits", "default", "", 25_000), Flow("minilm", "default", "", 200_000)]
+FLOWS = [RecordedFlow("digits", "default", "", 25_000), RecordedFlow("minilm", "default", "", 200_000)]
 
 
 @pytest.fixture
@@ -30,20 +30,20 @@ def served(tmp_path: Path) -> Settings:
 
 def test_rates_are_requests_of_one_row_where_nothing_is_said(served: Settings) -> None:
     found = rates_given(served, ["minilm=2.5", " digits = 40 "], "")
-    assert list(found.by_model.items()) == [("digits", Rate(40.0)), ("minilm", Rate(2.5))]
+    assert list(found.by_model.items()) == [("digits", AskedRate(40.0)), ("minilm", AskedRate(2.5))]
     assert [rate.rows_per_s for rate in found.by_model.values()] == [40.0, 2.5]
     assert not found.notes
 
 
 def test_requests_may_have_more_rows(served: Settings) -> None:
     found = rates_given(served, ["digits=40,minilm=3"], "digits=1:0.5+4:0.5")
-    assert found.by_model["digits"] == Rate(40.0, Mix((1, 4), (0.5, 0.5)))
+    assert found.by_model["digits"] == AskedRate(40.0, Mix((1, 4), (0.5, 0.5)))
     assert found.by_model["digits"].rows_per_s == pytest.approx(100)
 
 
 def test_models_without_a_rate_are_named_and_left_out(served: Settings) -> None:
     found = rates_given(served, ["digits=0"], "")
-    assert dict(found.by_model) == {"digits": Rate(0.0)}  # nothing is asked, which is not to say nothing
+    assert dict(found.by_model) == {"digits": AskedRate(0.0)}  # nothing is asked, which is not to say nothing
     assert found.notes == ("not placed, as no rate was given: minilm",)
 
 
@@ -67,7 +67,7 @@ def test_models_without_a_rate_are_named_and_left_out(served: Settings) -> None:
 def test_what_is_no_rate_is_refused_in_a_sentence(
     served: Settings, text: str, rows: str, sentence: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(SimulateRequestError) as caught:
         rates_given(served, [text], rows)
     assert str(caught.value) == sentence
 
@@ -122,7 +122,7 @@ def test_of_a_recording_it_is_said_which_rates_count_and_who_is_not_in_it(
 def test_what_cannot_be_read_as_a_recording_is_named(tmp_path: Path, served: Settings) -> None:
     path = tmp_path / "one.arrivals"
     path.write_bytes(b"something else")
-    with pytest.raises(UsageError, match=r"--trace: cannot read the recording .*one\.arrivals"):
+    with pytest.raises(SimulateRequestError, match=r"--trace: cannot read the recording .*one\.arrivals"):
         recorded(served, path)
 
 
@@ -159,7 +159,7 @@ def test_a_running_gateway_is_asked_twice_and_the_higher_of_both_rates_counts(
         status(105, digits={**busy, "batch_rows": 2000}, minilm={**idle, "batch_rows": 60}),
     ]
     waited: list[float] = []
-    found = watched(served, Gateway(), waited.append)
+    found = watched(served, RunningGateway(), waited.append)
     assert waited == [WATCHED_S]
     assert gateway == ["http://127.0.0.1:9000"] * 2
     digits, minilm = found.by_model["digits"], found.by_model["minilm"]
@@ -174,7 +174,7 @@ def test_what_was_refused_was_asked_and_what_was_kept_costs_nothing(
 ) -> None:
     counters = {"completed": 300, "rows": 450, "batch_rows": 150, "missed": {"overload": 100, "late": 20}}
     gateway += [status(10, digits=counters), status(10, digits=counters)]
-    found = watched(served, Gateway("http://elsewhere:8000"), lambda _seconds: None)
+    found = watched(served, RunningGateway("http://elsewhere:8000"), lambda _seconds: None)
     assert found.by_model["digits"].rows_per_s == pytest.approx((150 + 100 * 1.5) / 10)
     assert found.by_model["digits"].rows.mean == pytest.approx(1.5)
     assert found.notes[1:] == ("not placed, as http://elsewhere:8000 was not asked for it: minilm",)
@@ -183,7 +183,7 @@ def test_what_was_refused_was_asked_and_what_was_kept_costs_nothing(
 def test_a_gateway_of_other_settings_is_noticed(served: Settings, gateway: list[Any]) -> None:
     counters = {"completed": 5, "rows": 5, "batch_rows": 5}
     gateway += [status(1, digits=counters, other=counters), status(2, digits=counters, other=counters)]
-    found = watched(served, Gateway(), lambda _seconds: None)
+    found = watched(served, RunningGateway(), lambda _seconds: None)
     assert list(found.by_model) == ["digits"]
     assert found.notes[1] == "left out, as penstock.yaml does not serve it: other"
 
@@ -191,12 +191,12 @@ def test_a_gateway_of_other_settings_is_noticed(served: Settings, gateway: list[
 def test_without_a_gateway_or_requests_it_is_said_what_to_give(served: Settings, gateway: list[Any]) -> None:
     what = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=20, or --trace FILE"
     gateway.append(UnreachableError("No gateway at there."))
-    with pytest.raises(UsageError) as caught:
-        watched(served, Gateway(), lambda _seconds: None)
+    with pytest.raises(SimulateRequestError) as caught:
+        watched(served, RunningGateway(), lambda _seconds: None)
     assert str(caught.value) == f"what is asked? No gateway at there. Or {what}"
     gateway[:] = [status(1, digits={}), status(2, digits={})]
-    with pytest.raises(UsageError, match="was asked for nothing yet; give --rates"):
-        watched(served, Gateway(), lambda _seconds: None)
+    with pytest.raises(SimulateRequestError, match="was asked for nothing yet; give --rates"):
+        watched(served, RunningGateway(), lambda _seconds: None)
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_the_settings_say_where_their_gateway_is(
 ) -> None:
     text = f"server: {{{server}}}\nmodels: [{{path: models/digits}}]\n"
     gateway.append(UnreachableError("gone"))
-    with pytest.raises(UsageError):
-        watched(load_settings(write_deployment(tmp_path, text)), Gateway(), lambda _seconds: None)
+    with pytest.raises(SimulateRequestError):
+        watched(load_settings(write_deployment(tmp_path, text)), RunningGateway(), lambda _seconds: None)
     assert gateway == [address]
 
 
 def test_a_gateway_on_any_free_port_has_to_be_named(tmp_path: Path) -> None:
     text = "server: {rest_port: 0}\nmodels: [{path: models/digits}]\n"
-    with pytest.raises(UsageError, match="any free one: give --url"):
-        watched(load_settings(write_deployment(tmp_path, text)), Gateway(), lambda _seconds: None)
+    with pytest.raises(SimulateRequestError, match="any free one: give --url"):
+        watched(load_settings(write_deployment(tmp_path, text)), RunningGateway(), lambda _seconds: None)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from router.place import remedies
-from serving.policy.placement.problem import Demand, Device, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.specs import Share
 from tests.router.place import samples
 from tests.router.place.samples import (
@@ -43,7 +43,7 @@ def test_a_model_that_is_predicted_to_be_late_is_told_by_how_much_and_what_would
 
 def test_a_model_in_too_few_domains_is_told() -> None:
     demands = (replace(FLEET.demands[0], domains_min=3), *FLEET.demands[1:])
-    problem = Problem(demands, FLEET.pools)
+    problem = PlacementProblem(demands, FLEET.pools)
     shown = replace(CHANGED, problem=problem, models=samples.told(problem, AFTER, GOOD))
     assert list(remedies.failures(shown)) == [
         "minilm: its replicas lie in 2 failure domains, not in 3; devices of another domain would help"
@@ -57,7 +57,7 @@ def test_what_holds_has_no_failures() -> None:
 
 def test_more_devices_are_not_proposed_where_no_device_there_is_can_run_the_model() -> None:
     demand = Demand("m", 10.0, 1000, (samples.option("gpu-other", Share("whole", 1.0), "v", 1.0),))
-    problem = Problem((demand,), FLEET.pools)
+    problem = PlacementProblem((demand,), FLEET.pools)
     shown = replace(CHANGED, problem=problem, after={}, models=samples.told(problem, {}, (0.0,)))
     (said,) = remedies.failures(shown)
     assert "What would help: a smaller rate of other models or an slo_ms above 1" in said
@@ -71,7 +71,7 @@ def test_how_many_more_devices_it_takes_heeds_memory_and_the_count_of_slices() -
         (Parts("cores", 4.0, 2), 0, "about 6 more devices"),
         (Parts("cores", 4.0), 1, "about 12 more devices"),
     ):
-        pool = Pool("node", CPU, parts, (Device("node-0"),), memory_bytes=memory_gib << 30)
-        problem = Problem((demand,), (pool,))
+        pool = Pool("node", CPU, parts, (PlacementDevice("node-0"),), memory_bytes=memory_gib << 30)
+        problem = PlacementProblem((demand,), (pool,))
         shown = replace(CHANGED, problem=problem, after={}, models=samples.told(problem, {}, (0.0,)))
         assert said in next(remedies.failures(shown))

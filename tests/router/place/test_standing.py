@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.place.asked import Asked, ask
-from router.place.rates import Gateway
+from router.place.asked import PlacementTask, ask
+from router.place.rates import RunningGateway
 from router.place.standing import as_settings
 from router.settings import load_settings
 from serving.policy.placement.check import faults
-from serving.policy.placement.plan import Placement, Resident, Slot
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 from serving.policy.placement.problem import Option
 from serving.profile.store import ProfileStore
 from serving.specs import Share
@@ -29,8 +29,8 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
 
 
-def asked(path: Path, rates: str = "digits=100,minilm=5") -> Asked:
-    return ask(path, [rates], 0.2, Gateway(), None)
+def asked(path: Path, rates: str = "digits=100,minilm=5") -> PlacementTask:
+    return ask(path, [rates], 0.2, RunningGateway(), None)
 
 
 def layout(placement: Placement) -> Layout:
@@ -38,7 +38,7 @@ def layout(placement: Placement) -> Layout:
     return [(int(slot.share.amount), [each.model for each in slot.residents]) for slot in slots]
 
 
-def placed(found: Asked, wanted: Layout) -> Placement:
+def placed(found: PlacementTask, wanted: Layout) -> Placement:
     """On the host, of the problem's own options."""
     options = {
         (each.model, option.share.amount): option for each in found.problem.demands for option in each.options
@@ -47,7 +47,7 @@ def placed(found: Asked, wanted: Layout) -> Placement:
         "host": tuple(
             Slot(
                 Share("cores", float(cores)),
-                tuple(Resident(model, options[model, float(cores)], 1, 100.0) for model in models),
+                tuple(PlacedReplica(model, options[model, float(cores)], 1, 100.0) for model in models),
             )
             for cores, models in wanted
         )
@@ -166,7 +166,7 @@ def test_a_folder_whose_name_yaml_would_misread_is_quoted(tmp_path: Path) -> Non
 def slot(kind: str = HERE, share: str = "cores:1", streams: int = 1) -> Slot:
     parsed = Share.parse(share)
     option = Option(kind, parsed, "linear", ((1, 1000.0),), streams=streams)
-    return Slot(parsed, (Resident("digits", option, 1, 1.0),))
+    return Slot(parsed, (PlacedReplica("digits", option, 1, 1.0),))
 
 
 @pytest.mark.parametrize(

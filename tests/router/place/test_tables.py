@@ -7,14 +7,14 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from router.place.shown import Shown
+from router.place.shown import PlaceReport
 from router.place.tables import LAYOUTS, MODELS, render
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from tests.router.place import samples
 from tests.router.place.samples import CHANGED, FIRST, KEPT, NOTHING, foretold
 
 
-def printed(shown: Shown, width: int = 200) -> str:
+def printed(shown: PlaceReport, width: int = 200) -> str:
     """As the terminal has it."""
     text = StringIO()
     Console(width=width, file=text).print(render(shown))
@@ -84,7 +84,7 @@ def test_notes_come_last() -> None:
 
 
 @pytest.mark.parametrize("shown", [CHANGED, KEPT, FIRST], ids=["changed", "kept", "first"])
-def test_the_tables_fit_into_a_terminal_of_80_columns(shown: Shown) -> None:
+def test_the_tables_fit_into_a_terminal_of_80_columns(shown: PlaceReport) -> None:
     text = printed(shown, 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -135,7 +135,7 @@ def test_a_few_devices_that_are_alike_are_named() -> None:
 
 def test_of_many_models_those_with_the_least_to_spare_are_shown() -> None:
     demands = tuple(samples.demand(f"model-{number:03}", 10, 100, 300) for number in range(2 * MODELS))
-    problem = Problem(demands, samples.FLEET.pools)
+    problem = PlacementProblem(demands, samples.FLEET.pools)
     models = samples.told(problem, {}, tuple(1 - number / 1000 for number in range(2 * MODELS)))
     text = printed(replace(FIRST, problem=problem, after={}, models=models))
     assert f"and {MODELS} models with more to spare" in text
@@ -145,7 +145,7 @@ def test_of_many_models_those_with_the_least_to_spare_are_shown() -> None:
 
 def test_names_are_shown_as_they_are_even_where_they_look_like_markup() -> None:
     demand = samples.demand("[bold]x[/]", 100, 100, 300)
-    problem = Problem((demand,), samples.pools(1, 0))
+    problem = PlacementProblem((demand,), samples.pools(1, 0))
     after = {"gpu-0": (samples.slot(problem, samples.mig("7g.80gb"), demand.model, start=0),)}
     shown = replace(FIRST, problem=problem, after=after, models=samples.told(problem, after, (0.2,)))
     assert printed(shown).count("[bold]x[/]") == 3

@@ -6,8 +6,8 @@ from math import inf, nan
 import pytest
 
 from router.place import words
-from serving.policy.placement.plan import Plan
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.plan import PlacementPlan
+from serving.policy.placement.problem import PlacementProblem
 from tests.router.place import samples
 from tests.router.place.samples import CHANGED, FIRST, FLEET, KEPT, NOTHING, foretold, lacking
 
@@ -70,7 +70,7 @@ def test_a_model_that_is_not_carried_is_named_and_nothing_is_said_of_a_bound() -
 
 def test_where_nothing_is_asked_no_device_is_needed() -> None:
     assert words.sentence(NOTHING) == "Nothing is asked of any model, and no device is needed."
-    idle = Problem((replace(FLEET.demands[0], rate=0.0),), FLEET.pools)
+    idle = PlacementProblem((replace(FLEET.demands[0], rate=0.0),), FLEET.pools)
     assert words.sentence(replace(NOTHING, problem=idle, models=samples.told(idle, {}, (nan,)))).startswith(
         "Nothing is asked"
     )
@@ -78,13 +78,13 @@ def test_where_nothing_is_asked_no_device_is_needed() -> None:
 
 def test_one_device_and_one_model_are_spoken_of_as_one() -> None:
     demand = samples.demand("digits", 10, 25, 240)
-    problem = Problem((demand,), samples.pools(1, 0))
+    problem = PlacementProblem((demand,), samples.pools(1, 0))
     placement = {"gpu-0": (samples.slot(problem, samples.mig("1g.10gb"), "digits", start=0),)}
     shown = replace(
         FIRST,
         problem=problem,
         after=placement,
-        plan=Plan(placement, 1.45, 0.3, "greedy"),
+        plan=PlacementPlan(placement, 1.45, 0.3, "greedy"),
         reserve=0.0,
         models=samples.told(problem, placement, (1.0,)),
     )

@@ -4,11 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from router.place.asked import Asked
-from router.place.rates import Rate
+from router.place.asked import PlacementTask
+from router.place.rates import AskedRate
 from router.settings import ServerSettings, Settings
-from serving.policy.placement.plan import Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Limits, ServedModel, Share
 from tests.builders import model_spec, served
 
@@ -23,27 +31,32 @@ def option(row_us: float = 1000.0, **changes: object) -> Option:
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def resident(model: str, of: Option | None = None, rows: int = 8) -> Resident:
+def resident(model: str, of: Option | None = None, rows: int = 8) -> PlacedReplica:
     """It carries what it would alone on its slice."""
     of = of or option()
-    return Resident(model, of, rows, of.streams * rows * 1e6 / of.latency_us(rows))
+    return PlacedReplica(model, of, rows, of.streams * rows * 1e6 / of.latency_us(rows))
 
 
-def slot(*residents: Resident) -> Slot:
+def slot(*residents: PlacedReplica) -> Slot:
     """A slice of the share of its first resident."""
     return Slot(residents[0].option.share, residents)
 
 
 def question(
     rates: Mapping[str, float], devices: int = 1, slo_ms: int = 50, division: Parts | Instances | None = None
-) -> Asked:
+) -> PlacementTask:
     """Models of these rates (requests of one row a second), and devices d-0, d-1 and so on."""
     models = tuple(_model(name, slo_ms) for name in rates)
     demands = tuple(Demand(name, rate, slo_ms * 1000.0, (option(),)) for name, rate in rates.items())
-    names = tuple(Device(f"d-{number}", f"d-{number}") for number in range(devices))
+    names = tuple(PlacementDevice(f"d-{number}", f"d-{number}") for number in range(devices))
     pool = Pool("d", KIND, division or Parts("cores", 64.0), names)
     settings = Settings(ServerSettings(), Limits(), (), models, Path("profiles"), Path("penstock.yaml"))
-    return Asked(settings, Problem(demands, (pool,)), {}, {name: Rate(rate) for name, rate in rates.items()})
+    return PlacementTask(
+        settings,
+        PlacementProblem(demands, (pool,)),
+        {},
+        {name: AskedRate(rate) for name, rate in rates.items()},
+    )
 
 
 def _model(name: str, slo_ms: int) -> ServedModel:

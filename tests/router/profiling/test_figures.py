@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.profiling import words
-from router.profiling.figures import Scaling, scalings
+from router.profiling.figures import ShareScaling, scalings
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.profiles import ProfileSet
 from serving.specs import Share
@@ -28,7 +28,7 @@ def profile(share: str, row_us: float, batches: Sequence[int] = (1, 2, 4, 8), **
     return replace(made, **fields)  # type: ignore[arg-type]  # of several kinds
 
 
-def only(*profiles: Profile, slo_us: int = SLO_US) -> Scaling:
+def only(*profiles: Profile, slo_us: int = SLO_US) -> ShareScaling:
     """The one scaling of these profiles."""
     (scaling,) = scalings([ProfileSet("m", "v", KIND, profiles)], slo_us)
     return scaling

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from router.cli import app
-from router.profiling.asked import UsageError, find_model, find_numbers
+from router.profiling.asked import MeasureRequestError, find_model, find_numbers
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.specs import Share, SliceSpec
@@ -219,7 +219,7 @@ def test_what_cannot_be_measured_is_said_with_what_would_be_right(
 def test_a_model_is_a_folder_or_a_name_below_models(spin: Path) -> None:
     assert find_model("spin").folder == find_model(str(spin)).folder == spin
     (spin / "model.yaml").write_text("name: 3")
-    with pytest.raises(UsageError, match=r"model\.yaml:1:"):
+    with pytest.raises(MeasureRequestError, match=r"model\.yaml:1:"):
         find_model("spin")
 
 

@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 from router.profiling.panels import COLOURS
-from router.profiling.show import NOTHING, Shown, show
+from router.profiling.show import NOTHING, ShowOptions, show
 from serving.profile.store import ProfileStore
 from serving.specs import Share
 from tests.router.pages import Page, assert_stands_alone
 from tests.router.profiling import generated
 from tests.router.profiling.generated import CPU, GPU, Cost
 
-ALL = Shown(None, None, 25_000, None, None)
+ALL = ShowOptions(None, None, 25_000, None, None)
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def store(tmp_path: Path) -> ProfileStore:
     return generated.store(tmp_path / "profiles")
 
 
-def told(store: ProfileStore, asked: Shown = ALL, name: str = "digits", width: int = 200) -> tuple[int, str]:
+def told(
+    store: ProfileStore, asked: ShowOptions = ALL, name: str = "digits", width: int = 200
+) -> tuple[int, str]:
     """The exit code, and what was printed."""
     printed = StringIO()
     code = show(generated.model(name), store, asked, Console(width=width, file=printed))

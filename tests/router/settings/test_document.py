@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from router.settings import Problem, SettingsError
+from router.settings import SettingsError, SettingsProblem
 from router.settings.document import DEPTH_MAX, FILE_BYTES_MAX, read_document
 from tests.router.settings.samples import write_gateway
 
@@ -117,5 +117,5 @@ def test_a_problem_of_a_missing_value_lies_at_what_should_hold_it(tmp_path: Path
 
 
 def test_a_problem_is_one_printable_line_whatever_the_file_holds() -> None:
-    problem = Problem("a\x1b[31m.yaml", 1, 2, "x\n", "got \ud800 and \u00e9")
+    problem = SettingsProblem("a\x1b[31m.yaml", 1, 2, "x\n", "got \ud800 and \u00e9")
     assert str(problem) == "a\\x1b[31m.yaml:1:2: x\\n: got \\ud800 and \u00e9"

@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.settings.holding import Ask, Holding
+from router.settings.holding import Ask, SliceOwners
 
 SLICES = ("a", "b", "c", "d", "e")
 
@@ -38,8 +38,8 @@ def sets(asked: Mapping[str, Ask]) -> Iterator[frozenset[str]]:
     return given_out([*asked], frozenset(SLICES))
 
 
-def held(asked: Mapping[str, Ask], order: list[str]) -> Holding:
-    holding = Holding(asked)
+def held(asked: Mapping[str, Ask], order: list[str]) -> SliceOwners:
+    holding = SliceOwners(asked)
     holding.take(order)
     return holding
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
+from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.series import ENDINGS
 from tests.router.settings.samples import write_gateway
 from tests.router.simulate.conftest import GATEWAY, Simulate, table
@@ -100,7 +100,7 @@ def test_settings_files_are_compared_by_their_names(simulate: Simulate, home: Pa
 def test_a_recording_is_played_as_it_came_and_what_is_missing_of_it_is_told(
     simulate: Simulate, home: Path
 ) -> None:
-    flows = (Flow("minilm", "default", "", 200_000), Flow("digits", "shop", "", 25_000))
+    flows = (RecordedFlow("minilm", "default", "", 200_000), RecordedFlow("digits", "shop", "", 25_000))
     records = [(number * 10_000, 0, number % 2, 1, 99) for number in range(200)]
     content = (
         header(1) + flows_block(flows) + arrivals_block(0, b"".join(RECORD.pack(*row) for row in records))

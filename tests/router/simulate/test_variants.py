@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from router.simulate.words import DOWNGRADES
-from serving.recording import RECORD, Flow, arrivals_block, flows_block, header
+from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.vocabulary import Downgrade
 from tests.router.pages import assert_stands_alone
 from tests.router.settings.samples import write_accuracy, write_gateway
@@ -101,7 +101,7 @@ def test_a_tenants_requests_are_of_its_tier_where_they_ask_for_none(simulate: Si
 
 
 def test_a_recording_is_played_with_its_tiers(simulate: Simulate, choosing: Path) -> None:
-    flows = [Flow("digits", "default", "", 25_000, tier) for tier in ("gold", "cheap", "gone")]
+    flows = [RecordedFlow("digits", "default", "", 25_000, tier) for tier in ("gold", "cheap", "gone")]
     records = b"".join(RECORD.pack(number * 20_000, 0, number % 3, 1, 0) for number in range(150))
     file = choosing / "a.arrivals"
     file.write_bytes(header(1) + flows_block(flows) + arrivals_block(0, records))

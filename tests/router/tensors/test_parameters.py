@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import pytest
 
 from router.tensors import proto, rest
-from router.tensors.parameters import LONGEST_US, Asked, Stated, read
+from router.tensors.parameters import LONGEST_US, RequestParameters, Stated, read
 from serving.specs import ParameterSpec, SizeHint, TensorSpec
 from serving.vocabulary import BAD_INPUT, NEVER_US
 from tests.router.tensors.requests import (
@@ -109,7 +109,7 @@ def test_a_variant_must_be_one_that_is_served() -> None:
 
 
 def test_declared_parameters_come_sorted_with_their_defaults() -> None:
-    assert read({"binary_data_output": True}, TUNED) == Asked(None, "", DEFAULTS)
+    assert read({"binary_data_output": True}, TUNED) == RequestParameters(None, "", DEFAULTS)
     assert read({"top_k": 1}, TUNED).parameters[3] == ("top_k", 1)
     given = {"top_k": 10, "execute_delay_ms": 2, "prompt": "hi", "exact": True}
     expected = (("exact", True), ("execute_delay_ms", 2.0), ("prompt", "hi"), ("top_k", 10))
@@ -202,12 +202,12 @@ NOTHING = {
 """What Triton's clients say where they ask for none of it."""
 
 
-def both(parameters: Mapping[str, object]) -> tuple[Asked, ...]:
+def both(parameters: Mapping[str, object]) -> tuple[RequestParameters, ...]:
     """What a request with these parameters comes to, over REST and over gRPC."""
     over_rest = rest.decode(*simple_body(parameters=parameters), SIMPLE, LIMITS)
     request = simple_message(parameters={name: parameter(value) for name, value in parameters.items()})
     calls = (over_rest.call, proto.decode(request, SIMPLE, LIMITS).call)
-    return tuple(Asked(call.timeout_us, call.variant, call.parameters) for call in calls)
+    return tuple(RequestParameters(call.timeout_us, call.variant, call.parameters) for call in calls)
 
 
 def both_refuse(parameters: Mapping[str, object]) -> str:
@@ -221,8 +221,10 @@ def both_refuse(parameters: Mapping[str, object]) -> str:
 
 
 def test_what_clients_say_to_ask_for_nothing_is_taken_over_both_wires() -> None:
-    assert both(NOTHING | {"timeout": 0, "binary_data_output": True}) == (Asked(None, "", ()),) * 2
-    assert both({"sequence_id": ""}) == (Asked(None, "", ()),) * 2
+    assert (
+        both(NOTHING | {"timeout": 0, "binary_data_output": True}) == (RequestParameters(None, "", ()),) * 2
+    )
+    assert both({"sequence_id": ""}) == (RequestParameters(None, "", ()),) * 2
 
 
 @pytest.mark.parametrize(

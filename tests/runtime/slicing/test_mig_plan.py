@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.policy.placement.geometry import Geometry
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.mig import MigGpu
-from serving.runtime.slicing.mig_plan import Plan, plan
+from serving.runtime.slicing.mig_plan import MigPlan, plan
 from serving.runtime.slicing.mig_text import Instance
 from tests.runtime.slicing.smi import Smi, table
 
@@ -73,7 +73,7 @@ def test_the_table_has_as_many_layouts_as_the_hardware(geometry: Geometry, count
     assert (len(sets), len(set(map(multiset, sets))), len(full), len(set(map(multiset, full)))) == counts
 
 
-def placed_after(have: list[Instance], planned: Plan) -> Placed:
+def placed_after(have: list[Instance], planned: MigPlan) -> Placed:
     left = [(each.profile, each.start) for each in have if each not in planned.destroy]
     return tuple(sorted(left + [(each.profile.name, each.start) for each in planned.create]))
 

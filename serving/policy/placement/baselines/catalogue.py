@@ -5,9 +5,9 @@ from types import MappingProxyType
 
 from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 
-BASELINES: Mapping[str, Callable[[Problem], Draft]] = MappingProxyType(
+BASELINES: Mapping[str, Callable[[PlacementProblem], Draft]] = MappingProxyType(
     {
         "first-fit decreasing": first_fit.solve,
         "ParvaGPU": parvagpu.solve,

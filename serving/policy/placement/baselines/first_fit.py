@@ -7,22 +7,22 @@ beside their neighbours.
 
 from collections.abc import Sequence
 
-from serving.policy.placement.baselines.beside import Part, first_fit
+from serving.policy.placement.baselines.colocated import ColocatedPart, first_fit
 from serving.policy.placement.baselines.filling import Filling
 from serving.policy.placement.baselines.pools import each_pool, offers
 from serving.policy.placement.baselines.segments import alone, cover
 from serving.policy.placement.baselines.squishy import Session
 from serving.policy.placement.geometry import Multiset
 from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Instances, Pool, Problem
+from serving.policy.placement.problem import Instances, PlacementProblem, Pool
 
 
-def solve(problem: Problem) -> Draft:
+def solve(problem: PlacementProblem) -> Draft:
     """Placements on pools of any kind."""
     return each_pool(problem, "first_fit", _pack)
 
 
-def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     replicas = [
         (demand, offer, rate)
         for demand in problem.demands
@@ -31,7 +31,7 @@ def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     replicas.sort(key=lambda each: -each[1].option.share.amount)
     if not isinstance(pool.division, Instances):
         parts = [
-            Part(offer.option.share, (Session(demand, offer.option, rate),))
+            ColocatedPart(offer.option.share, (Session(demand, offer.option, rate),))
             for demand, offer, rate in replicas
         ]
         return first_fit(pool, parts)

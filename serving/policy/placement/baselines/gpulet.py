@@ -14,27 +14,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
-from serving.policy.placement.baselines.beside import Part, settle
+from serving.policy.placement.baselines.colocated import ColocatedPart, settle
 from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, single
 from serving.policy.placement.baselines.squishy import Session
 from serving.policy.placement.plan import ROUNDING, Draft, Slot
-from serving.policy.placement.problem import Demand, Offer, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
 from serving.specs import Share
 
 GAIN_MIN = 1.05
 """A larger part that carries less than so many times as much is no candidate for the knee (glet)."""
 
-Gpu = tuple[Part, ...]
+Gpu = tuple[ColocatedPart, ...]
 Change = tuple[int, Gpu, float]
 """A GPU by its index, what it becomes, and what of the rate it takes on."""
 
 
-def solve(problem: Problem) -> Draft:
+def solve(problem: PlacementProblem) -> Draft:
     """Placements on pools of devices divided by amounts; others are not used."""
     return each_pool(problem, "gpulet", _pack)
 
 
-def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     if not isinstance(pool.division, Parts):
         return []
     partitioning = _Partitioning(pool, pool.division)
@@ -84,7 +84,7 @@ class _Partitioning:
             offer = option.offer(demand.slack * demand.slo_us, 1 + option.sensitivity * beside.pressure)
             if offer is not None:
                 given = min(rate, offer.throughput)
-                part = Part(option.share, (Session(demand, option, given),))
+                part = ColocatedPart(option.share, (Session(demand, option, given),))
                 yield index, (beside, part), given
 
     def _shared(self, demand: Demand, rate: float) -> Iterator[Change]:
@@ -105,7 +105,7 @@ class _Partitioning:
             if joined is not None:
                 yield index, (*gpu[:place], joined, *gpu[place + 1 :]), rate
 
-    def _joined(self, part: Part, session: Session) -> Part | None:
+    def _joined(self, part: ColocatedPart, session: Session) -> ColocatedPart | None:
         """The part with one more, all in turns; None where one cannot so, or is there already."""
         sessions = []
         for each in part.sessions:
@@ -113,7 +113,7 @@ class _Partitioning:
             if option is None or each.demand.model == session.demand.model:
                 return None
             sessions.append(replace(each, option=option))
-        return Part(part.share, (*sessions, session))
+        return ColocatedPart(part.share, (*sessions, session))
 
     def _single(self, demand: Demand, share: Share) -> Option | None:
         key = (demand.model, share)
@@ -126,7 +126,7 @@ class _Partitioning:
         if len(self.gpus) < len(self._pool.devices):
             offer = ideal(found, rate)
             given = min(rate, offer.throughput)
-            part = Part(offer.option.share, (Session(demand, offer.option, given),))
+            part = ColocatedPart(offer.option.share, (Session(demand, offer.option, given),))
             yield len(self.gpus), (part,), given
 
 

@@ -21,19 +21,19 @@ from serving.policy.placement.baselines.pools import NEAR, each_pool, offers
 from serving.policy.placement.baselines.segments import alone
 from serving.policy.placement.geometry import Multiset, maximal_multisets
 from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Instances, Pool, Problem
+from serving.policy.placement.problem import Instances, PlacementProblem, Pool
 
 Floats = NDArray[np.float64]
 Given = list[tuple[int, str]]
 """What a GPU is cut into: (model by its place, profile)."""
 
 
-def solve(problem: Problem) -> Draft:
+def solve(problem: PlacementProblem) -> Draft:
     """Placements on pools of MIG devices; others are not used."""
     return each_pool(problem, "mig_serving", _pack)
 
 
-def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     if not isinstance(pool.division, Instances):
         return []
     best = [{offer.option.share.label: offer for offer in offers(pool, each)} for each in problem.demands]

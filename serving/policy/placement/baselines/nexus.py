@@ -10,22 +10,22 @@ the public code (uwsampl/nexus) it is commented out.
 
 from collections.abc import Sequence
 
-from serving.policy.placement.baselines.beside import Part, first_fit, settle
+from serving.policy.placement.baselines.colocated import ColocatedPart, first_fit, settle
 from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, single
 from serving.policy.placement.baselines.squishy import Session, occupancy
 from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Demand, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Parts, PlacementProblem, Pool
 
 
-def solve(problem: Problem) -> Draft:
+def solve(problem: PlacementProblem) -> Draft:
     """Placements on pools of devices divided by amounts; others are not used."""
     return each_pool(problem, "nexus", _pack)
 
 
-def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     if not isinstance(pool.division, Parts):
         return []
-    full: list[Part] = []
+    full: list[ColocatedPart] = []
     residual: list[Session] = []
     for demand in problem.demands:
         nodes, rest = _saturate(pool, demand)
@@ -34,7 +34,7 @@ def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     return first_fit(pool, [*full, *_merge(pool, residual)])
 
 
-def _saturate(pool: Pool, demand: Demand) -> tuple[list[Part], list[Session]]:
+def _saturate(pool: Pool, demand: Demand) -> tuple[list[ColocatedPart], list[Session]]:
     """Nodes that the rate fills, and what is left; a rest that cannot share a node has one."""
     found = offers(pool, demand)
     if not found or demand.rate <= 0:
@@ -42,31 +42,31 @@ def _saturate(pool: Pool, demand: Demand) -> tuple[list[Part], list[Session]]:
     best = found[-1]
     count = int(demand.rate / best.throughput + NEAR)
     share = best.option.share
-    nodes = [Part(share, (Session(demand, best.option, best.throughput),))] * count
+    nodes = [ColocatedPart(share, (Session(demand, best.option, best.throughput),))] * count
     rate = demand.rate - count * best.throughput
     if rate <= NEAR * demand.rate:
         return nodes, []
     option = single(pool, demand, share)
     if option is not None:
         rest = Session(demand, option, rate)
-        if occupancy([rest]) <= 1 and settle(pool, [Part(share, (rest,))]):
+        if occupancy([rest]) <= 1 and settle(pool, [ColocatedPart(share, (rest,))]):
             return nodes, [rest]
-    return [*nodes, Part(share, (Session(demand, best.option, rate),))], []
+    return [*nodes, ColocatedPart(share, (Session(demand, best.option, rate),))], []
 
 
-def _merge(pool: Pool, residual: Sequence[Session]) -> list[Part]:
+def _merge(pool: Pool, residual: Sequence[Session]) -> list[ColocatedPart]:
     """Nodes for what is left, merged in descending occupancy, each into the node that is fullest then."""
-    nodes: list[Part] = []
+    nodes: list[ColocatedPart] = []
     for session in sorted(residual, key=lambda each: -occupancy([each])):
         joined = [
             (-occupancy(both.sessions), place)
             for place, node in enumerate(nodes)
             if node.share == session.option.share
-            and settle(pool, [both := Part(node.share, (*node.sessions, session))])
+            and settle(pool, [both := ColocatedPart(node.share, (*node.sessions, session))])
         ]
         if joined:
             place = min(joined)[1]
-            nodes[place] = Part(nodes[place].share, (*nodes[place].sessions, session))
+            nodes[place] = ColocatedPart(nodes[place].share, (*nodes[place].sessions, session))
         else:
-            nodes.append(Part(session.option.share, (session,)))
+            nodes.append(ColocatedPart(session.option.share, (session,)))
     return nodes

@@ -20,7 +20,7 @@ from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, sl
 from serving.policy.placement.baselines.segments import alone, cover
 from serving.policy.placement.geometry import Geometry, Multiset
 from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Instances, Offer, Pool, Problem
+from serving.policy.placement.problem import Instances, Offer, PlacementProblem, Pool
 
 SPLIT_MAX = 4
 """Slices in use on a GPU whose instances are cut (the code's `usage <= 4`)."""
@@ -30,12 +30,12 @@ SMALL = (2, 1)
 Small = Mapping[float, Offer]
 
 
-def solve(problem: Problem) -> Draft:
+def solve(problem: PlacementProblem) -> Draft:
     """Placements on pools of MIG devices; others are not used."""
     return each_pool(problem, "parvagpu", _pack)
 
 
-def _pack(problem: Problem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
+def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
     if not isinstance(pool.division, Instances):
         return []
     found = {each.model: offers(pool, each) for each in problem.demands}

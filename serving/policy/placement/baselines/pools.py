@@ -8,13 +8,13 @@ from dataclasses import replace
 from math import inf
 
 from serving.policy.placement.plan import Bundle, Draft, Slot
-from serving.policy.placement.problem import Demand, Offer, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
 from serving.specs import Share
 
 NEAR = 1e-9
 """Relative to a demand's rate: less than that is not worth a replica."""
 
-Pack = Callable[[Problem, Pool], Sequence[tuple[Slot, ...]]]
+Pack = Callable[[PlacementProblem, Pool], Sequence[tuple[Slot, ...]]]
 """The slices of each device that is used of that pool, at most as many as it has, for the problem's
 demands."""
 
@@ -31,7 +31,7 @@ def single(pool: Pool, demand: Demand, share: Share) -> Option | None:
     return next((each.option for each in offers(pool, replace(demand, options=options))), None)
 
 
-def each_pool(problem: Problem, method: str, pack: Pack) -> Draft:
+def each_pool(problem: PlacementProblem, method: str, pack: Pack) -> Draft:
     """The pools one after another, that first on which the demands are cheapest."""
     left = {each.model: each.rate for each in problem.demands if each.rate > 0}
     bundles: list[Bundle] = []
@@ -47,7 +47,7 @@ def each_pool(problem: Problem, method: str, pack: Pack) -> Draft:
     return Draft(tuple(bundles), method)
 
 
-def _cheapest_first(problem: Problem) -> list[Pool]:
+def _cheapest_first(problem: PlacementProblem) -> list[Pool]:
     """By how much dearer a row is there than on its model's cheapest pool, on average."""
     ratios: dict[str, list[float]] = defaultdict(list)
     for demand in problem.demands:

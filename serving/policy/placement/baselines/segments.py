@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from serving.policy.placement.baselines.pools import NEAR
-from serving.policy.placement.plan import Resident, Slot
+from serving.policy.placement.plan import PlacedReplica, Slot
 from serving.policy.placement.problem import Demand, Offer
 
 
@@ -28,4 +28,4 @@ def cover(demand: Demand, offers: Sequence[Offer]) -> list[tuple[Offer, float]]:
 
 def alone(model: str, offer: Offer) -> Slot:
     """A slice with one replica, that is never idle."""
-    return Slot(offer.option.share, (Resident(model, offer.option, offer.rows, offer.throughput),))
+    return Slot(offer.option.share, (PlacedReplica(model, offer.option, offer.rows, offer.throughput),))

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import ceil, inf
 
 from serving.policy.placement.baselines.pools import NEAR
-from serving.policy.placement.plan import Resident
+from serving.policy.placement.plan import PlacedReplica
 from serving.policy.placement.problem import Demand, Option
 
 
@@ -69,12 +69,12 @@ def occupancy(sessions: Sequence[Session]) -> float:
     return sum(session.batch_us(session.rows(duty_us)) for session in sessions) / duty_us
 
 
-def in_turns(sessions: Sequence[Session]) -> tuple[Resident, ...]:
+def in_turns(sessions: Sequence[Session]) -> tuple[PlacedReplica, ...]:
     """Their batches in that cycle; they go on at once when the last has ended."""
     duty_us = min(session.duty_us for session in sessions)
     rows = [session.rows(duty_us) for session in sessions]
     total_us = sum(session.batch_us(count) for session, count in zip(sessions, rows, strict=True))
     return tuple(
-        Resident(session.demand.model, session.option, count, count * 1e6 / total_us)
+        PlacedReplica(session.demand.model, session.option, count, count * 1e6 / total_us)
         for session, count in zip(sessions, rows, strict=True)
     )

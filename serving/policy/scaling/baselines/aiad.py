@@ -12,7 +12,7 @@ the SLO, and the default target is half of that.
 
 from collections import deque
 
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 10_000_000
 TARGET = 0.5

@@ -16,7 +16,7 @@ no default.
 from collections import deque
 from math import ceil
 
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 15_000_000  # --horizontal-pod-autoscaler-sync-period
 TOLERANCE = 0.1  # --horizontal-pod-autoscaler-tolerance

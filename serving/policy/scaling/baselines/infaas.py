@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from math import ceil
 
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 1_000_000
 SLACK = 0.95

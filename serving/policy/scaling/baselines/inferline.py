@@ -17,7 +17,7 @@ from collections import deque
 from math import sqrt
 
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 1_000_000
 WINDOWS = (1, 2, 4, 8, 16, 32)  # seconds

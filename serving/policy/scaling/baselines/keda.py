@@ -14,7 +14,7 @@ slice gets a replica with the first request, not at the next poll.
 from math import ceil
 
 from serving.policy.scaling.baselines.hpa import PERIOD_US, Behavior, is_near
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 TARGET = 5.0  # queueLength of the aws-sqs-queue scaler
 POLL_US = 30_000_000  # pollingInterval

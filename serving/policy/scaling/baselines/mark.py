@@ -19,7 +19,7 @@ from math import ceil
 
 from serving.policy.forecasting.ensemble import forecast
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 5_000_000  # PREDICTOR_WINDOW
 PLAN_US = 60_000_000
@@ -32,7 +32,7 @@ MORE = 0.1
 COOL_US = 5 * PLAN_US
 
 
-class Mark:
+class MarkReplicas:
     """`target`: how many times the forecast peak is planned for, 1.2 by default."""
 
     period_us = PERIOD_US

@@ -6,7 +6,7 @@ knows the rate of each second, not the arrivals within: queues and noise below t
 
 from collections.abc import Callable
 
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 1_000_000
 SPAN_US = 1_000_000  # over which rates are taken

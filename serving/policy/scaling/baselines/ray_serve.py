@@ -14,7 +14,7 @@ set the target to about its size, and so is `target` to be. Ray looks each 0.1 s
 from collections import deque
 from math import ceil
 
-from serving.policy.scaling.seam import View, Wish
+from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 1_000_000
 TARGET = 2.0  # target_ongoing_requests

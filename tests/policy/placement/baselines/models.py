@@ -4,7 +4,15 @@ from collections.abc import Mapping
 
 from serving.policy.placement.geometry import A100_80
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 KIND = "gpu"
@@ -28,18 +36,18 @@ def asks(model: str, rate: float, carries: Mapping[int, float], **more: float) -
     return Demand(model, rate, SLO_US, options)
 
 
-def on_mig(*demands: Demand, count: int = 9) -> Problem:
+def on_mig(*demands: Demand, count: int = 9) -> PlacementProblem:
     """On A100s."""
-    return Problem(demands, (Pool("gpus", KIND, Instances(A100_80), _devices(count)),))
+    return PlacementProblem(demands, (Pool("gpus", KIND, Instances(A100_80), _devices(count)),))
 
 
-def on_parts(*demands: Demand, count: int = 9, slices_max: int = 0) -> Problem:
+def on_parts(*demands: Demand, count: int = 9, slices_max: int = 0) -> PlacementProblem:
     """On GPUs that MPS divides."""
-    return Problem(demands, (Pool("gpus", KIND, Parts("mps", 100, slices_max), _devices(count)),))
+    return PlacementProblem(demands, (Pool("gpus", KIND, Parts("mps", 100, slices_max), _devices(count)),))
 
 
-def _devices(count: int) -> tuple[Device, ...]:
-    return tuple(Device(f"gpu{place}") for place in range(count))
+def _devices(count: int) -> tuple[PlacementDevice, ...]:
+    return tuple(PlacementDevice(f"gpu{place}") for place in range(count))
 
 
 def cut(draft: Draft) -> list[list[tuple[str, int]]]:

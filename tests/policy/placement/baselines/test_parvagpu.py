@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serving.policy.placement.baselines.parvagpu import solve
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from tests.policy.placement.baselines.models import asks, cut, on_mig
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.parvagpu_data import COMMITTED, SCENARIOS, data_folder, demands, generated, pool
@@ -24,7 +24,7 @@ ALIKE = (1, 2, 3, 4, 6)
 
 @pytest.mark.parametrize(("scenario", "gpus"), [*zip(SCENARIOS, COMMITTED, strict=True)])
 def test_it_needs_as_many_gpus_as_its_own_maps(scenario: int, gpus: int) -> None:
-    problem = Problem(demands(data_folder(), scenario), (pool(20),))
+    problem = PlacementProblem(demands(data_folder(), scenario), (pool(20),))
     draft = solve(problem)
     assert len(draft.bundles) == gpus
     assert faults(problem, draft) == []
@@ -33,7 +33,7 @@ def test_it_needs_as_many_gpus_as_its_own_maps(scenario: int, gpus: int) -> None
 
 @pytest.mark.parametrize("scenario", ALIKE)
 def test_it_cuts_and_batches_as_its_own_maps_do(scenario: int) -> None:
-    draft = solve(Problem(demands(data_folder(), scenario), (pool(20),)))
+    draft = solve(PlacementProblem(demands(data_folder(), scenario), (pool(20),)))
     theirs = _published(data_folder(), scenario)
     assert _instances(draft) == Counter(instance for gpu in theirs for instance in gpu)
     ours = Counter(tuple(sorted(round(slot.share.amount) for slot in each.slots)) for each in draft.bundles)
@@ -64,7 +64,7 @@ def test_generated_models_are_carried_by_legal_gpus_of_one_instance_of_three_sli
     seed: int, count: int
 ) -> None:
     """The twin, which needs no data."""
-    problem = Problem(generated(seed, count, 2.0 * count), (pool(6 * count),))
+    problem = PlacementProblem(generated(seed, count, 2.0 * count), (pool(6 * count),))
     draft = solve(problem)
     assert faults(problem, draft) == []
     assert short(problem, draft) == []

@@ -6,7 +6,7 @@ import pytest
 
 from serving.policy.placement.baselines.first_fit import solve
 from serving.policy.placement.baselines.pools import offers, single
-from serving.policy.placement.problem import Demand, Device, Option, Parts, Pool, Problem
+from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.specs import Share
 from tests.policy.placement.drafts import carried
 
@@ -16,7 +16,9 @@ WHOLE = Share("mps", 100.0)
 def fleet(**prices: float) -> tuple[Pool, ...]:
     """Two devices of each kind."""
     return tuple(
-        Pool(kind, kind, Parts("mps", 100), (Device(f"{kind}.0"), Device(f"{kind}.1")), price)
+        Pool(
+            kind, kind, Parts("mps", 100), (PlacementDevice(f"{kind}.0"), PlacementDevice(f"{kind}.1")), price
+        )
         for kind, price in prices.items()
     )
 
@@ -30,19 +32,19 @@ def model(rate: float, **throughputs: float) -> Demand:
 
 @pytest.mark.parametrize(("price", "first"), [(1.5, "new"), (2.5, "old")])
 def test_the_pool_where_a_row_is_cheapest_comes_first(price: float, first: str) -> None:
-    problem = Problem((model(10.0, old=10.0, new=20.0),), fleet(old=1.0, new=price))
+    problem = PlacementProblem((model(10.0, old=10.0, new=20.0),), fleet(old=1.0, new=price))
     assert [bundle.pool for bundle in solve(problem).bundles] == [first]
 
 
 def test_what_a_pool_cannot_carry_goes_to_the_next() -> None:
-    problem = Problem((model(50.0, old=10.0, new=20.0),), fleet(new=1.0, old=1.0))
+    problem = PlacementProblem((model(50.0, old=10.0, new=20.0),), fleet(new=1.0, old=1.0))
     draft = solve(problem)
     assert [bundle.pool for bundle in draft.bundles] == ["new", "new", "old"]
     assert carried(draft) == {"a": 50.0}
 
 
 def test_devices_that_cost_nothing_are_no_division_by_zero() -> None:
-    problem = Problem((model(10.0, old=10.0, new=20.0),), fleet(old=0.0, new=0.0))
+    problem = PlacementProblem((model(10.0, old=10.0, new=20.0),), fleet(old=0.0, new=0.0))
     assert len(solve(problem).bundles) == 1
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.problem import PlacementProblem
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.small_fleets import MIG, PARTS, problems
 
@@ -28,7 +28,7 @@ EACH = pytest.mark.parametrize(
 FLEETS = {how: problems((how,)) | problems((how, how), prices=(0.0, 1.0, 3.0)) for how in (MIG, PARTS)}
 
 
-def holds(method: ModuleType, problem: Problem) -> None:
+def holds(method: ModuleType, problem: PlacementProblem) -> None:
     """Every bundle is legal, and what is short had no device left that it could be on."""
     draft = method.solve(problem)
     assert faults(problem, draft) == []
@@ -62,7 +62,7 @@ def test_many_plans_are_legal_and_short_only_of_devices(
 @settings(max_examples=6)
 def test_the_same_problem_has_the_same_answer(method: ModuleType, how: str, data: st.DataObject) -> None:
     problem = data.draw(FLEETS[how])
-    again = Problem(problem.demands, problem.pools)
+    again = PlacementProblem(problem.demands, problem.pools)
     draft = method.solve(problem)
     assert method.solve(again) == draft
     assert (draft.method, draft.bound, draft.optimal) == (method.__name__.rpartition(".")[2], 0.0, False)

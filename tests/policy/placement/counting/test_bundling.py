@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.counting.bundling import carries, cost, deal, needed
-from serving.policy.placement.counting.division import divide
-from serving.policy.placement.plan import Bundle, Draft, Resident, Slot
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.formulation.bundling import carries, cost, deal, needed
+from serving.policy.placement.formulation.division import divide
+from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Slot
+from serving.policy.placement.problem import PlacementProblem
 from serving.specs import Share
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import carried, faults
@@ -18,7 +18,7 @@ MIG = [Share.parse(f"mig:{name}") for name in ("1g.10gb", "3g.40gb", "7g.80gb")]
 
 
 def slot(*carry: tuple[str, float], share: str = "mps:10") -> Slot:
-    residents = tuple(Resident(model, option(share, rate), 1, rate) for model, rate in carry)
+    residents = tuple(PlacedReplica(model, option(share, rate), 1, rate) for model, rate in carry)
     return Slot(Share.parse(share), residents)
 
 
@@ -37,7 +37,7 @@ def test_slices_are_dealt_as_the_devices_are_divided(numbers: list[int], data: s
     bundles = deal(
         division, numbers, [slot(("a", 10.0), share=f"mig:{size}") for size in asked.elements()], "d"
     )
-    problem = Problem((demand("a", 1.0),), (mig_pool(99),))
+    problem = PlacementProblem((demand("a", 1.0),), (mig_pool(99),))
     assert faults(problem, Draft(tuple(bundles), "")) == []
     assert Counter(each.share.label for bundle in bundles for each in bundle.slots) == +asked
     assert len(bundles) <= sum(numbers)
@@ -51,7 +51,7 @@ def test_slices_without_room_are_left_out() -> None:
 
 
 def test_cost_and_what_is_carried_are_of_all_bundles() -> None:
-    problem = Problem((demand("a", 20.0),), (mps_pool(2, "p", 2.0), mps_pool(2, "q", 3.0)))
+    problem = PlacementProblem((demand("a", 20.0),), (mps_pool(2, "p", 2.0), mps_pool(2, "q", 3.0)))
     bundles = [Bundle("p", (slot(("a", 10.0)),)), Bundle("q", (slot(("a", 10.0)),))]
     assert cost(problem, bundles) == 5.0
     assert carries(problem, bundles)
@@ -59,7 +59,7 @@ def test_cost_and_what_is_carried_are_of_all_bundles() -> None:
 
 
 def test_large_slices_that_nobody_needs_go_first_and_empty_devices_with_them() -> None:
-    problem = Problem((demand("a", 20.0), demand("b", 5.0)), (mps_pool(9),))
+    problem = PlacementProblem((demand("a", 20.0), demand("b", 5.0)), (mps_pool(9),))
     bundles = [
         Bundle("gpu", (slot(("a", 15.0), share="mps:20"),)),
         Bundle("gpu", (slot(("a", 10.0)), slot(("b", 5.0)))),
@@ -85,7 +85,7 @@ bundles_of = st.lists(
 def test_rates_and_domains_stay_and_no_replica_is_one_too_many(
     drawn: list[tuple[str | None, list[tuple[str, int]]]], rate: int, domains_min: int
 ) -> None:
-    problem = Problem(
+    problem = PlacementProblem(
         (demand("a", float(rate), domains_min=domains_min), demand("b", float(rate))), (mps_pool(9),)
     )
     before = [

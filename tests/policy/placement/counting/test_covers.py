@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.counting.choices import choices
-from serving.policy.placement.counting.covers import Item, Search, items
-from serving.policy.placement.counting.whole import next_cost, whole_bound
 from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.problem import Problem
+from serving.policy.placement.formulation.choices import choices
+from serving.policy.placement.formulation.covers import Item, Search, items
+from serving.policy.placement.formulation.whole import next_cost, whole_bound
+from serving.policy.placement.problem import PlacementProblem
 from tests.policy.placement.builders import demand, mig_pool, option
 from tests.policy.placement.drafts import missing_and_cost
 from tests.policy.placement.small_fleets import MIG, problems
@@ -72,7 +72,7 @@ def test_a_choice_that_a_cheaper_one_outdoes_is_no_item() -> None:
     asked = demand(
         "a", 15.0, option("mig:1g.10gb", 10.0), option("mig:2g.20gb", 9.0), option("mig:3g.40gb", 20.0)
     )
-    every = choices(Problem((asked,), (mig_pool(1),)))
+    every = choices(PlacementProblem((asked,), (mig_pool(1),)))
     prices = dict(zip(every.divisions[0].sizes, (0.1, 0.2, 0.3), strict=True))
     ((first, second),) = items(every, (tuple(prices.values()),))
     assert [(each.price, each.throughput) for each in (first, second)] == [(0.1, 10.0), (0.3, 20.0)]
@@ -81,7 +81,9 @@ def test_a_choice_that_a_cheaper_one_outdoes_is_no_item() -> None:
 @pytest.mark.slow
 @given(problems((MIG, MIG), models_max=3, prices=(1.0, 2.5)), st.data())
 @settings(max_examples=60)
-def test_whole_replicas_cost_at_least_the_bound_at_any_prices(problem: Problem, data: st.DataObject) -> None:
+def test_whole_replicas_cost_at_least_the_bound_at_any_prices(
+    problem: PlacementProblem, data: st.DataObject
+) -> None:
     every = choices(problem)
     draft = solve_exact(problem, {}, 20.0)
     assert draft is not None
@@ -98,7 +100,7 @@ def test_costs_go_by_steps_of_what_all_prices_are_multiples_of() -> None:
     def at(bound: float, *prices: float) -> float:
         pools = tuple(mig_pool(1, f"p{place}", price) for place, price in enumerate(prices))
         ways = [option("mig:7g.80gb", 100.0, pool.name) for pool in pools]
-        return next_cost(choices(Problem((demand("a", 1.0, *ways),), pools)), bound)
+        return next_cost(choices(PlacementProblem((demand("a", 1.0, *ways),), pools)), bound)
 
     assert at(3.2, 1.0) == 4.0
     assert at(4.0, 1.0) == 4.0

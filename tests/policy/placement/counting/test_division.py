@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.placement.counting.division import WAYS_MAX, divide
+from serving.policy.placement.formulation.division import WAYS_MAX, divide
 from serving.policy.placement.geometry import A100_80, H200_141, Geometry
 from serving.policy.placement.problem import Instances, Parts, Pool
 from serving.specs import Share

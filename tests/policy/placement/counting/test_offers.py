@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.counting.offers import Offers
+from serving.policy.placement.formulation.offers import Offers
 from serving.policy.placement.problem import Demand, Offer, Option
 from serving.specs import Share
 from tests.policy.placement.builders import mig_pool, mps_pool, option

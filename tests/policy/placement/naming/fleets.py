@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 
 from serving.policy.placement.geometry import MigProfile, arrangements, layouts
 from serving.policy.placement.moves import start_us
-from serving.policy.placement.plan import Bundle, Draft, Placement, Resident, Slot
-from serving.policy.placement.problem import Demand, Device, Instances, Option, Parts, Pool, Problem
+from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Placement, Slot
+from serving.policy.placement.problem import (
+    Demand,
+    Instances,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
 from serving.specs import Share
 
 SMALL = (
@@ -20,7 +28,7 @@ SMALL = (
 """A GPU of four memory slices: few enough layouts to try all."""
 MODELS = ("a", "b", "c", "d")
 LOADS_S = {"a": 5, "b": 30, "c": 90}
-Fleet = tuple[Problem, Draft, Placement]
+Fleet = tuple[PlacementProblem, Draft, Placement]
 Where = frozenset[tuple[str, str]]
 """(model, failure domain) of every replica."""
 
@@ -30,7 +38,7 @@ def option(share: Share, model: str) -> Option:
 
 
 def slot(share: Share, *models: str, start: int = -1) -> Slot:
-    return Slot(share, tuple(Resident(model, option(share, model), 1, 100.0) for model in models), start)
+    return Slot(share, tuple(PlacedReplica(model, option(share, model), 1, 100.0) for model in models), start)
 
 
 def mig(label: str, *models: str, start: int = -1) -> Slot:
@@ -43,13 +51,17 @@ def part(amount: float, *models: str) -> Slot:
 
 def pool_of(division: Parts | Instances, *homes: str, name: str = "p") -> Pool:
     """With a device in each of these domains."""
-    return Pool(name, "gpu", division, tuple(Device(f"{name}{n}", home) for n, home in enumerate(homes)))
+    return Pool(
+        name, "gpu", division, tuple(PlacementDevice(f"{name}{n}", home) for n, home in enumerate(homes))
+    )
 
 
-def problem_of(*pools: Pool, models: Sequence[str] = MODELS, spread: dict[str, int] | None = None) -> Problem:
+def problem_of(
+    *pools: Pool, models: Sequence[str] = MODELS, spread: dict[str, int] | None = None
+) -> PlacementProblem:
     least = spread or {}
     demands = [Demand(each, 1.0, 1e6, (), domains_min=least.get(each, 1)) for each in models]
-    return Problem(tuple(demands), pools)
+    return PlacementProblem(tuple(demands), pools)
 
 
 def drafted(*bundles: Bundle) -> Draft:
@@ -117,7 +129,7 @@ def best_by_hand(fleet: Fleet) -> tuple[int, int]:
     )
 
 
-def lacking(problem: Problem, where: Where) -> int:
+def lacking(problem: PlacementProblem, where: Where) -> int:
     """In how many more domains the models should be of which more than one is asked."""
     asked = [each for each in problem.demands if each.domains_min > 1]
     return sum(max(0, each.domains_min - sum(model == each.model for model, _ in where)) for each in asked)

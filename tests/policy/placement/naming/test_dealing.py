@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.naming.dealing import Room, Spread, Unit, deal, spread_of
-from serving.policy.placement.naming.lots import Slots, Spot
+from serving.policy.placement.assignment.dealing import Room, Spread, Unit, deal, spread_of
+from serving.policy.placement.assignment.lots import Slots, Spot
 from tests.policy.placement.naming.fleets import MODELS, part
 
 

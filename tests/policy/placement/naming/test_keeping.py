@@ -4,19 +4,19 @@ from collections import Counter
 
 import pytest
 
-from serving.policy.placement.naming.keeping import keep
-from serving.policy.placement.naming.lots import Kept, Lot
+from serving.policy.placement.assignment.keeping import keep
+from serving.policy.placement.assignment.lots import KeptBundles, Lot
 from serving.policy.placement.plan import Bundle, Placement, Slot
 from serving.policy.placement.problem import Instances
 from tests.policy.placement.naming.fleets import SMALL, mig, pool_of
 
 
-def kept(current: Placement, *bundles: tuple[Slot, ...], homes: str = "") -> Kept:
+def kept(current: Placement, *bundles: tuple[Slot, ...], homes: str = "") -> KeptBundles:
     pool = pool_of(Instances(SMALL), *(homes or "x" * len(current)))
     return keep(Lot(pool, None, tuple(Bundle("p", slots) for slots in bundles)), pool.devices, current)
 
 
-def staying(found: Kept) -> set[tuple[str, int, str]]:
+def staying(found: KeptBundles) -> set[tuple[str, int, str]]:
     return {(spot.device, spot.start, slots[0].residents[0].model) for _, spot, slots in found.fixed}
 
 

@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.placement.naming.dealing import Unit, spread_of
-from serving.policy.placement.naming.lots import Spot
-from serving.policy.placement.naming.swapping import repair
+from serving.policy.placement.assignment.dealing import Unit, spread_of
+from serving.policy.placement.assignment.lots import Spot
+from serving.policy.placement.assignment.swapping import repair
 from serving.policy.placement.plan import Slot
 from tests.policy.placement.naming.fleets import MODELS, part
 

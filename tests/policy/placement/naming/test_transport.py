@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.naming import transport as module
-from serving.policy.placement.naming.transport import Arcs, transport
+from serving.policy.placement.assignment import transport as module
+from serving.policy.placement.assignment.transport import Arcs, transport
 
 counts = st.lists(st.integers(0, 3), min_size=1, max_size=3)
 Ways = dict[tuple[int, int], float]

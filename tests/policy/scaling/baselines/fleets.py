@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import ReplicaPolicy, Seen, View, Wish
+from serving.policy.scaling.interface import LoadReport, ReplicaPolicy, View, Wish
 
 SLO_US = 200_000
 EACH = 100.0  # rows a second that a replica computes
@@ -22,8 +22,8 @@ def shown(seconds: float = 1.0, **fields: object) -> View:
     base = View(
         now_us=round(seconds * 1e6),
         period_us=1_000_000,
-        seen=Seen("m"),
-        before=Seen("m"),
+        seen=LoadReport("m"),
+        before=LoadReport("m"),
         ready=1,
         coming=0,
         least=1,
@@ -55,7 +55,7 @@ class Fleet:
         self.second = 0
         self.ready = max(bounds[0], 1)
         self.ends: list[int] = []  # when each of those that are coming is there
-        self.seen = self.before = Seen("m")
+        self.seen = self.before = LoadReport("m")
         self.decided = 0
         self.wish = Wish(self.ready)
         self.counts: list[int] = []  # wished for, each second

@@ -5,15 +5,15 @@ from itertools import pairwise
 import pytest
 
 from serving.policy.scaling.baselines.aiad import Aiad
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import SLO_US, Fleet, changes, shown
 
 
-def after(periods: int, latency: float, missed: float = 0.0) -> Seen:
+def after(periods: int, latency: float, missed: float = 0.0) -> LoadReport:
     """The counters after so many periods of 100 requests of two rows, with this mean latency in SLOs."""
     requests = 100 * periods
     lost = round(requests * missed)
-    return Seen(
+    return LoadReport(
         "m",
         offered=2 * requests,
         requests=requests,

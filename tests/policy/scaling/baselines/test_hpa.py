@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.scaling.baselines.hpa import Behavior, Hpa, is_near, recommend
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import Fleet, shown
 
 # The utilisations of those of Kubernetes's own tests of its replica calculator that have no missing metrics.
@@ -89,7 +89,7 @@ def test_constant_load_settles_where_utilisation_is_within_a_tenth_of_the_target
 
 
 def test_the_target_defaults_to_eighty_per_cent() -> None:
-    half = Seen("m", busy_us=15_000_000)
+    half = LoadReport("m", busy_us=15_000_000)
     wish = Hpa().decide(shown(15, seen=half, period_us=15_000_000, ready=2))
     assert wish.pressure == pytest.approx(50 / 80)
     assert "50 %" in wish.why

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.policy.scaling.baselines.infaas import ROUNDS, Infaas, find_ladder
 from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.seam import Seen, Wish
+from serving.policy.scaling.interface import LoadReport, Wish
 from tests.policy.scaling.baselines.fleets import EXACT, Fleet, changes, shown
 
 
@@ -28,7 +28,7 @@ def decide(
     """One round at so many rows a second."""
     return policy.decide(
         shown(
-            seen=Seen("m", offered=rate),
+            seen=LoadReport("m", offered=rate),
             ready=ready,
             most=most,
             variant=next(iter(capacities)),

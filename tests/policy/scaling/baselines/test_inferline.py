@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.scaling.baselines.inferline import DOWN_S, DOWN_WINDOW_S, STABLE_US, InferLine
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet, changes, shown
 
 
@@ -15,8 +15,8 @@ def tell(policy: InferLine, second: int, rows: list[int], ready: int) -> int:
     seen, before = sum(rows), sum(rows[:-1])
     view = shown(
         second,
-        seen=Seen("m", offered=seen, requests=seen),
-        before=Seen("m", offered=before, requests=before),
+        seen=LoadReport("m", offered=seen, requests=seen),
+        before=LoadReport("m", offered=before, requests=before),
         ready=ready,
     )
     return policy.decide(view).count
@@ -85,10 +85,10 @@ def test_after_any_change_it_waits_for_15_s_before_it_comes_down() -> None:
 
 
 def test_rows_that_come_together_widen_the_envelope() -> None:
-    policy, seen = InferLine(), Seen("m")
+    policy, seen = InferLine(), LoadReport("m")
     for second in range(1, 30):
         before, rows = seen, 640 if second % 2 else 320  # requests of 32 rows
-        seen = Seen("m", offered=seen.offered + rows, requests=seen.requests + rows // 32)
+        seen = LoadReport("m", offered=seen.offered + rows, requests=seen.requests + rows // 32)
         count = policy.decide(shown(second, seen=seen, before=before, ready=6)).count
         assert count <= 6
 

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.policy.scaling.baselines.keda import Keda
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import Fleet, changes, shown
 
 
@@ -18,12 +18,12 @@ from tests.policy.scaling.baselines.fleets import Fleet, changes, shown
     ],
 )
 def test_so_many_rows_for_each_replica(waiting: int, running: int, ready: int, wanted: int) -> None:
-    seen = Seen("m", waiting=waiting, running=running)
+    seen = LoadReport("m", waiting=waiting, running=running)
     assert Keda().decide(shown(15, seen=seen, ready=ready)).count == wanted
 
 
 def test_the_target_is_the_operators() -> None:
-    seen = Seen("m", waiting=300)
+    seen = LoadReport("m", waiting=300)
     assert Keda(100.0).decide(shown(15, seen=seen, ready=2)).count == 3
 
 
@@ -39,14 +39,14 @@ def test_it_goes_to_none_once_every_poll_of_300_s_found_nothing() -> None:
 def test_what_is_asked_for_little_is_not_taken_to_none() -> None:
     policy = Keda()
     for second in range(15, 3000, 15):
-        seen = Seen("m", running=1 if second % 270 == 45 else 0)
+        seen = LoadReport("m", running=1 if second % 270 == 45 else 0)
         assert policy.decide(shown(second, seen=seen, least=0)).count == 1
 
 
 def test_from_none_it_comes_back_at_a_poll_that_finds_something_queued() -> None:
     policy, counts = Keda(), [1]
     for second in range(15, 450, 15):
-        seen = Seen("m", waiting=20 if second >= 390 else 0)
+        seen = LoadReport("m", waiting=20 if second >= 390 else 0)
         counts.append(policy.decide(shown(second, least=0, ready=counts[-1], seen=seen)).count)
     assert counts[25] == 0  # at 375 s
     assert counts[26] == 0  # at 390 s: it does not look

@@ -11,16 +11,16 @@ from serving.policy.scaling.baselines.hpa import Hpa
 from serving.policy.scaling.baselines.infaas import Infaas
 from serving.policy.scaling.baselines.inferline import InferLine
 from serving.policy.scaling.baselines.keda import Keda
-from serving.policy.scaling.baselines.mark import Mark
+from serving.policy.scaling.baselines.mark import MarkReplicas
 from serving.policy.scaling.baselines.oracle import Oracle
 from serving.policy.scaling.baselines.ray_serve import RayServe
-from serving.policy.scaling.seam import ReplicaPolicy, Seen
+from serving.policy.scaling.interface import LoadReport, ReplicaPolicy
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet, shown
 
 Creation = Callable[[], ReplicaPolicy]
 
 POLICIES: list[Creation] = [
-    Hpa, Keda, RayServe, Aiad, Mark, InferLine, Infaas, lambda: Oracle(lambda start_us, end_us: 700.0)
+    Hpa, Keda, RayServe, Aiad, MarkReplicas, InferLine, Infaas, lambda: Oracle(lambda start_us, end_us: 700.0)
 ]  # fmt: skip
 NAMES = ["hpa", "keda", "ray_serve", "aiad", "mark", "inferline", "infaas", "oracle"]
 all_policies = pytest.mark.parametrize("create", POLICIES, ids=NAMES)
@@ -33,11 +33,11 @@ GROWING = (
 @given(st.data())
 @settings(max_examples=30)
 def test_the_count_is_within_its_bounds_whatever_is_seen(create: Creation, data: st.DataObject) -> None:
-    policy, seen, now_us = create(), Seen("m"), 0
+    policy, seen, now_us = create(), LoadReport("m"), 0
     for _ in range(data.draw(st.integers(1, 12))):
         grown = {each: getattr(seen, each) + data.draw(st.integers(0, 20_000_000)) for each in GROWING}
         gauges = {each: data.draw(st.integers(0, 500)) for each in ("waiting", "oldest_us", "running")}
-        before, seen = seen, Seen("m", **grown, **gauges)
+        before, seen = seen, LoadReport("m", **grown, **gauges)
         period_us = data.draw(st.integers(policy.period_us // 2, 3 * policy.period_us))
         now_us += period_us
         least = data.draw(st.integers(0, 3))
@@ -81,11 +81,13 @@ def test_what_is_said_is_a_sentence_with_the_figures_that_it_goes_by(create: Cre
     assert fleet.wish.figures
 
 
-@pytest.mark.parametrize("create", [Mark, InferLine, Infaas], ids=["mark", "inferline", "infaas"])
+@pytest.mark.parametrize("create", [MarkReplicas, InferLine, Infaas], ids=["mark", "inferline", "infaas"])
 def test_while_no_capacity_is_known_the_count_stays(create: Creation) -> None:
     policy = create()
     for second in range(5, 300, 5):
-        seen, before = (Seen("m", offered=1000 * each, requests=1000 * each) for each in (second, second - 5))
+        seen, before = (
+            LoadReport("m", offered=1000 * each, requests=1000 * each) for each in (second, second - 5)
+        )
         view = shown(second, seen=seen, before=before, period_us=5_000_000, ready=3)
         wish = policy.decide(shown(second, seen=seen, before=before, ready=3, variant="", capacities={}))
         assert wish.count == 3

@@ -3,13 +3,13 @@
 import pytest
 
 from serving.policy.scaling.baselines.ray_serve import RayServe
-from serving.policy.scaling.seam import Seen
+from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import Fleet, changes, shown
 
 
 def decide(policy: RayServe, second: int, ongoing: int, ready: int = 1, least: int = 0) -> int:
     """What it wishes for, with so many rows half in batches."""
-    seen = Seen("m", waiting=ongoing - ongoing // 2, running=ongoing // 2)
+    seen = LoadReport("m", waiting=ongoing - ongoing // 2, running=ongoing // 2)
     return policy.decide(shown(second, seen=seen, ready=ready, least=least)).count
 
 
@@ -55,8 +55,8 @@ def test_from_none_it_comes_at_once() -> None:
 def test_the_mean_is_over_30_s() -> None:
     policy = RayServe()
     for second in range(1, 31):
-        policy.decide(shown(second, seen=Seen("m", running=0)))
-    wish = policy.decide(shown(31, seen=Seen("m", running=30)))
+        policy.decide(shown(second, seen=LoadReport("m", running=0)))
+    wish = policy.decide(shown(31, seen=LoadReport("m", running=30)))
     assert wish.figures["ongoing"] == pytest.approx(1.0)
 
 

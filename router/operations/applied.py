@@ -1,0 +1,226 @@
+"""What was applied outlives a restart: it is kept in a file beside penstock.yaml, until that says otherwise.
+
+The file is `.penstock/<stem>.placement.json` in the folder of the settings. It holds while the `slices:` of
+the settings, the names of their models and the slices of each are what they were when it was applied; where
+they are others the settings count.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from router.settings import Settings
+from router.settings.slices import usable_cores
+from serving.profile.shared_files import read_regular, replace_file, sync_folder
+from serving.specs import ServedModel, SliceSpec
+
+FORMAT = 1
+FILE_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFor:
+    """What a plan was made for, of one model: requests a second, the rows of each (a mean), and the rows a
+    second that the placement carries."""
+
+    requests: float
+    rows: float
+    capacity: float
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPlacement:
+    """A placement that was applied.
+
+    `id` names it; `at`: when, in words; `digest`: of the settings that it stands in for; `models`: the slices
+    of each; `loads` by model, of those that the plan knew.
+    """
+
+    id: str
+    at: str
+    digest: str
+    slices: tuple[SliceSpec, ...]
+    models: Mapping[str, tuple[str, ...]]
+    loads: Mapping[str, PlannedFor] = field(default_factory=dict)
+
+
+def path_of(settings: Path) -> Path:
+    """Where what was applied to these settings is kept."""
+    return settings.parent / ".penstock" / f"{settings.stem}.placement.json"
+
+
+def digest(settings: Settings) -> str:
+    """Of what a placement stands in for, as the file has it: slices, models, and the slices of each."""
+    told = [
+        [
+            [
+                each.name,
+                each.cores,
+                each.threads,
+                each.memory_bytes,
+                *([each.price] if each.price else []),
+                *(["spot"] if each.spot else []),
+            ]
+            for each in settings.slices
+        ],
+        [[each.name, each.slices] for each in settings.models],
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def settings_in_force(settings: Settings) -> tuple[Settings, str | None]:
+    """(the settings, which are as their file has them, with the slices that were applied to them; a sentence
+    to say)."""
+    found, said = standing(settings)
+    return (settings if found is None else in_force(settings, found)), said
+
+
+def standing(settings: Settings) -> tuple[AppliedPlacement | None, str | None]:
+    """(what was applied to the settings and still holds, a sentence on that or on why it does not)."""
+    file, name = path_of(settings.path), settings.path.name
+    try:
+        found = read(settings.path)
+    except OSError as error:
+        return None, f"{file} is passed over: it cannot be read: {error.strerror or error}"
+    except ValueError as error:
+        return None, f"{file} is passed over: it holds no applied placement ({error}); delete it"
+    if found is None:
+        return None, None
+    if found.digest != digest(settings):
+        changed = f"{name} has other slices or models than when a placement was applied ({found.at})"
+        return None, f"{changed}: {name} counts, not {file}"
+    gone = sorted({core for each in found.slices for core in each.cores} - {*usable_cores()})
+    if gone:
+        missing = f"cores {', '.join(map(str, gone))}" if len(gone) > 1 else f"core {gone[0]}"
+        said = f"{file} is passed over: it uses {missing}, not usable here; apply a placement anew"
+        return None, said
+    said = f"slices are as a placement has them that was applied ({found.at}), not as {name} has"
+    return found, f"{said}; it is kept in {file}"
+
+
+def in_force(settings: Settings, found: AppliedPlacement) -> Settings:
+    """The settings with these slices. A model that the placement does not know keeps those of its slices that
+    are there, or is on all."""
+    names = [each.name for each in found.slices]
+    return replace(
+        settings,
+        slices=found.slices,
+        models=tuple(
+            replace(each, slices=found.models.get(each.name) or remaining(each, names))
+            for each in settings.models
+        ),
+    )
+
+
+def remaining(model: ServedModel, names: Sequence[str]) -> tuple[str, ...]:
+    """The slices of the model that are among `names`; all of these where none is."""
+    return tuple(name for name in model.slices if name in names) or tuple(names)
+
+
+def read(settings: Path) -> AppliedPlacement | None:
+    """What is kept, None where nothing is. OSError, or ValueError that says what is wrong with the file."""
+    try:
+        content = read_regular(path_of(settings), FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    if len(content) > FILE_BYTES_MAX:
+        raise ValueError("it is too large")
+    try:
+        return _standing(json.loads(content))
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def kept(settings: Path) -> AppliedPlacement | None:
+    """As `read`, None too where it cannot be read."""
+    try:
+        return read(settings)
+    except (OSError, ValueError):
+        return None
+
+
+def applied(settings: Settings) -> AppliedPlacement | None:
+    """What is kept, where the slices are those of these settings, which are in force."""
+    found = kept(settings.path)
+    return found if found is not None and found.slices == settings.slices else None
+
+
+def keep(settings: Path, found: AppliedPlacement) -> None:
+    """Keep it, in one step: who reads has all of the old or all of the new. OSError where it cannot be."""
+    told = asdict(found) | {"format": FORMAT}
+    told["slices"] = [
+        {key: getattr(each, key) for key in ("name", "cores", "threads", "memory_bytes", "price", "spot")}
+        for each in found.slices
+    ]
+    file = path_of(settings)
+    file.parent.mkdir(exist_ok=True)
+    replace_file(file, json.dumps(told, indent=1) + "\n")
+
+
+def forget(settings: Path) -> None:
+    """Nothing is applied from now on. OSError where that cannot be."""
+    file = path_of(settings)
+    file.unlink(missing_ok=True)
+    if file.parent.is_dir():
+        sync_folder(file.parent)
+
+
+def put_back(settings: Path, was: AppliedPlacement | None) -> None:
+    """As it was before. OSError where that cannot be."""
+    if was is None:
+        forget(settings)
+    else:
+        keep(settings, was)
+
+
+def _standing(told: Any) -> AppliedPlacement:
+    """ValueError, TypeError, KeyError, AttributeError or OverflowError where the JSON is something else."""
+    if told["format"] != FORMAT:
+        raise ValueError(f"its format is {told['format']!r}, expected {FORMAT}")
+    slices = tuple(_slice(each) for each in told["slices"])
+    names = {each.name for each in slices}
+    models = {_text(name): tuple(map(_text, on)) for name, on in told["models"].items()}
+    if not slices or len(names) < len(slices):
+        raise ValueError("its slices have no names of their own")
+    if any(not on or not names.issuperset(on) for on in models.values()):
+        raise ValueError("a model of it has no slice, or one that is not there")
+    loads = {_text(name): PlannedFor(**{key: _number(value) for key, value in each.items()})
+             for name, each in told["loads"].items()}  # fmt: skip
+    return AppliedPlacement(
+        _text(told["id"]), _text(told["at"]), _text(told["digest"]), slices, models, loads
+    )
+
+
+def _slice(told: Any) -> SliceSpec:
+    cores = tuple(_count(core) for core in told["cores"])
+    threads = _count(told["threads"])
+    if threads < 1:
+        raise ValueError("a slice of it has no threads")
+    memory_bytes, price = _count(told["memory_bytes"]), _number(told.get("price", 0.0))
+    spot = told.get("spot", False)
+    if type(spot) is not bool:
+        raise ValueError(f"spot is {spot!r}, neither true nor false")
+    return SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is no name")
+    return value
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < inf:
+        raise ValueError(f"{number} is no number of 0 or more")
+    return number
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no whole number of 0 or more")
+    return value

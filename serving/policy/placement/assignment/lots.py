@@ -1,0 +1,114 @@
+"""What a draft leaves open, put in order: its bundles by pool and domain."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from serving.policy.placement.geometry import place
+from serving.policy.placement.moves import Replica, replica
+from serving.policy.placement.plan import Bundle, Draft, Slot
+from serving.policy.placement.problem import Instances, PlacementDevice, PlacementProblem, Pool
+
+Slots = tuple[Slot, ...]
+
+Content = tuple[str, tuple[Replica, ...]]
+"""What a MIG instance is for: (its profile, the replicas on it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """The bundles of a draft that go to devices of one pool, and there of one domain, None for any."""
+
+    pool: Pool
+    domain: str | None
+    bundles: tuple[Bundle, ...]
+
+    def admits(self, device: PlacementDevice) -> bool:
+        """Whether a device of the pool is of the domain."""
+        return self.domain is None or device.domain == self.domain
+
+
+class Spot(NamedTuple):
+    """Where something may lie: a device, or the MIG instance there that begins at memory slice `start`."""
+
+    device: str
+    domain: str
+    start: int = -1
+
+
+@dataclass(slots=True)
+class KeptBundles:
+    """What of a lot stays: (kind, where, what). The `loose` rest, equal ones in one list, is to be dealt to
+    what is `vacant`, of each kind at least as much; kinds are MIG profiles, "" for whole bundles."""
+
+    fixed: list[tuple[str, Spot, Slots]] = field(default_factory=list)
+    vacant: dict[str, list[Spot]] = field(default_factory=lambda: defaultdict(list))
+    loose: dict[str, list[list[Slots]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def lots(problem: PlacementProblem, draft: Draft) -> list[Lot]:
+    """The bundles that have slots, those of one domain first. ValueError where the problem has no such pool,
+    or the pool not so many devices, or none of them can be divided so."""
+    pools = {pool.name: pool for pool in problem.pools}
+    found: dict[tuple[str, str | None], list[Bundle]] = defaultdict(list)
+    for bundle in draft.bundles:
+        if bundle.pool not in pools:
+            raise ValueError(f"there is no pool {bundle.pool}")
+        if bundle.slots:
+            found[bundle.pool, bundle.domain].append(bundle)
+    order = sorted(found, key=lambda key: (key[0], key[1] is None, key[1] or ""))
+    made = [Lot(pools[pool], domain, tuple(found[pool, domain])) for pool, domain in order]
+    _check_counts(made)
+    for lot in made:
+        _check_instances(lot)
+    return made
+
+
+def content(slot: Slot) -> Content:
+    """What a slot of a MIG pool is for."""
+    if len(slot.residents) == 1:
+        return slot.share.label, (replica(slot.residents[0]),)
+    return slot.share.label, tuple(sorted(map(replica, slot.residents)))
+
+
+def models(slots: Sequence[Slot]) -> tuple[str, ...]:
+    """Those that have a replica there, each once."""
+    if len(slots) == 1 and len(slots[0].residents) == 1:
+        return (slots[0].residents[0].model,)
+    return tuple(dict.fromkeys(each.model for slot in slots for each in slot.residents))
+
+
+def spread_least(problem: PlacementProblem, made: Sequence[Lot]) -> dict[str, int]:
+    """In how many failure domains each model should be of which more than one is asked: no more than there
+    are, nor than it has separate places."""
+    asked = {each.model: each.domains_min for each in problem.demands if each.domains_min > 1}
+    places: Counter[str] = Counter()
+    for lot in made if asked else ():
+        alone = isinstance(lot.pool.division, Instances)
+        for bundle in lot.bundles:
+            for part in [(slot,) for slot in bundle.slots] if alone else [bundle.slots]:
+                places.update(models(part))
+    most = len({device.domain for lot in made for device in lot.pool.devices})
+    return {model: min(least, places[model], most) for model, least in asked.items() if places[model]}
+
+
+def _check_counts(made: Iterable[Lot]) -> None:
+    for pool in {lot.pool.name: lot.pool for lot in made}.values():
+        there = Counter(device.domain for device in pool.devices)
+        asked = {lot.domain: len(lot.bundles) for lot in made if lot.pool is pool}
+        for domain, count in asked.items():
+            if domain is not None and count > there[domain]:
+                raise ValueError(f"{count} bundles for {there[domain]} devices of {pool.name} in {domain}")
+        if sum(asked.values()) > len(pool.devices):
+            raise ValueError(f"{sum(asked.values())} bundles for {len(pool.devices)} devices of {pool.name}")
+
+
+def _check_instances(lot: Lot) -> None:
+    if not isinstance(lot.pool.division, Instances):
+        return
+    geometry = lot.pool.division.geometry
+    known = {profile.name for profile in geometry}
+    for labels in dict.fromkeys(tuple(slot.share.label for slot in bundle.slots) for bundle in lot.bundles):
+        if not known.issuperset(labels) or place(geometry, labels) is None:
+            raise ValueError(f"no device of {lot.pool.name} holds {', '.join(labels)}")

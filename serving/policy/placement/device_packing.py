@@ -1,0 +1,135 @@
+"""Shelf: what one device that is divided by amounts holds, and what is raised there so that all hold.
+
+iGniter (F. Xu et al., TPDS 2023) raises the share of every workload that a newcomer makes miss, step by step.
+Shares only grow, so it ends.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from serving.policy.placement.plan import Slot
+from serving.policy.placement.problem import Demand, Option, Parts, Pool
+from serving.policy.placement.shared_slices import NEAR, Stack, Turn, press, settle, settle_all
+from serving.specs import Share
+
+
+def find_parts(pool: Pool) -> Parts:
+    """How the pool's devices are divided; ValueError where that is not by amounts."""
+    if not isinstance(pool.division, Parts):
+        raise ValueError(f"{pool.name} is not divided by amounts")
+    return pool.division
+
+
+Amounts = tuple[float, float, float]
+"""Of a device: (of what it is divided by, bytes of memory, slices)."""
+
+
+def find_taken(stacks: Iterable[Stack]) -> Amounts:
+    """What they take."""
+    amount, held, count = 0.0, 0, 0
+    for stack in stacks:
+        amount += stack[0].option.share.amount
+        held += sum(turn.option.memory_bytes for turn in stack)
+        count += 1
+    return amount, held, count
+
+
+def find_limits(pool: Pool) -> Amounts:
+    """What a device of the pool has; inf where there is no limit."""
+    parts = find_parts(pool)
+    return parts.total, pool.memory_bytes or inf, parts.slices_max or inf
+
+
+def has_room(pool: Pool, stacks: Iterable[Stack]) -> bool:
+    """Whether a device of the pool has as much as these take."""
+    pairs = zip(find_taken(stacks), find_limits(pool), strict=True)
+    return all(taken <= limit * (1 + NEAR) for taken, limit in pairs)
+
+
+def find_strain(stacks: Iterable[Stack]) -> tuple[float, float]:
+    """(pressure on others, sensitivity to them) of all together; of a slice's models the mean sensitivity."""
+    pressure, sensitivity = 0.0, 0.0
+    for stack in stacks:
+        pressure += press(stack)
+        sensitivity += sum(turn.option.sensitivity for turn in stack) / len(stack)
+    return pressure, sensitivity
+
+
+class ShareLadder:
+    """The larger shares of models. What shares a slice needs options that run one batch at a time."""
+
+    def __init__(self, demand_of: Mapping[str, Demand]) -> None:
+        self._demand_of = demand_of
+        self._options: dict[tuple[str, str, bool], dict[Share, Option]] = {}
+
+    def options(self, model: str, pool: Pool, shared: bool) -> Mapping[Share, Option]:
+        """By share, that with the most throughput of those that fit the pool; the smallest share first."""
+        key = model, pool.name, shared
+        if key not in self._options:
+            demand = self._demand_of[model]
+            best: dict[Share, tuple[float, Option]] = {}
+            for option in demand.options:
+                offer = option.offer(demand.slack * demand.slo_us)
+                if offer is None or not pool.fits(option) or (shared and option.streams > 1):
+                    continue
+                if option.share not in best or offer.throughput > best[option.share][0]:
+                    best[option.share] = offer.throughput, option
+            self._options[key] = {share: best[share][1] for share in sorted(best)}
+        return self._options[key]
+
+    def step(self, stack: Stack, pool: Pool) -> Stack | None:
+        """The stack on the next larger share that all of its models have an option for; None where there is
+        none."""
+        ways = [self.options(turn.model, pool, len(stack) > 1) for turn in stack]
+        amount = stack[0].option.share.amount
+        for share in ways[0]:
+            if share.amount > amount and all(share in each for each in ways):
+                pairs = zip(stack, ways, strict=True)
+                return tuple(Turn(turn.model, way[share], turn.rate, turn.bound_us) for turn, way in pairs)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePacking:
+    """A device in use, not yet said which, of `domain` or of any (None). `slots`: what the stacks come to
+    beside each other."""
+
+    pool: Pool
+    domain: str | None = None
+    stacks: tuple[Stack, ...] = ()
+    slots: tuple[Slot, ...] = ()
+
+    @property
+    def left(self) -> Amounts:
+        """What may still be taken of it."""
+        amount, held, count = find_taken(self.stacks)
+        total, memory_bytes, slices = find_limits(self.pool)
+        return total - amount, memory_bytes - held, slices - count
+
+
+def hold(shelf: DevicePacking, stacks: Iterable[Stack], ladder: ShareLadder) -> DevicePacking | None:
+    """The shelf with these stacks, shares raised until each carries its rates within its budgets beside the
+    others; None where the device has not so much."""
+    there = [*stacks]
+    while has_room(shelf.pool, there):
+        slots = _settle_all(shelf, there)
+        if None not in slots:
+            return DevicePacking(
+                shelf.pool, shelf.domain, tuple(there), tuple(slot for slot in slots if slot)
+            )
+        for place, slot in enumerate(slots):
+            if slot is None:
+                raised = ladder.step(there[place], shelf.pool)
+                if raised is None:
+                    return None
+                there[place] = raised
+    return None
+
+
+def _settle_all(shelf: DevicePacking, stacks: Sequence[Stack]) -> tuple[Slot | None, ...]:
+    """As `settle_all`; where one joins that presses on nobody, the others are what they were."""
+    count = len(shelf.stacks)
+    if len(stacks) == count + 1 and not press(stacks[count]) and tuple(stacks[:count]) == shelf.stacks:
+        return (*shelf.slots, settle(stacks[count], sum(map(press, shelf.stacks))))
+    return settle_all(stacks)

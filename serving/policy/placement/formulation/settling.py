@@ -1,0 +1,164 @@
+"""The last step of price-and-round: whole devices, and whole replicas of the demands that the mix divides."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from serving.policy.placement.formulation.choices import (
+    REPLICA,
+    Choices,
+    add_devices,
+    add_replicas,
+    missing_price,
+)
+from serving.policy.placement.formulation.covers import Cover
+from serving.policy.placement.formulation.master import CoverMix
+from serving.policy.placement.plan import ROUNDING
+from serving.policy.placement.problem import Instances
+from serving.policy.placement.programs import InfeasibleError, Program, Solution
+
+NEAR = 1e-9
+LOOSE = 10
+"""Demands that are settled here besides those that the mix divides: those that are carried the most too much.
+More make the program harder and its answer no better (measured from 0 to 100)."""
+LOOSE_MAX = 200
+"""With so many, of the largest, something may be missing, if whole devices still do not suffice."""
+NODES_MAX, NODES_SMALLER = 500, 20
+"""Limits that, unlike those of time, give the same problem the same answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """`replicas` by choice, `devices` by division and way; `missing`: parts of demands, in all."""
+
+    replicas: Counter[int]
+    devices: Sequence[Sequence[int]]
+    missing: float
+
+
+def settle(every: Choices, mix: CoverMix, least: float) -> Numbers:
+    """Whole numbers near the mix: what that carries they carry too, if whole devices suffice for it. `least`:
+    what devices cost at least where nothing is missing."""
+    excess = {place: _excess(every, cover) for place, cover in mix.settled.items()}
+    size = {place: _size(every, cover) for place, cover in mix.settled.items()}
+    loose = {*mix.divided, *sorted(excess, key=lambda place: (-excess[place], place))[:LOOSE]}
+    larger = sorted(size, key=lambda place: (-size[place], place))
+    short = mix.missing > ROUNDING
+    while True:
+        found = _Settling(every, mix, loose, None if short else least).solve()
+        if found:
+            return found
+        more = [place for place in larger if place not in loose][: 3 * len(loose)]
+        if not short and (not more or len(loose) >= LOOSE_MAX):
+            short = True
+        elif more:
+            loose |= {*more}
+        else:
+            return Numbers(Counter(), [[0] * len(each.gives) for each in every.divisions], len(every.demands))
+
+
+def _size(every: Choices, cover: Cover | None) -> float:
+    """In devices."""
+    return sum(every.each[place].taken.part * count for place, count in cover.pieces) if cover else 0.0
+
+
+def _excess(every: Choices, cover: Cover | None) -> float:
+    """The devices that what it carries too much comes to."""
+    if cover is None:
+        return 0.0
+    carried = sum(every.each[place].offer.throughput * count for place, count in cover.pieces)
+    return _size(every, cover) * (1 - every.demands[cover.demand].rate / carried)
+
+
+class _Settling:
+    """The program: any numbers of replicas for the loose demands, their covers for those that are settled.
+    Devices cost at least `least`; where that is None, something may be missing.
+
+    The devices of pools that are divided by amounts need not be whole: their slices have yet to be fitted.
+    """
+
+    def __init__(self, every: Choices, mix: CoverMix, loose: Collection[int], least: float | None) -> None:
+        self._every, self._mix, self._loose = every, mix, loose
+        self._program = program = Program()
+        self._devices = [
+            add_devices(program, each, len(each.pool.devices), isinstance(each.pool.division, Instances))
+            for each in every.divisions
+        ]
+        self._settled = Counter(self._take_covers())
+        price = missing_price(every)
+        self._missing = {place: program.column(price, upper=float(least is None)) for place in sorted(loose)}
+        self._replicas = {
+            place: add_replicas(program, self._devices[each.division], each, integer=True)
+            for place, each in enumerate(every.each)
+            if each.demand in loose
+        }
+        self._carry()
+        if least is not None:
+            prices = [(column, program.costs[column]) for each in self._devices for column in each.columns]
+            program.row(prices, lower=least * (1 - NEAR))
+
+    def _take_covers(self) -> dict[int, int]:
+        """Their replicas, by choice; what these take is a constant, which is a column of 1."""
+        covers = [cover for place, cover in self._mix.settled.items() if cover and place not in self._loose]
+        replicas = {place: count for cover in covers for place, count in cover.pieces}
+        constant = self._program.column(upper=1.0)
+        self._program.lower[constant] = 1.0
+        for place, count in replicas.items():
+            choice = self._every.each[place]
+            rows = self._devices[choice.division].rows
+            for resource, amount in choice.taken.resources:
+                self._program.put(rows[resource], constant, -count * amount)
+        return replicas
+
+    def _carry(self) -> None:
+        """Of each loose demand all, and by enough replicas, but for what is missing."""
+        program, demands = self._program, self._every.demands
+        least = {place: demands[place].domains_min for place in self._missing}
+        carried = {place: program.row([(column, 1.0)], lower=1.0) for place, column in self._missing.items()}
+        spread = {
+            place: program.row([(column, least[place])], lower=least[place])
+            for place, column in self._missing.items()
+            if least[place] > 1
+        }
+        for place, column in self._replicas.items():
+            choice = self._every.each[place]
+            part = min(choice.offer.throughput / demands[choice.demand].rate, 1.0)
+            program.put(carried[choice.demand], column, part)
+            if choice.demand in spread:
+                program.put(spread[choice.demand], column, 1.0)
+
+    def solve(self) -> Numbers | None:
+        """None where there are no such numbers, or none are found."""
+        try:
+            found = self._program.solve(nodes_max=NODES_MAX)
+        except InfeasibleError:
+            return None
+        if found is None:
+            return None
+        found = self._smaller(found)
+        loose = {place: int(found.values[column]) for place, column in self._replicas.items()}
+        missing = sum(found.values[column] for column in self._missing.values())
+        left_out = sum(
+            cover is None for place, cover in self._mix.settled.items() if place not in self._loose
+        )
+        return Numbers(
+            self._settled + Counter(loose),
+            [[int(found.values[column]) for column in each.columns] for each in self._devices],
+            float(missing) + left_out,
+        )
+
+    def _smaller(self, found: Solution) -> Solution:
+        """With as many devices and no more missing, replicas on as little of them as is found."""
+        program = self._program
+        for each in self._devices:
+            terms = [(column, 1.0) for column in each.columns]
+            program.row(terms, upper=sum(found.values[column] for column in each.columns) + NEAR)
+        missing = [*self._missing.values()]
+        program.row([(column, 1.0) for column in missing], upper=sum(found.values[missing]) + NEAR)
+        each_of = self._every.each
+        parts = {column: each_of[place].taken.part + REPLICA for place, column in self._replicas.items()}
+        program.costs = [parts.get(column, 0.0) for column in range(len(program.costs))]
+        try:
+            return program.solve(nodes_max=NODES_SMALLER) or found
+        except InfeasibleError:  # by less than what solvers forgive
+            return found

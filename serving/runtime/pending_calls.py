@@ -1,0 +1,121 @@
+"""A call that waits for an answer, by itself or for others."""
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from heapq import heapify, heappop, heappush
+from math import inf
+
+from serving.cache.entries import KeptAnswer
+from serving.objectives import MOST_ACCURATE
+from serving.ports import Call, Reply
+from serving.runtime.alarm import Alarm
+from serving.scheduler.requests import Request
+from serving.vocabulary import COMPLETED
+
+logger = logging.getLogger(__name__)
+
+Deliver = Callable[[Reply], None]
+
+
+class PendingCall:
+    """A call that waits, as leader (with the `request_id` of its request) or joiner (0).
+
+    `request` is how it is counted where it never becomes one of the gateway's; `failures` those of its
+    question before it led; `timed`: its own deadline is among those that are watched here; `settled`: the
+    gateway has answered it. `asked_us`: when it asked the cache; `digest_us`: what that took before an
+    answer was looked for elsewhere. `least`: how accurate the answer is that is kept already and was not good
+    enough, -inf where there was none.
+    """
+
+    __slots__ = (
+        "asked_us", "call", "deliver", "digest_us", "epoch", "failures", "flight", "id", "key", "least",
+        "request", "request_id", "settled", "timed",
+    )  # fmt: skip
+
+    def __init__(self, waiter_id: int, call: Call, request: Request, deliver: Deliver) -> None:
+        self.id = waiter_id
+        self.call = call
+        self.request = request
+        self.deliver = deliver
+        self.request_id = 0
+        self.failures = 0
+        self.timed = False
+        self.settled = False
+        self.asked_us = 0
+        self.digest_us = 0
+        self.key = b""
+        self.epoch = 0  # of the store
+        self.flight = b""
+        self.least = -inf
+
+
+def describe(call: Call, now: int) -> Request:
+    """What is counted of a call; its arrival is fixed."""
+    arrived_us = call.arrived_us = call.arrived_us or now
+    request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + call.due_us)
+    request.tier = call.objective.tier
+    if call.timeout_us is not None:
+        request.expires_us = arrived_us + call.timeout_us
+    request.tenant = call.tenant
+    return request
+
+
+def flight_of(call: Call, key: bytes, epoch: int) -> bytes:
+    """Who waits for the same answer: after an invalidation nobody joins what began before, and where several
+    variants may answer nobody joins a call for which another of them is the best."""
+    flight = key + epoch.to_bytes(8, "little")
+    wish = call.objective
+    if call.variant or len(wish.variants) == 1 or (wish.optimize == MOST_ACCURATE and wish.cost_max == inf):
+        return flight
+    return flight + f"{wish.optimize} {wish.cost_max}".encode()
+
+
+def reply_of(call: Call, entry: KeptAnswer, cache: str, age_us: int = 0) -> Reply:
+    """A kept answer for a call. It is no downgrade: a better one is not to be had at present."""
+    reply = Reply(COMPLETED)
+    reply.outputs, reply.variant, reply.cache, reply.age_us = entry.outputs, entry.variant, cache, age_us
+    reply.accuracy = call.model.accuracy(entry.variant)
+    return reply
+
+
+def joined(computed: Reply) -> Reply:
+    """The answer to another call, for one that waited for it."""
+    reply = Reply(COMPLETED)
+    reply.outputs, reply.variant, reply.cache = computed.outputs, computed.variant, "join"
+    reply.accuracy, reply.downgrade = computed.accuracy, computed.downgrade
+    return reply
+
+
+class Expiries:
+    """Deadlines of waiters, by id. `passed(now_us)` is called when one has passed; those of waiters who wait
+    no more leave lazily."""
+
+    __slots__ = ("_alarm", "_heap")
+
+    def __init__(self, passed: Callable[[int], None]) -> None:
+        self._alarm = Alarm(passed)
+        self._heap: list[tuple[int, int]] = []
+
+    def add(self, expires_us: int, waiter: int, waiting: Collection[int], now: int) -> None:
+        """One more; `waiting`: who waits still."""
+        if len(self._heap) > 2 * len(waiting) + 64:
+            self._heap[:] = [each for each in self._heap if each[1] in waiting]
+            heapify(self._heap)
+        heappush(self._heap, (expires_us, waiter))
+        self._alarm.set(self._heap[0][0], now)
+
+    def take(self, now: int) -> Iterator[int]:
+        """Those whose instant has come."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            yield heappop(heap)[1]
+        if heap:
+            self._alarm.set(heap[0][0], now)
+
+
+def hand_over(deliver: Deliver, reply: Reply, model: str) -> None:
+    """Give a call's edge its answer."""
+    try:
+        deliver(reply)
+    except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
+        logger.exception("an answer of %s could not be delivered", model)
