@@ -70,14 +70,14 @@ def rpc_target(gateway: Gateway) -> Iterator[Target]:
 
 
 def _connected(host: str, port: int) -> socket.socket:
-    """A connection; while gRPC's server is started again, some milliseconds, its port refuses any."""
+    """Return a connection. While gRPC's server restarts, some milliseconds, its port refuses or resets any."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             return socket.create_connection((host, port), PATIENCE_S)
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError) as error:
             if time.monotonic() > until_s:
-                raise Fault("the port refuses connections") from None
+                raise Fault(f"the port takes no connection: {error}") from None
             time.sleep(0.01)
 
 
