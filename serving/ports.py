@@ -127,8 +127,7 @@ class Serving(Protocol):
         ...
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """Count a request that an edge turned away before it became a call; `model` is as the client named
-        it."""
+        """Count a request that an edge turned away before it became a call; `model` as its client said."""
         ...
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:

@@ -417,8 +417,7 @@ DIVISIONS = ("cores", "mps", "mig", "whole")
 
 @dataclass(frozen=True, slots=True)
 class RecordingSpec:
-    """Where the gateway records arrivals: at most `files` files of `file_bytes` each; it deletes the oldest
-    first."""
+    """Where the gateway records arrivals: at most `files` files of `file_bytes`, the oldest deleted first."""
 
     folder: Path
     file_bytes: int = 16 << 20

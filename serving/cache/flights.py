@@ -69,7 +69,7 @@ class Flights:
         """Add a request to the flight of `key`, as its leader if there is none.
 
         A computation takes at least `least_us` from `now_us`. If that misses the request's deadline, the
-        deadline does not tighten the flight's: the request of all would be given up.
+        flight keeps its own deadline. Otherwise the shared request would be given up for all.
 
         ValueError if the request waits already.
         """

@@ -99,7 +99,7 @@ class Control:
         """Add stored profiles, for replicas of later desired states."""
         self._holdings.known.update(known)
 
-    # what is wanted
+    # the desired state
 
     def start(self, now_us: int) -> Sequence[Command]:
         """Start every slice's worker."""

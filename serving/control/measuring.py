@@ -22,7 +22,7 @@ whatever is measured. Estimates are corrected all the same.
 """
 
 LOAD_PATIENCE_US = 3_000_000
-"""How long a loaded replica waits for other loads to end before it is measured beside them.
+"""How long a loaded replica waits for other loads to end before it is measured while they run.
 
 It is more than the worker waits before it starts the next load beside a slow one
 (`serving.worker.loader.SLOW_S`).
@@ -77,7 +77,7 @@ class Measuring:
         return any(each.measuring for each in self._on_cores(record))
 
     def _coarse_us(self, record: SliceRecord) -> int:
-        """Return when first sweeps may go on: batches beside a load take longer than alone."""
+        """Return when first sweeps may go on: batches take longer during a load than alone."""
         if record.spec.memory_bytes or not self.is_loading(record):
             return 0
         measuring = [each for each in record.replicas.values() if each.status is ReplicaStatus.MEASURING]

@@ -211,7 +211,7 @@ class OnDemandLoading:
         self._cold &= here - routed
 
     def _tell(self, key: Key, load_us: int) -> list[Command]:
-        if key[0] not in self._holdings.models:  # forgotten
+        if key[0] not in self._holdings.models:  # the model is forgotten
             self._cold.discard(key)
             return []
         self._cold.add(key)

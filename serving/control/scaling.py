@@ -123,7 +123,7 @@ class Scaling:
     # events
 
     def seen(self, seen: Iterable[LoadReport], now_us: int) -> None:
-        """Take the models' load; each policy that is due says how many replicas its model needs."""
+        """Take what models were asked and how they fared; each policy that is due decides on replicas."""
         current = self._current
         served = self._served(current)
         for each in seen:
