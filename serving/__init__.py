@@ -1,4 +1,4 @@
-"""The core: what decides, what serves, and what is simulated of it."""
+"""The core: the code that decides, the code that serves, and the simulator of both."""
 
 from serving.compiled import is_compiled
 

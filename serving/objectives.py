@@ -1,9 +1,10 @@
-"""What a request is promised, and what is best for it within that.
+"""The objective of a request, and the rule for the best answer within it.
 
-Operators state needs, for a model and for tiers; of a model as it is served they are an objective. INFaaS
-(ATC 2021: the cheapest variant that is accurate and quick enough), Tolerance Tiers (ISPASS 2019: so much less
-accurate than the best, for less) and Model-Switching (HotCloud 2020: the most accurate that the load allows)
-are needs of this one kind.
+Operators state needs for a model and for its tiers. Resolved for a model as the gateway serves it, they are
+an objective. Three published systems have needs of this one kind:
+- INFaaS (ATC 2021): the cheapest variant that is accurate and fast enough.
+- Tolerance Tiers (ISPASS 2019): an answer that is less accurate than the best by a given amount, for less.
+- Model-Switching (HotCloud 2020): the most accurate variant that the load allows.
 """
 
 from collections.abc import Mapping
@@ -11,18 +12,20 @@ from dataclasses import dataclass
 from math import inf
 
 MOST_ACCURATE, BALANCED, CHEAPEST = OPTIMIZE = ("most_accurate", "balanced", "cheapest")
-PERCENTILE = 99.0  # of requests that are answered within the SLO, where nobody says otherwise
+PERCENTILE = 99.0  # the default share of requests to answer within the SLO
 _ROUNDING = 1e-9  # a floor of best - tolerance must not shut out the best
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What operators state of a model or a tier; None and "" where they do not.
+    """What an operator states for a model or a tier; None and "" mean that the operator states nothing.
 
-    `percentile` of the requests are answered within `slo_us`; at least `accuracy_min` accurate (in the
-    model's own metric, 0..1), or at most `tolerance` less so than the best variant that is served; for at
-    most `cost_max` a million rows, in the currency of the slices' prices. `optimize`: one of OPTIMIZE.
-    `slo_rows`: the rows of the largest request that `slo_us` is stated for, see `Objective.due_us`.
+    - `percentile` of the requests are answered within `slo_us`.
+    - `accuracy_min` is the least accuracy (in the model's own metric, 0..1).
+    - `tolerance` states the floor as a distance below the best variant that is served.
+    - `cost_max` is for a million rows, in the currency of the slices' prices.
+    - `optimize` is one of OPTIMIZE.
+    - `slo_rows`: the rows of the largest request that `slo_us` is stated for, see `Objective.due_us`.
     """
 
     tier: str = ""
@@ -36,17 +39,19 @@ class Needs:
 
     @property
     def chooses(self) -> bool:
-        """Whether the gateway may choose which variant answers; else the model's answering variant does."""
+        """Whether the gateway may choose which variant answers, not only the answering one."""
         return bool(self.optimize) or self.floored or self.cost_max is not None
 
     @property
     def floored(self) -> bool:
-        """Whether a floor of accuracy is stated, in one way or the other."""
+        """Whether the operator states an accuracy floor, as `accuracy_min` or as `tolerance`."""
         return self.accuracy_min is not None or self.tolerance is not None
 
     def over(self, base: "Needs") -> "Needs":
-        """These, and of `base` what they leave open. A floor takes the place of another, whichever way it is
-        stated."""
+        """Return these needs, with `base` where they state nothing.
+
+        A floor replaces the floor of `base`, however each is stated.
+        """
         floor = self if self.floored else base
         return Needs(
             self.tier or base.tier,
@@ -60,7 +65,7 @@ class Needs:
         )
 
     def floor(self, best: float) -> float:
-        """The least accuracy of an answer, where that of the best variant is `best`; 0 for no floor."""
+        """Return the least accuracy of an answer; 0 for no floor. `best`: the best variant's accuracy."""
         if self.accuracy_min is not None:
             return self.accuracy_min
         return max(0.0, best - self.tolerance) if self.tolerance is not None else 0.0
@@ -68,10 +73,14 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Needs as a model can meet them. `tier`: "" for the model's own. `variants`: those that may answer, the
-    most accurate first; those whose accuracy nobody has measured come last. Empty where none is accurate
-    enough. `accuracy_min`: the floor, 0 for none; `cost_max`: inf for no limit; `slo_rows`: 0 for requests
-    of any number of rows."""
+    """Needs as a model can meet them.
+
+    - `tier` is "" for the model's own objective.
+    - `variants` may answer, the most accurate first; those without a measured accuracy come last. It is empty
+      if no variant is accurate enough.
+    - `accuracy_min` is the floor, 0 for none; `cost_max` is inf for no limit.
+    - `slo_rows` is 0 if the SLO is for requests of any number of rows.
+    """
 
     tier: str
     slo_us: int
@@ -83,22 +92,25 @@ class Objective:
     slo_rows: int = 0
 
     def parts(self, rows: int) -> int:
-        """How many times the SLO a request of so many rows is given: once for each `slo_rows` of them."""
+        """Return how many times the SLO a request of `rows` rows may take: once for each `slo_rows` rows."""
         return 1 if rows <= self.slo_rows or not self.slo_rows else -(-rows // self.slo_rows)
 
     def due_us(self, rows: int) -> int:
-        """How soon a request of so many rows is to be answered, from its arrival. By this it is judged."""
+        """Return the time from arrival in which a request of `rows` rows must be answered to be in time."""
         return self.slo_us * self.parts(rows)
 
     @property
     def wants(self) -> tuple[tuple[str, ...], str, float]:
-        """What decides which variant answers: requests that want the same may share a batch."""
+        """The settings that decide which variant answers; requests with equal settings may share a batch."""
         return self.variants, self.optimize, self.cost_max
 
 
 def resolve(needs: Needs, accuracy: Mapping[str, float | None], answering: str, slo_us: int) -> Objective:
-    """`accuracy`: of each served variant, in the model's order; `answering`: the one that answers where
-    nothing may be chosen; `slo_us`: the model's own."""
+    """Return the objective of `needs`. `slo_us`: the model's own SLO.
+
+    `accuracy`: of each served variant, in the model's order. `answering`: the variant that answers if the
+    gateway may not choose.
+    """
     floor = needs.floor(max((share for share in accuracy.values() if share is not None), default=0.0))
     return Objective(
         needs.tier,
@@ -113,8 +125,10 @@ def resolve(needs: Needs, accuracy: Mapping[str, float | None], answering: str, 
 
 
 def ranked(accuracy: Mapping[str, float | None], floor: float) -> tuple[str, ...]:
-    """The variants that are at least so accurate, the most accurate first. One whose accuracy nobody has
-    measured keeps no floor."""
+    """Return the variants with at least the accuracy `floor`, the most accurate first.
+
+    A variant without a measured accuracy meets no floor.
+    """
     known = {name: -1.0 if share is None else share for name, share in accuracy.items()}
     enough = [name for name, share in known.items() if not floor or share >= floor - _ROUNDING]
     return tuple(sorted(enough, key=lambda name: -known[name]))
@@ -125,12 +139,16 @@ SELECTION_POLICIES = ("ensemble", "exp3", "exp4")
 
 @dataclass(frozen=True, slots=True)
 class SelectionSpec:
-    """How a model's answer is made of several variants, or learnt from feedback (Clipper, NSDI 2017).
+    """How a model combines several variants, or learns from feedback which is best (Clipper, NSDI 2017).
 
-    `policy`: "ensemble", a weighted majority of `members` whose weights and joint accuracy follow from
-    validation data (Cocktail, NSDI 2022); "exp3", one of them, by what feedback says of each (Auer et al.
-    2002); "exp4", all of them, weighed by that. `output`: the output tensor whose largest element names the
-    class. Feedback on an answer is taken for `keep_us`.
+    `policy` is one of these:
+    - "ensemble": the weighted majority of `members`. Validation data give the weights and the joint accuracy
+      (Cocktail, NSDI 2022).
+    - "exp3": one member answers, chosen by the feedback on each (Auer et al. 2002).
+    - "exp4": all members vote, weighted by the feedback.
+
+    `output` is the output tensor; its largest element names the class. The gateway takes feedback on an
+    answer for `keep_us`.
     """
 
     policy: str
@@ -141,9 +159,12 @@ class SelectionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """That a model's replicas follow its load: `least` to `most` of them (None: as many as it has slices) on
-    the slices that it may use. With `least` 0 it is let go when arrivals make it unlikely that it is asked
-    for soon. Where not all can have what they wish, those of a lower `priority` go without first."""
+    """The range in which a model's number of replicas follows its load.
+
+    There are `least` to `most` replicas (None: as many as the model has slices) on the slices that it may
+    use. With `least` 0, the last replica is unloaded when arrivals make a request unlikely for now. When
+    capacity is short, models of a lower `priority` lose replicas first.
+    """
 
     least: int = 1
     most: int | None = None
@@ -155,10 +176,14 @@ SCALING_POLICIES = ("slo", "hpa", "keda", "ray_serve", "aiad", "mark", "inferlin
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """How replicas follow load, for all models that say so. `policy`: one of SCALING_POLICIES, the others as
-    published, to compare; `target`: what they aim at, in their own unit, None for their default. `cost_max`:
-    of an hour of all slices that are held; inf for no limit. `fair`: where slices are too few, who has least
-    of what it needs comes first, else where one more is worth most by the models' weights."""
+    """How the number of replicas follows load, for all models with a ReplicaSpec.
+
+    - `policy`: one of SCALING_POLICIES. All but "slo" are as published, for comparison.
+    - `target`: the value that the policy aims at, in the policy's own unit; None for its default.
+    - `cost_max`: the limit for an hour of all slices that are held; inf for no limit.
+    - `fair`: when slices are short, the model that has least of its need comes first. Otherwise the model
+      comes first that gains most from one more, by the models' weights.
+    """
 
     policy: str = "slo"
     target: float | None = None

@@ -1,4 +1,4 @@
-"""What passes between an edge and the core: a call goes in, exactly one reply comes back."""
+"""The interface between an edge and the core: a call goes in, and exactly one reply comes back."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -10,15 +10,16 @@ from serving.vocabulary import Outcome
 
 
 class Call:
-    """One inference call as an edge understood it; already checked against the model's spec.
+    """One inference call as an edge understood it, already checked against the model's spec.
 
-    `inputs`: in the order of the spec, every one present, all with the same first dimension `rows`.
-    `size`: the size hint of the largest row (0 where the model has none).
-    `timeout_us`: what the client gave (the tightest of its ways to say it), from `arrived_us`; or None.
-    `variant`: pinned by the client, or "": then `objective` says which may answer, the model's own unless the
-    client asks for a tier or states a floor. `tenant`: one that the settings list, or the default.
-    `max_age_us`: the oldest kept answer that its client takes (0: none), or None where it does not say.
-    `store`: False where its client forbids that the answer is kept.
+    - `inputs`: in the order of the spec, all present, and all with the same first dimension, `rows`.
+    - `size`: the size hint of the largest row (0 if the model has none).
+    - `timeout_us`: the client's tightest timeout, from `arrived_us`; None if the client gave none.
+    - `variant`: the variant that the client pins, or "". If "", `objective` says which variants may answer.
+      That is the model's own objective unless the client asks for a tier or states a floor.
+    - `tenant`: a tenant of the settings, or the default one.
+    - `max_age_us`: the oldest kept answer that the client takes (0: none); None if the client does not say.
+    - `store`: False if the client forbids the gateway to keep the answer.
     """
 
     __slots__ = (
@@ -42,30 +43,41 @@ class Call:
 
     @property
     def due_us(self) -> int:
-        """How soon its answer is promised, from `arrived_us`: by its objective, or by its client's own
-        deadline where that is tighter. The answer is in time up to then, and late from then on."""
+        """The time from `arrived_us` in which the answer is promised; an answer after that is late.
+
+        The objective sets it, or the client's own deadline if that is tighter.
+        """
         promised_us = self.objective.due_us(self.rows)
         return promised_us if self.timeout_us is None else min(promised_us, self.timeout_us)
 
 
 class Reply:
-    """How a call ended. `outputs` (in the order of the spec) only where the outcome is COMPLETED.
+    """How a call ended. `outputs` (in the order of the spec) are set only if the outcome is COMPLETED.
 
-    `queue_us` is submission to dispatch (or to being shed) as far as the slice was busy, `batch_us` what the
-    batch then waited to fill, `input_us` the way to the worker and the wait for it (of a call in several
-    batches also what lies between these), `compute_us` the worker's measured run, `output_us` the way back,
-    `batch_rows` the rows of the batch; `ready_us` is the instant at which all of it was back, `answered_us`
-    that of this reply; zero where none of it happened. `retry_us`: where the call was turned away, when
-    another try may fare better, from now on; 0 where nobody can say. `detail` is a sentence for people.
+    Times of the phases, each zero if the phase did not happen:
+    - `queue_us`: from submission to dispatch (or to being shed), as far as the slice was busy.
+    - `batch_us`: how long the batch then waited to fill.
+    - `input_us`: the way to the worker and the wait for it. For a call in several batches, it includes the
+      time between them.
+    - `compute_us`: the worker's measured run; `output_us`: the way back.
+    - `ready_us`: the instant at which all rows were back; `answered_us`: the instant of this reply.
 
-    `cache`: "hit" (a kept answer, computed `age_us` ago), "join" (the answer of a call with the same question
-    that was under way), "miss" (computed for this call), or "" where the cache was not asked.
+    `batch_rows`: the rows of the batch. `retry_us`: if the call was turned away, how soon another try may
+    fare better; 0 if that is unknown. `detail`: a sentence for people.
 
-    `variant` computed it: of several, in as many batches, the least accurate; `accuracy` is its measured one.
-    `downgrade`: why it was not the one that would have answered without pressure (`vocabulary.Downgrade`), ""
-    where it was. Where several variants voted: `confidence` (0..1) is the share of their weight that agrees
-    on the answer, the least of its rows, `votes` how many of how many took part ("2/3"). `query` names the
-    answer to whoever sends feedback on it, "" where none is taken.
+    `cache` is one of these:
+    - "hit": a kept answer, computed `age_us` ago.
+    - "join": the answer of an equal call that was under way.
+    - "miss": an answer that was computed for this call.
+    - "": the gateway did not ask the cache.
+
+    `variant` computed the answer; if several batches did, it is the least accurate variant. `accuracy` is its
+    measured one. `downgrade`: why another variant would have answered without overload
+    (`vocabulary.Downgrade`), or "".
+
+    If several variants voted, `confidence` (0..1) is the share of their weight that agrees on the answer, the
+    least of its rows. `votes` says how many of how many took part ("2/3"). `query` names the answer for
+    feedback on it, "" if the gateway takes none.
     """
 
     __slots__ = (
@@ -98,20 +110,20 @@ class Reply:
 
 
 class Serving(Protocol):
-    """The core as the edges see it; `serving.runtime.gateway.Gateway` is the one behind the servers."""
+    """The core as the edges see it; behind the servers it is `serving.runtime.gateway.Gateway`."""
 
     models: Mapping[str, ServedModel]
     tenants: Mapping[str, TenantSpec]
-    """By name; DEFAULT_TENANT is always among them, and stands for all that are not listed."""
+    """Tenants by name. DEFAULT_TENANT is always present, for all tenants that are not listed."""
 
     @property
     def ready(self) -> bool:
-        """True while new requests are welcome and every model has a replica."""
+        """True while the core accepts new requests and every model has a replica."""
         ...
 
     @property
     def open_requests(self) -> int:
-        """Accepted calls without a reply."""
+        """The number of accepted calls without a reply."""
         ...
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
@@ -119,32 +131,38 @@ class Serving(Protocol):
         ...
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """Count what an edge itself took of a completed call: it read the call for `read_us` before its
-        arrival, and made and wrote its answer for `made_us` after the core had given it."""
+        """Count the time that an edge itself spent on a completed call.
+
+        `read_us`: to read the call, before its arrival. `made_us`: to make and write the answer, after the
+        core gave it.
+        """
         ...
 
     def model_ready(self, name: str) -> bool:
-        """Whether a replica of the model can take a batch now or after the running one."""
+        """Return whether a replica of the model can take a batch now or after the running one."""
         ...
 
     def now_us(self) -> int:
-        """The one clock of the deployment, integer microseconds, monotonic."""
+        """Return the time on the one clock of the deployment, in integer microseconds, monotonic."""
         ...
 
     def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
-        """Take a call; `deliver` is called exactly once, on the event loop; it may submit or cancel others.
+        """Take a call, and return its id for `cancel`, or 0 if it was answered (rejected) before returning.
 
-        Returns the request's id for `cancel`, or 0 where it was answered (rejected) before returning.
+        The core calls `deliver` exactly once, on the event loop; `deliver` may submit or cancel other calls.
         """
         ...
 
     def cancel(self, request_id: int) -> None:
-        """The client is gone: free queued work; `deliver` gets CLIENT_GONE unless it was called before."""
+        """Free the queued work of a call because its client left.
+
+        `deliver` gets CLIENT_GONE unless it was called before.
+        """
         ...
 
     def invalidate(self, model: str = "") -> int:
-        """Forget the kept answers of a model ("": of all); returns how many those were.
+        """Forget the kept answers of a model ("": of all models), and return how many there were.
 
-        What is being computed now is not kept either.
+        Answers that are being computed now are not kept either.
         """
         ...

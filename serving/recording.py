@@ -1,7 +1,8 @@
-"""Recorded arrivals: which requests came when, and never what was in them. docs/recording.md has the layout.
+"""Files of recorded arrivals: when each request came, and never what was in it.
 
-A file is a header and then blocks, each with a checksum: names of flows as they come, and arrivals. What a
-gateway that was killed left behind is whole but for its last block, of which every whole record counts.
+`docs/recording.md` has the layout. A file is a header and then blocks, each with a checksum. A block holds
+names of new flows, or arrivals. If a gateway is killed, only the last block of its file may be incomplete,
+and each whole record in that block counts.
 """
 
 import json
@@ -17,16 +18,16 @@ import numpy.typing as npt
 
 MAGIC = b"PENSTOCK"
 VERSION = 2
-"""What is written. Of version 1, which is read as well, flows have no tier."""
+"""The version that is written. Version 1 is read as well; its flows have no tier."""
 SUFFIX = ".arrivals"
 FLOWS_MAX = 1 << 16
-"""Flows of a file: a record has two bytes for its number."""
+"""The most flows in a file: a record has two bytes for its flow's number."""
 
 RECORD = Struct("<iIHII")
 """An arrival: us from its block's base, the client's timeout in us (0: none given), flow, rows, size hint."""
 
 LATEST_US = 1 << 60
-"""36,000 years: sums of instants up to here are whole numbers of 64 bits."""
+"""36,000 years: sums of instants up to this bound fit 64-bit integers."""
 
 _HEADER = Struct("<8sHQ")  # magic, version, start in unix us; then the checksum of all that
 _CHECKSUM = Struct("<I")
@@ -45,8 +46,11 @@ ARRIVAL_TYPE = np.dtype(
 
 
 class RecordedFlow(NamedTuple):
-    """Whose requests these are. `variant`: pinned by the client, or ""; `slo_us`: what they were promised
-    then; `tier`: what they asked for, "" for the model's own."""
+    """The group that a request belongs to.
+
+    `variant`: the variant that the client pins, or "". `slo_us`: the SLO that was promised then. `tier`: the
+    tier that the request asked for, "" for the model's own objective.
+    """
 
     model: str
     tenant: str
@@ -57,9 +61,10 @@ class RecordedFlow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a file holds. `arrivals`: ARRIVAL_TYPE, in the order of submission, `at_us` from the start on.
+    """The content of a file.
 
-    `cut`: where the file ends too early, or "".
+    `arrivals`: of ARRIVAL_TYPE, in the order of submission; `at_us` counts from the start of the file. `cut`:
+    where the file ends too early, or "".
     """
 
     start_unix_us: int
@@ -69,18 +74,21 @@ class Recording:
 
 
 def header(start_unix_us: int) -> bytes:
-    """The first bytes of a file that starts at this instant."""
+    """Return the first bytes of a file that starts at this instant."""
     head = _HEADER.pack(MAGIC, VERSION, start_unix_us)
     return head + _CHECKSUM.pack(crc32(head))
 
 
 def flows_block(flows: Sequence[RecordedFlow]) -> bytes:
-    """The next flows of a file; they are numbered from 0 in the order of all its blocks."""
+    """Return a block of the next flows of a file, numbered from 0 in the order of all its blocks."""
     return _block(_NAMES, json.dumps(flows, separators=(",", ":")).encode())
 
 
 def arrivals_block(base_us: int, records: bytes | bytearray) -> bytes:
-    """RECORDs with their base, in us from the file's start; their flows are in blocks before this one."""
+    """Return a block of RECORDs with their base, in us from the file's start.
+
+    Blocks before this one must hold the flows of these records.
+    """
     return _block(_ARRIVALS, _BASE.pack(base_us) + records)
 
 
@@ -90,7 +98,7 @@ def _block(kind: bytes, body: bytes) -> bytes:
 
 
 def read(path: Path) -> Recording:
-    """The file at `path`. ValueError names it, what is wrong, and what was expected there."""
+    """Read the file at `path`. ValueError names the file, the fault, and what was expected there."""
     try:
         return parse(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -99,7 +107,7 @@ def read(path: Path) -> Recording:
 
 
 def parse(content: bytes) -> Recording:
-    """A recording from a file's bytes; ValueError where they are damaged or something else."""
+    """Return the recording in a file's bytes; ValueError if they are damaged or no recording."""
     if len(content) < _HEADER_BYTES and content[: len(MAGIC)] == MAGIC[: len(content)]:
         empty = np.empty(0, ARRIVAL_TYPE)
         return Recording(0, (), empty, f"ends after {len(content)} bytes, within its header")
@@ -136,7 +144,7 @@ def _parse_header(content: bytes) -> int:
 
 
 def _blocks(content: bytes) -> Iterator[tuple[int, bytes, bytes, bool]]:
-    """(position, kind, body, whether all of it is there) of each block; only the last may be in part."""
+    """Yield (position, kind, body, is it complete) of each block; only the last may be incomplete."""
     at = _HEADER_BYTES
     while at < len(content):
         start = at + _BLOCK_BYTES
@@ -158,7 +166,7 @@ def _blocks(content: bytes) -> Iterator[tuple[int, bytes, bytes, bool]]:
 
 
 def _parse_arrivals(body: bytes, flow_count: int, at: int) -> npt.NDArray[np.void]:
-    """All whole records of a block's body."""
+    """Return all complete records of a block's body."""
     if len(body) < _BASE.size:
         return np.empty(0, ARRIVAL_TYPE)
     (base_us,) = _BASE.unpack_from(body)

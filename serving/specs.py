@@ -1,6 +1,6 @@
-"""What is asked of the gateway, as frozen values: models, variants, slices, limits.
+"""The settings of the gateway as frozen values: models, variants, slices, limits.
 
-Files become these values once, at start (`router/settings/`); nothing below reads a file for them.
+`router/settings/` makes these values from files once, at start; no code below it reads a file for them.
 """
 
 import re
@@ -16,13 +16,12 @@ from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ran
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
-"""Request parameters that reach the model: sorted by name, hashable; equal ones may share a batch."""
+"""Request parameters for the model: sorted by name, hashable; requests with equal ones may share a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What each value of an output has to be: `finite`, at least `least`, at most `most`; NaN is in no
-    range."""
+    """The values that an output may have: finite, at least `least`, at most `most`. NaN is in no range."""
 
     finite: bool = False
     least: float | None = None
@@ -34,7 +33,7 @@ class Guard:
         return ", ".join([*(("finite",) if self.finite else ()), *stated])
 
     def takes(self, value: float) -> bool:
-        """Whether the value may be answered."""
+        """Return whether an answer may contain the value."""
         if self.finite and not isfinite(value):
             return False
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
@@ -44,8 +43,8 @@ class Guard:
 class TensorSpec:
     """An input or output: OIP datatype (or `serving.tensor.ANY`) and shape, -1 where free.
 
-    The first dimension is the batch dimension and always -1. `guard`: what an output's values have to be,
-    where penstock.yaml says so.
+    The first dimension is the batch dimension and always -1. `guard`: the values that penstock.yaml allows
+    for an output.
     """
 
     name: str
@@ -56,11 +55,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """One way to compute a model. `artifact` is what its code loads; accuracy is measured or None.
+    """One way to compute a model. `artifact` is the path that its code loads; accuracy is measured or None.
 
-    `deterministic`: the same question has the same answer, but for rounding in the datatype that it computes
-    in. `build`: a digest of what decides its answers, "" where none are kept. `artifact_bytes`: of all files
-    of the artifact, 0 where that is not known.
+    `deterministic`: equal requests get equal answers, but for rounding in the variant's datatype. `build`: a
+    digest of all that determines its answers, "" if its answers are not kept. `artifact_bytes`: the size of
+    all files of the artifact, 0 if unknown.
     """
 
     name: str
@@ -73,12 +72,12 @@ class VariantSpec:
 
 
 SIZE_BITS = 5
-"""Significant bits of a size that decisions see: steps of 3 to 6 %, sixteen an octave. What is kept by size,
-latency tables above all, so stays small, whatever clients send."""
+"""Significant bits of a size that decisions see: steps of 3 to 6 %, sixteen an octave. So tables by size,
+latency tables above all, stay small, whatever sizes clients send."""
 
 
 def stepped(size: int) -> int:
-    """The next size that decisions see: at least as large."""
+    """Return the next size that decisions see, at least as large as `size`."""
     shift = max(size.bit_length() - SIZE_BITS, 0)
     return -(-size >> shift) << shift
 
@@ -88,9 +87,9 @@ class SizeHint:
     """A row's cost hint that the edge can compute: the size of `input`'s element in `unit`.
 
     "bytes" counts them; "text" estimates tokens: each punctuation mark counts for MARK_BYTES (router).
-    `buckets` are ascending upper bounds; a row belongs to the first that holds it, a longer row to
-    the last (the model truncates it). Requests share a batch only within a bucket; what a batch takes
-    follows from the size of its largest row.
+    `buckets` are ascending upper bounds. A row belongs to the first that holds it, a longer row to the last
+    (the model truncates it). Requests share a batch only within a bucket. The size of its largest row
+    determines a batch's latency.
     """
 
     input: str
@@ -98,12 +97,12 @@ class SizeHint:
     unit: str = "bytes"
 
     def bucket(self, size: int) -> int:
-        """The upper bound of the bucket that a row of this size belongs to."""
+        """Return the upper bound of the bucket that a row of this size belongs to."""
         place = bisect_left(self.buckets, size)
         return self.buckets[min(place, len(self.buckets) - 1)]
 
     def place(self, size: int) -> tuple[int, int]:
-        """(the size that decisions see, its bucket) of a row of this size."""
+        """Return (the size that decisions see, its bucket) for a row of this size."""
         bucket = self.bucket(size)
         return min(stepped(min(size, bucket)), bucket), bucket
 
@@ -112,8 +111,8 @@ class SizeHint:
 class ParameterSpec:
     """A request parameter that the model reads (`type`: "bool", "int", "float" or "string").
 
-    `time_unit`: its value is a time that a batch takes, in this unit, of TIME_UNITS; "" where it is none.
-    `bounded_by`: the key of the settings that has lowered `maximum`, "" where it is the model's own.
+    `time_unit`: one of TIME_UNITS if the value is a time that a batch takes, else "". `bounded_by`: the key
+    of the settings that has lowered `maximum`, "" if `maximum` is the model's own.
     """
 
     name: str
@@ -126,13 +125,13 @@ class ParameterSpec:
 
 
 TIME_UNITS: Mapping[str, int] = MappingProxyType({"us": 1, "ms": 1_000, "s": 1_000_000})
-"""Microseconds of each."""
+"""Microseconds of each unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What variants said of rows that none was trained on: `labels`, and of each variant the class that it
-    named, by row. Joint accuracies are counted here, as the errors of variants are never independent."""
+    """The variants' answers for rows that none was trained on: `labels`, and by variant the class of each
+    row. Joint accuracies are counted on them, because the errors of variants are never independent."""
 
     labels: tuple[int, ...]
     predictions: tuple[tuple[str, tuple[int, ...]], ...]
@@ -140,8 +139,8 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model folder (`models/<name>/model.yaml`) together with what its build measured. `slo_us`: 0 where
-    only penstock.yaml says it."""
+    """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
+    penstock.yaml states it."""
 
     name: str
     folder: Path
@@ -159,11 +158,11 @@ class ModelSpec:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The size buckets that its rows fall into, ascending; (0,) where it has no hint."""
+        """The model's size buckets, ascending; (0,) if it has no size hint."""
         return self.size_hint.buckets if self.size_hint else (0,)
 
     def variant(self, name: str) -> VariantSpec:
-        """The variant of that name; KeyError where there is none."""
+        """Return the variant of that name; KeyError if there is none."""
         for variant in self.variants:
             if variant.name == name:
                 return variant
@@ -171,19 +170,19 @@ class ModelSpec:
 
 
 def guards_of(spec: ModelSpec) -> dict[str, Guard]:
-    """The guards of a model's outputs, by output; empty where it has none."""
+    """Return the guards of a model's outputs, by output; empty if it has none."""
     return {output.name: output.guard for output in spec.outputs if output.guard is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchingSpec:
-    """Which batching policy a model's queue follows, with that policy's own knobs.
+    """Which batching policy a model's queue follows, with that policy's own parameters.
 
-    The catalogue (`serving/policy/batching/catalogue.py`) says which knobs mean something to which policy.
-    `size`: rows of a batch, None for the largest that the model and its SLO allow; `delay_us`: the longest
-    wait for more of them; `mode`: "" for the policy's default; `admission`: overload turns requests away at
-    arrival, else all wait for their chance; `guard_us`: how late wake-ups and answers may be (until that has
-    been measured), None for the policy's default; `weight`: the model's share of a slice's time.
+    The catalogue (`serving/policy/batching/catalogue.py`) says which parameters each policy uses. `size`:
+    rows of a batch, None for the most that model and SLO allow. `delay_us`: the longest wait for more rows.
+    `mode`: "" for the policy's default. `admission`: in overload, requests are refused at arrival; if False,
+    all of them queue. `guard_us`: how late wake-ups and answers may be (until that is measured), None for the
+    policy's default. `weight`: the model's share of a slice's time.
     """
 
     policy: str = "slo"
@@ -199,10 +198,10 @@ class BatchingSpec:
 class ServedModel:
     """A model as this gateway serves it: its spec, SLO, resident variants and slices.
 
-    `needs`: what is promised of it; `tiers`: what is promised otherwise, to whom asks for a tier. `own` and
-    `by_tier` are these as it can meet them. `replicas`: how many follow its load; None: one on each slice.
-    `required`: the gateway is not ready without it, though it never was there. `isolate`: whether it has a
-    worker process of its own on its slices, of ISOLATE.
+    `needs`: the promise to a request without a tier; `tiers`: to a request that asks for one. `own` and
+    `by_tier` are these as the model can meet them. `replicas`: the range that follows the load; None: one on
+    each slice. `required`: the gateway is not ready without the model, even if it was never loaded.
+    `isolate`: whether it has an own process on its slices, of ISOLATE.
     """
 
     spec: ModelSpec
@@ -213,17 +212,17 @@ class ServedModel:
     default_variant: str = ""  # "" takes the spec's
     cache: bool = False  # the answers of deterministic variants may be kept
     domains_min: int = 1  # a placement puts its replicas into at least so many failure domains
-    revision: str = ""  # what its files are now: those of another are loaded anew
+    revision: str = ""  # of its files; replicas of another revision are loaded again
     needs: Needs = field(default_factory=Needs)
     tiers: tuple[Needs, ...] = ()
     selection: SelectionSpec | None = None
     replicas: ReplicaSpec | None = None
     required: bool = False
     isolate: str = "auto"
-    name: str = field(init=False)  # the spec's; a field, for it is read several times a request
+    name: str = field(init=False)  # the spec's; a field, because each request reads it several times
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
-    _accuracy: dict[str, float | None] = field(init=False, compare=False, repr=False)  # asked for by answers
+    _accuracy: dict[str, float | None] = field(init=False, compare=False, repr=False)  # answers read it
 
     def __post_init__(self) -> None:
         known = {variant.name: variant.accuracy for variant in self.spec.variants}
@@ -238,21 +237,23 @@ class ServedModel:
 
     @property
     def answering_variant(self) -> str:
-        """The variant that answers while there is no pressure, where the request pins none."""
+        """The variant that answers without overload, if the request pins none."""
         return self.default_variant or (self.own.variants or (self.spec.default_variant,))[0]
 
     @property
     def dispensable(self) -> bool:
-        """Whether it may have no replica at times: no reason to take a gateway out of service."""
+        """Whether the model may be without a replica at times; the gateway then stays ready."""
         return self.replicas is not None and self.replicas.least == 0
 
     def accuracy(self, variant: str) -> float | None:
-        """What was measured of a variant; None where nobody has, or it is unknown."""
+        """Return the measured accuracy of a variant; None if it was not measured or is unknown."""
         return self._accuracy.get(variant)
 
     def objective(self, tier: str = "", accuracy_min: float = 0.0) -> Objective:
-        """What a request of a tier is promised that states a floor of its own, 0 for none: the higher one
-        counts. KeyError where there is no such tier."""
+        """Return the promise to a request of a tier that states a floor, 0 for none; the higher floor counts.
+
+        KeyError if there is no such tier.
+        """
         promised = self.by_tier[tier] if tier else self.own
         if accuracy_min <= promised.accuracy_min:
             return promised
@@ -263,16 +264,19 @@ class ServedModel:
 
 
 ISOLATE = ("auto", "always", "never")
-"""When a model has a worker process of its own: once its deaths ask for it, from the start, in no case."""
+"""When a model has an own process: after it killed or blocked the shared worker, from the start, or never."""
 
 DEFAULT_TENANT = "default"
-"""Who every request belongs to that names no tenant of the settings."""
+"""The tenant of every request that names no tenant of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantSpec:
-    """Whose requests these are. In overload the slices' time is given to the highest `priority` first, and
-    within a priority split max-min fair by `weight`. `tier`: of its requests that ask for none."""
+    """A group of requests. `tier`: for its requests that ask for none.
+
+    In overload, the highest `priority` gets the slices' time first. Within a priority, tenants share it
+    max-min fair by `weight`.
+    """
 
     name: str
     weight: float = 1.0
@@ -287,10 +291,11 @@ SHARE_KINDS = ("cores", "mps", "sm", "green", "mig", "whole", "time")
 class Share:
     """How much of a device a slice has.
 
-    `kind` and `amount`: "cores" of a CPU; "mps", per cent of a GPU's multiprocessors, at most (CUDA MPS);
-    "sm", chunks of a static MPS partition; "green", multiprocessors of a green context; "mig", compute
-    slices of the instance that `label` names ("3g.71gb"); "whole" (1), all of it; "time" (1), all of it in
-    turns with others.
+    `kind` says what `amount` counts:
+    - "cores": of a CPU; "mps": per cent of a GPU's multiprocessors, at most (CUDA MPS).
+    - "sm": chunks of a static MPS partition; "green": multiprocessors of a green context.
+    - "mig": compute slices of the instance that `label` names ("3g.71gb").
+    - "whole" (1): all of the device; "time" (1): all of it, in turns with others.
     """
 
     kind: str
@@ -302,7 +307,7 @@ class Share:
 
     @classmethod
     def parse(cls, text: str) -> "Share":
-        """The share that `str` writes so; ValueError says what is wrong with a text that none does."""
+        """Return the share that `str` writes as `text`; ValueError says what is wrong with any other text."""
         kind, colon, amount = text.partition(":")
         if kind not in SHARE_KINDS or not colon:
             raise ValueError(f"a share is KIND:AMOUNT with a kind of {', '.join(SHARE_KINDS)}, not {text!r}")
@@ -321,10 +326,10 @@ _AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
 class SliceSpec:
     """A share of a device on which one worker process runs.
 
-    `cores`: those that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a GPU
-    by its torch name ("cuda:0"), of which it has `part`, None for all, and `memory_bytes` at most where its
-    actuator can see to that, 0 for no limit. `price` for an hour, 0 where nobody says. `spot`: it may be
-    taken away at any time.
+    `cores`: the cores that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a
+    GPU by its torch name ("cuda:0"). `part`: its share of the GPU, None for all. `memory_bytes`: its limit if
+    its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
+    take it back at any time.
     """
 
     name: str
@@ -338,12 +343,12 @@ class SliceSpec:
 
     @property
     def place(self) -> str:
-        """The name of the slice whose cores it has: its own, but for a model's own process there."""
+        """The slice that has its cores: itself, except for an own process, which runs on a slice's cores."""
         return place_of(self.name)
 
     @property
     def domain(self) -> str:
-        """What it is lost with: its device, or its place alone where that may be taken away."""
+        """What fails together with it: its device, or its place alone if that is spot."""
         return f"spot {self.place}" if self.spot else self.device
 
     @property
@@ -356,11 +361,11 @@ class SliceSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkersSpec:
-    """What worker processes are given, and what each is held to; 0 for no bound.
+    """The environment of worker processes, and their limits; 0 for no limit.
 
-    `environment`: variables that are set; `inherit`: those of the gateway's own that they get beside the
-    usual ones. `memory_bytes`: of a worker and all that it has started. `open_files`: descriptors of each of
-    these processes. `processes`: processes and threads of their user, all programs counted.
+    `environment`: variables to set; `inherit`: variables of the gateway that they get in addition to the
+    usual ones. `memory_bytes`: for a worker and all that it started. `open_files`: descriptors of each of
+    these processes. `processes`: processes and threads of their user, of all programs.
     """
 
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -374,22 +379,22 @@ _OWN = "+"  # no name of a slice or a model in a settings file may hold it
 
 
 def own_process(slice_name: str, model: str) -> str:
-    """What the process is called that a model has to itself on a slice: a slice on the same cores."""
+    """Return the name of a model's own process on a slice; it counts as a slice on the same cores."""
     return f"{slice_name}{_OWN}{model}"
 
 
 def place_of(slice_name: str) -> str:
-    """The slice whose cores a process has, by the name of either."""
+    """Return the slice on which a process runs, from the name of the slice or of an own process there."""
     return slice_name.partition(_OWN)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """Devices that a placement may use: `count` of them, alike.
+    """Devices that a placement may use: `count` equal ones.
 
-    `kind` as profiles name it ("gpu-nvidia-h200"); `divide`: into what kind of shares, of DIVISIONS; `cores`
-    of a CPU; `memory_bytes` 0: not limited; `price` of one for an hour. Those of one `domain` fail together;
-    "": each of them alone.
+    `kind`: as profiles name it ("gpu-nvidia-h200"). `divide`: the kind of shares, of DIVISIONS. `cores`: of a
+    CPU. `memory_bytes`: 0 for no limit. `price`: of one for an hour. Devices of one `domain` fail together;
+    "": each fails alone.
     """
 
     name: str
@@ -403,7 +408,7 @@ class DeviceSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of each device: the name alone for one, `name-1` to `name-N` for several."""
+        """The name of each device: `name` alone for one, `name-1` to `name-N` for several."""
         return tuple(f"{self.name}-{n}" for n in range(1, self.count + 1)) if self.count > 1 else (self.name,)
 
 
@@ -412,7 +417,7 @@ DIVISIONS = ("cores", "mps", "mig", "whole")
 
 @dataclass(frozen=True, slots=True)
 class RecordingSpec:
-    """Where arrivals are recorded: at most `files` files of `file_bytes` each, the oldest deleted first."""
+    """Where the gateway records arrivals: at most `files` files of `file_bytes`, the oldest deleted first."""
 
     folder: Path
     file_bytes: int = 16 << 20
@@ -421,9 +426,9 @@ class RecordingSpec:
 
 @dataclass(frozen=True, slots=True)
 class RedisSpec:
-    """The Redis server through which gateways share answers. `url` (redis://, rediss:// or unix://) may hold
-    a password, as `password` does: neither is ever shown, nor is `key`. Gateways of one `namespace` share; a
-    call is held up by at most `budget_us` for a look."""
+    """The Redis server through which gateways of one `namespace` share answers. `url` (redis://, rediss:// or
+    unix://) and `password` may hold a password: neither is ever shown, nor is `key`. A look delays a call by
+    at most `budget_us`."""
 
     url: str = field(repr=False)
     password: str = field(default="", repr=False)
@@ -433,21 +438,21 @@ class RedisSpec:
 
     @property
     def secret(self) -> str:
-        """By which answers are signed: `key`, else the password; "" where there is neither."""
+        """The secret that signs answers: `key`, else the password; "" if there is neither."""
         return self.key or self.password or unquote(urlsplit(self.url).password or "")
 
     @property
     def place(self) -> str:
-        """The URL as it may be shown."""
+        """The URL without its password, for display."""
         url = urlsplit(self.url)
         return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """How answers are kept: at most `memory_bytes` of them, each for `ttl_us`. `shared`: a tenant may be
-    answered with what was computed for another; it can then tell, by the time it takes, what others asked.
-    `redis`: where they are kept for other gateways too."""
+    """How the gateway keeps answers: at most `memory_bytes` of them, each for `ttl_us`. `shared`: tenants
+    share answers; a tenant can then tell by the latency what others asked. `redis`: where answers are kept
+    for other gateways too."""
 
     memory_bytes: int = 64 << 20
     ttl_us: int = 300_000_000
@@ -457,17 +462,17 @@ class CacheSpec:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Every bound of the gateway. `penstock.yaml` names each under `limits:`, sizes there in MB or KB and
-    all times in seconds: `body_bytes` is `body_mb`, `stall_us` is `stall_s`."""
+    """Every limit of the gateway. `penstock.yaml` names each under `limits:`, with sizes in MB or KB and all
+    times in seconds: `body_bytes` is `body_mb`, `stall_us` is `stall_s`."""
 
     body_bytes: int = 64 << 20
     header_bytes: int = 64 << 10
     header_count: int = 128
-    json_bytes: int = 16 << 20  # of a request's JSON, once inflated
+    json_bytes: int = 16 << 20  # of a request's JSON, after decompression
     json_depth: int = 32
-    inflation: int = 100  # bytes that a compressed byte may become, beyond the first megabyte
-    element_count: int = 1 << 20  # of a request or an answer, where each is written by itself: JSON
-    bytes_count: int = 1 << 16  # elements of a BYTES input, each of which carries its length
+    inflation: int = 100  # bytes from one compressed byte, beyond the first megabyte
+    element_count: int = 1 << 20  # of a request or an answer in JSON, which writes each by itself
+    bytes_count: int = 1 << 16  # elements of a BYTES input; each carries its length
     tensor_count: int = 64
     tensor_bytes: int = 64 << 20
     rows_per_request: int = 4096
@@ -475,16 +480,16 @@ class Limits:
     queue_requests: int = 8192  # per model
     held_bytes: int = 1 << 30  # tensors of all accepted requests together
     connection_count: int = 4096
-    reserved_connection_count: int = 32  # more than those, for probes, status and operators
+    reserved_connection_count: int = 32  # in addition, for probes, status and operators
     idle_connection_s: float = 75.0
     slow_client_s: float = 30.0  # to send a request or take an answer
-    write_buffer_bytes: int = 1 << 20  # per connection, before reading from it pauses
+    write_buffer_bytes: int = 1 << 20  # per connection; beyond it, reading from the connection pauses
     grpc_call_count: int = 8192  # open at once; twice as many may wait for the event loop
-    grpc_stream_count: int = 1024  # calls at once on a connection: its client keeps the others back
+    grpc_stream_count: int = 1024  # calls at once on a connection; its client holds back the others
     grpc_watch_count: int = 256  # open Health.Watch streams
-    grpc_age_s: float = 0.0  # a connection is closed after that, its calls answered; 0: never
+    grpc_age_s: float = 0.0  # after it, a connection closes once its calls are answered; 0: never
     startup_s: float = 120.0  # for a worker to start and load
-    stall_us: int = 5_000_000  # a batch that is later than predicted by this is given up with its worker
-    drain_grace_s: float = 0.5  # ready is false, requests are still accepted
+    stall_us: int = 5_000_000  # the gateway gives up a batch so much later than planned, with its worker
+    drain_grace_s: float = 0.5  # not ready, but requests are still accepted
     drain_s: float = 30.0  # accepted requests are answered
-    sweep_s: float = 12.0  # first profiles of all models together
+    sweep_s: float = 12.0  # for the first profiles of all models together

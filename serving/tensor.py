@@ -1,7 +1,7 @@
 """A named tensor as it travels: raw little-endian row-major bytes, batch dimension first.
 
-Because rows come first in row-major order, the tensors of a batch are the concatenation of its
-requests' bytes, for every datatype (BYTES too); nothing on the way needs to look inside them.
+Rows come first in row-major order. So the tensors of a batch are the concatenation of its requests' bytes,
+for every datatype (BYTES too). No code on the way needs to look inside them.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,20 @@ ITEM_BYTES: Final[Mapping[str, int]] = MappingProxyType(
         "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8, "BYTES": 0,
     }
 )  # fmt: skip
-"""Open Inference Protocol datatypes and the bytes of one element; BYTES is 0: each element carries
-its own length (4 bytes, little endian) before its content."""
+"""Open Inference Protocol datatypes, and the bytes of one element.
+
+BYTES has 0, because each element carries its own length (4 bytes, little endian) before its content.
+"""
 
 ANY: Final = "ANY"
-"""A specification's datatype that accepts each of ITEM_BYTES; never a tensor's own datatype."""
+"""The datatype of a specification that accepts each of ITEM_BYTES; never a tensor's own datatype."""
 
 DATATYPES: Final = tuple(ITEM_BYTES)
-"""Names by their code on the worker wire; append only."""
+"""Names by their code between gateway and worker; append only."""
 
 
 class Tensor:
-    """One named tensor: `shape` with the batch dimension first, `data` raw as on the OIP wire."""
+    """One named tensor: `shape` with the batch dimension first, `data` as raw bytes of the OIP wire."""
 
     __slots__ = ("data", "datatype", "name", "shape")
 

@@ -1,4 +1,4 @@
-"""The words of the house as small values, each with one meaning (docs/glossary.md).
+"""The small values that all code shares, each with one meaning (docs/glossary.md).
 
 Instants are integer microseconds of one monotonic clock; latencies are float microseconds.
 """
@@ -11,17 +11,17 @@ NEVER_US = 1 << 62
 
 
 class Kind(StrEnum):
-    """How a request ended; exactly one of these, exactly once."""
+    """How a request ended; each request ends exactly once, in exactly one of these ways."""
 
     COMPLETED = "completed"
     REJECTED = "rejected"  # never queued
     SHED = "shed"  # queued, then given up
-    FAILED = "failed"  # the gateway or the model could not
+    FAILED = "failed"  # the model, its worker or the gateway could not answer
     CANCELLED = "cancelled"  # the client left
 
 
 class Reason(StrEnum):
-    """Why a request ended as it did; low-cardinality, used as metric label and in error bodies."""
+    """Why a request ended as it did; low-cardinality, a metric label and a part of error bodies."""
 
     OK = "ok"
     # rejected
@@ -50,20 +50,20 @@ class Reason(StrEnum):
 
 
 class Downgrade(StrEnum):
-    """Why another variant answered than would have without pressure; low-cardinality, a metric label."""
+    """Why overload changed the variant that answered; low-cardinality, a metric label."""
 
-    LOAD = "load"  # more comes than the slices can carry with better ones
-    BACKLOG = "backlog"  # of what waits, some would be late
-    DEADLINE = "deadline"  # it would itself have been late, even alone
-    ABSENT = "absent"  # no better one is on the slice
-    COST = "cost"  # better ones cost more than may be spent
+    LOAD = "load"  # the slices cannot carry the load with better variants
+    BACKLOG = "backlog"  # some waiting requests would be late
+    DEADLINE = "deadline"  # the better variant would have been late, even alone
+    ABSENT = "absent"  # no better variant is on the slice
+    COST = "cost"  # better variants cost more than the ceiling
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """How and why a request ended. Bugs are no outcomes: they are assertions.
 
-    There is one object of each, in ALL_OUTCOMES: they are compared by identity.
+    Outcomes are compared by identity, because each is one object in ALL_OUTCOMES.
     """
 
     kind: Kind
@@ -74,15 +74,15 @@ COMPLETED = Outcome(Kind.COMPLETED, Reason.OK)
 BAD_INPUT = Outcome(Kind.REJECTED, Reason.BAD_INPUT)
 TOO_LARGE = Outcome(Kind.REJECTED, Reason.TOO_LARGE)
 UNKNOWN_MODEL = Outcome(Kind.REJECTED, Reason.UNKNOWN_MODEL)
-UNAUTHENTICATED = Outcome(Kind.REJECTED, Reason.UNAUTHENTICATED)  # without an API key that counts
-FORBIDDEN = Outcome(Kind.REJECTED, Reason.FORBIDDEN)  # by a key that may not
+UNAUTHENTICATED = Outcome(Kind.REJECTED, Reason.UNAUTHENTICATED)  # without a valid API key
+FORBIDDEN = Outcome(Kind.REJECTED, Reason.FORBIDDEN)  # its API key does not permit it
 QUEUE_FULL = Outcome(Kind.REJECTED, Reason.QUEUE_FULL)
 MEMORY_FULL = Outcome(Kind.REJECTED, Reason.MEMORY_FULL)
 OVERLOAD = Outcome(Kind.REJECTED, Reason.OVERLOAD)
-QUOTA = Outcome(Kind.REJECTED, Reason.QUOTA)  # over its tenant's share while others stay within theirs
+QUOTA = Outcome(Kind.REJECTED, Reason.QUOTA)  # its tenant is over its fair share, others are within theirs
 DEADLINE_UNREACHABLE = Outcome(Kind.REJECTED, Reason.DEADLINE_UNREACHABLE)
 NO_REPLICA = Outcome(Kind.REJECTED, Reason.NO_REPLICA)
-NOT_LOADED = Outcome(Kind.REJECTED, Reason.NOT_LOADED)  # it can be, but not in time
+NOT_LOADED = Outcome(Kind.REJECTED, Reason.NOT_LOADED)  # the variant can be loaded, but not in time
 DRAINING = Outcome(Kind.REJECTED, Reason.DRAINING)
 DEADLINE_QUEUED = Outcome(Kind.SHED, Reason.DEADLINE_QUEUED)
 DEADLINE_RUNNING = Outcome(Kind.SHED, Reason.DEADLINE_RUNNING)

@@ -1,18 +1,19 @@
-"""A circuit breaker: what does not answer is left alone, and tried again after longer and longer pauses.
+"""A circuit breaker: the gateway stops asking a store that does not answer, and tries it again later.
 
-Michael Nygard, "Release It!" (2007). Its half-open state is one attempt by whoever owns it, never a request.
+The pauses between tries grow. Source: Michael Nygard, "Release It!" (2007). Its half-open state is one
+attempt by the breaker's owner, never a request.
 """
 
 FAILURES_MAX = 5
-"""In a row. One or two come of a pause of our own, as a collection or a long tick."""
+"""Failures in a row. A pause of the gateway itself (a garbage collection, a long tick) causes one or two."""
 
 PAUSE_US = 100_000
 PAUSE_MAX_US = 5_000_000
-STEADY = 200  # answers in time after which the next pause is PAUSE_US again
+STEADY = 200  # after so many answers in time, the next pause is PAUSE_US again
 
 
 class Breaker:
-    """Open at first: nothing is asked until an attempt at `attempt_us` has succeeded (`heal`)."""
+    """A breaker that is open at first: no asks until an attempt at `attempt_us` has succeeded (`heal`)."""
 
     __slots__ = ("_failures", "_pause_us", "_successes", "attempt_us", "closed")
 
@@ -24,14 +25,14 @@ class Breaker:
         self._pause_us = PAUSE_US
 
     def succeed(self) -> None:
-        """An answer came in time."""
+        """Count an answer that came in time."""
         self._failures = 0
         self._successes += 1
         if self._successes >= STEADY:
             self._pause_us = PAUSE_US
 
     def fail(self, now_us: int) -> bool:
-        """An answer did not come in time; True where that opens it."""
+        """Count an answer that did not come in time; return True if that opens the breaker."""
         self._failures += 1
         if not self.closed or self._failures < FAILURES_MAX:
             return False
@@ -39,12 +40,15 @@ class Breaker:
         return True
 
     def trip(self, now_us: int) -> None:
-        """Open it, or leave it open: an attempt failed. The next is at `attempt_us`."""
+        """Open the breaker, or leave it open, after a failed attempt. The next attempt is at `attempt_us`."""
         self.closed = False
         self.attempt_us = now_us + self._pause_us
         self._pause_us = min(2 * self._pause_us, PAUSE_MAX_US)
 
     def heal(self) -> None:
-        """An attempt succeeded. The next pause is as long as if it had not, until it has proved steady."""
+        """Close the breaker because an attempt succeeded.
+
+        The next pause stays as long as after a failure, until STEADY answers in time.
+        """
         self.closed = True
         self._failures = self._successes = 0

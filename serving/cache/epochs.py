@@ -1,18 +1,21 @@
-"""What gateways that share answers know of invalidations.
+"""The invalidations that gateways with a shared store know of.
 
-Each scope ("" for all models, or a model) has an epoch, which is a part of the keys of its answers and only
-grows: it is the Unix time of its last invalidation in microseconds, or one more than the epoch before. A
-store that has lost an epoch, or has an older one back, is told the one that is known here. A counter from 1
-would come to the same number twice then, and old answers back.
+Each scope ("" for all models, or a model) has an epoch. It is a part of the keys of the scope's answers, and
+it only grows. An epoch is the Unix time of the last invalidation in microseconds, or one more than the epoch
+before. If a store has lost an epoch, or has an older one back, this gateway gives it the epoch known here. A
+counter from 1 would reach the same number twice then, and would bring old answers back.
 """
 
 from collections.abc import Iterable
 
-EPOCH_MAX = 1 << 53  # exact as a float, which Lua has for numbers: the year 2255
+EPOCH_MAX = 1 << 53  # exact as a float, the type of Lua's numbers: the year 2255
 
 
 class Epochs:
-    """`pending`: the scopes invalidated here of which the others have not been told."""
+    """The latest known epoch of each scope.
+
+    `pending`: the scopes that were invalidated here and not yet in the store.
+    """
 
     __slots__ = ("_known", "_names", "pending")
 
@@ -23,22 +26,22 @@ class Epochs:
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """All of them, "" first."""
+        """All scopes, "" first."""
         return tuple(self._known)
 
     def known(self, scope: str) -> int:
-        """The latest epoch of it that is known here; 0 at first."""
+        """Return the latest known epoch of a scope; 0 at first."""
         return self._known.get(scope, 0)
 
     def name(self, model: str) -> bytes:
-        """The part of a key that no answer from before an invalidation has."""
+        """Return a part for keys that differs from its value before each invalidation of the model."""
         name = self._names.get(model)
         if name is None:
             name = self._names[model] = b"%d.%d" % (self._known[""], self._known.setdefault(model, 0))
         return name
 
     def learn(self, scope: str, told: int) -> bool:
-        """Another's word; True where it is news: what is kept from before must go."""
+        """Take an epoch from the store; return True if it is new here, so that all older answers must go."""
         if told <= self.known(scope):
             return False
         self._known[scope] = told
@@ -46,14 +49,14 @@ class Epochs:
         return True
 
     def invalidate(self, scope: str, unix_us: int) -> None:
-        """Begin an epoch here; the others are to be told. A scope that is none changes nothing."""
+        """Begin an epoch here, and mark it for the store. An unknown scope changes nothing."""
         if scope in self._known:
             self.learn(scope, max(unix_us, self._known[scope] + 1))
             self.pending.add(scope)
 
 
 def read_epoch(told: object) -> int:
-    """What a store said; 0 where that is no epoch."""
+    """Return the epoch in a store's answer; 0 if the answer is no epoch."""
     if isinstance(told, bytes) and len(told) <= 16 and told.isdigit():
         told = int(told)
     return told if isinstance(told, int) and 0 <= told < EPOCH_MAX else 0

@@ -1,8 +1,9 @@
-"""Single flight: who waits for which answer under way, and on whose account it is computed.
+"""Single flight: one computation that equal requests share.
 
-Every flight has a leader, whose request the scheduler knows; joiners only wait. When the leader's client
-goes, its request goes on for the others and another leads; when the request ends without an answer, another
-tries again or the flight is over: Clipper left such an entry pending for good.
+Every flight has a leader, the request that the scheduler knows; its followers only wait. If the leader's
+client leaves, the leader's request goes on for the followers, and a successor becomes leader. If the request
+ends without an answer, a successor tries again, or the flight ends. (Clipper left such an entry pending
+forever.)
 """
 
 from dataclasses import dataclass
@@ -10,13 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lead:
-    """Nobody computes this yet: submit it."""
+    """The asking request leads a new flight: submit it."""
 
 
 @dataclass(frozen=True)
 class Join:
-    """`leader` has it computed. `tighten_us`: the instant its request is now due by; None where that was no
-    later before."""
+    """The asking request follows `leader`.
+
+    `tighten_us`: the instant that the leader's request is now due by; None if its deadline stays.
+    """
 
     leader: int
     tighten_us: int | None
@@ -28,11 +31,14 @@ class _Flight:
     def __init__(self, leader: int, deadline_us: int) -> None:
         self.leader = leader
         self.deadline_us = deadline_us
-        self.waiters = {leader: deadline_us}  # in the order in which they asked
+        self.waiters = {leader: deadline_us}  # leader and followers, in the order in which they asked
 
 
 class Flights:
-    """Waiters are ids, each in one flight at most; deadlines are instants, NEVER_US for none."""
+    """All flights under way. A waiter is the id of a leader or follower, in one flight at most.
+
+    Deadlines are instants, NEVER_US for none.
+    """
 
     __slots__ = ("_flights", "_keys")
 
@@ -41,26 +47,31 @@ class Flights:
         self._keys: dict[int, bytes] = {}
 
     def __len__(self) -> int:
-        """Flights under way."""
+        """Return the number of flights under way."""
         return len(self._flights)
 
     def leader(self, key: bytes) -> int | None:
-        """Who leads the flight; None where there is none."""
+        """Return the leader of the flight; None if there is no such flight."""
         flight = self._flights.get(key)
         return None if flight is None else flight.leader
 
     def deadline_us(self, key: bytes) -> int:
-        """When the leader's request is due: the tightest deadline among its waiters that it could meet when
-        they asked. KeyError where nothing is under way."""
+        """Return when the leader's request is due.
+
+        That is the tightest deadline among the waiters, of those that could be met when they asked. KeyError
+        if there is no such flight.
+        """
         return self._flights[key].deadline_us
 
     def ask(
         self, key: bytes, waiter: int, deadline_us: int, now_us: int = 0, least_us: int = 0
     ) -> Lead | Join:
-        """A waiter wants the answer. Where none can be there in time for it, which takes `least_us` from
-        `now_us`, it waits without hurrying the others: a hopeless deadline would have the request given up.
+        """Add a request to the flight of `key`, as its leader if there is none.
 
-        ValueError where the waiter waits already.
+        A computation takes at least `least_us` from `now_us`. If that misses the request's deadline, the
+        flight keeps its own deadline. Otherwise the shared request would be given up for all.
+
+        ValueError if the request waits already.
         """
         if waiter in self._keys:
             raise ValueError(f"waiter {waiter} waits already")
@@ -76,10 +87,10 @@ class Flights:
         return Join(flight.leader, deadline_us)
 
     def landed(self, key: bytes) -> list[int]:
-        """The flight is over for all: its waiters, leader first, then as they asked.
+        """End a flight for all, and return its waiters: leader first, then in the order in which they asked.
 
-        So it is with an answer, and with an end that another attempt would share, as a model that raises on
-        this input. KeyError where nothing is under way.
+        Call it on an answer, and on an end that another attempt would share, such as a model that raises on
+        this input. KeyError if there is no such flight.
         """
         flight = self._flights.pop(key)
         for waiter in flight.waiters:
@@ -88,11 +99,11 @@ class Flights:
         return [flight.leader, *flight.waiters]
 
     def fell(self, key: bytes, now_us: int, least_us: int) -> tuple[int | None, list[int]]:
-        """The leader's request ended without an answer: who leads now, and whom that end is for.
+        """End the leader's request without an answer; return the new leader, and the waiters that end.
 
-        The new leader is the waiter with the latest deadline that an attempt of `least_us` can still meet,
-        the first that asked among equals; None ends the flight. The others are the fallen leader, first, and
-        those who cannot be answered in time any more. KeyError where nothing is under way.
+        The successor is the follower with the latest deadline that an attempt of `least_us` can still meet,
+        the first among equals. None: the flight is over. The ended waiters are the old leader, first, and all
+        that cannot be answered in time any more. KeyError if there is no such flight.
         """
         flight = self._flights[key]
         fallen, waiters = flight.leader, flight.waiters
@@ -108,7 +119,7 @@ class Flights:
         return flight.leader, [fallen, *ended]
 
     def leave(self, waiter: int) -> None:
-        """A joiner's client is gone; nothing where it waits no more. ValueError for a leader."""
+        """Remove a follower after its client left; an unknown id changes nothing. ValueError for a leader."""
         key = self._keys.get(waiter)
         if key is None:
             return
@@ -118,11 +129,12 @@ class Flights:
         self._remove(flight, waiter)
 
     def resign(self, key: bytes, now_us: int, least_us: int) -> int | None:
-        """The leader's client is gone, its request goes on: whose it is now, the waiter with the latest
-        deadline, the first that asked among equals. None where nobody else waits: the leader stays it.
+        """Replace a leader that leaves, and return the successor; the leader's request goes on for it.
 
-        The request is due by the tightest deadline that what is left of it, `least_us`, can meet; an answer
-        that comes too late for the others is theirs still. KeyError where nothing is under way.
+        The successor is the follower with the latest deadline, the first that asked among equals. None: there
+        is no follower, and the leader stays. The request is due by the tightest deadline that the rest of its
+        work, `least_us`, can meet. Followers with tighter deadlines still get its answer. KeyError if there
+        is no such flight.
         """
         flight = self._flights[key]
         if len(flight.waiters) == 1:

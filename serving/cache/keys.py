@@ -1,26 +1,29 @@
-"""What makes two calls the same question."""
+"""The key of a call: calls with equal keys share an answer."""
 
 from hashlib import sha256
 
 from serving.ports import Call
 
 DIGEST_BYTES_MAX = 1 << 20
-"""Inputs of more bytes are not asked of the cache: SHA-256 takes 0.56 us a kilobyte (one core of an AMD EPYC,
-Zen 4), so that of these it takes 0.6 ms of the event loop, in which nobody else is served."""
+"""The largest inputs, in bytes, for which the gateway asks the cache.
+
+SHA-256 takes 0.56 us a kilobyte (one core of an AMD EPYC, Zen 4). So such inputs take 0.6 ms of the event
+loop, and the gateway serves no other call in that time.
+"""
 
 
 def variants_of(call: Call) -> tuple[str, ...]:
-    """Those that may answer: the pinned one, else those that the call's objective allows."""
+    """Return the variants that may answer: the pinned one, else those that the call's objective allows."""
     return (call.variant,) if call.variant else call.objective.variants
 
 
 def question_key(call: Call, shared: bool) -> bytes:
-    """32 bytes that are equal for calls that any answer to one of them answers, and for no others.
+    """Return 32 bytes that are equal for calls with interchangeable answers, and for no others.
 
-    Over the model, the variants that may answer (the pinned one, else those of the call's objective) and
-    their builds, the tenant unless answers are `shared` among tenants, the parameters, and of each input its
-    name, datatype, shape and bytes. SHA-256, as a key stands for the question: nobody can forge an equal one
-    (Clipper's had 64 bits).
+    The key covers the model, the variants that may answer (the pinned one, else the objective's) and their
+    builds. It covers the tenant unless answers are `shared` among tenants. It covers the parameters, and the
+    name, datatype, shape and bytes of each input. SHA-256, because the key stands for the request: no client
+    can forge an equal key (Clipper's keys had 64 bits).
     """
     spec = call.model.spec
     variants = variants_of(call)

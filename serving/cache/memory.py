@@ -1,10 +1,11 @@
-"""The memory tier: answers in this process, never more than so many bytes.
+"""The memory tier: answers in this process, within a limit of bytes.
 
-A new answer first stays in a window (first in, first out), so that what is asked again at once finds it.
-From there TinyLFU is the door to the rest: where an answer is asked for less often than what would have to
-make room for it, it goes, so that questions nobody repeats flush nothing. CLOCK (second chance) says what
-would have to: the queue's front is the hand; what was asked for since its last turn goes to the back again.
-What was invalidated is never given again from that moment on, and goes first, bit by bit with each put.
+A new answer first stays in a window (first in, first out), so that a repeated request finds it. TinyLFU then
+decides on its admission to the main queue. An answer that is asked for less often than the answers it would
+replace is dropped. So requests that never repeat flush nothing. CLOCK (second chance) chooses the answers to
+replace. Its hand is the front of the queue; an answer asked for since the hand's last turn moves to the back.
+From the moment of an invalidation, no hit has an invalidated answer. Each put then clears away some of them,
+before any others.
 """
 
 from collections import OrderedDict
@@ -13,20 +14,24 @@ from serving.cache.entries import KeptAnswer
 from serving.cache.sketch import Sketch
 
 WINDOW = 0.1
-"""Share of the bytes that is the window (W-TinyLFU, in TinyLFU's paper, has 0.01). Measured with keys asked
-four times within 200 asks, in room for 1000: hits 0.22 without it, 0.36 with 0.01, 0.75 with 0.1, as LRU and
-ARC have; for Zipf(1.0) it costs 0.2 to 0.3 points."""
+"""The window's share of the bytes (W-TinyLFU, in TinyLFU's paper, has 0.01).
+
+Measured with keys asked four times within 200 asks, in room for 1000: hits 0.22 without it, 0.36 with 0.01,
+0.75 with 0.1. LRU and ARC have 0.75 too. For Zipf(1.0) it costs 0.2 to 0.3 points.
+"""
 
 SAMPLE = 30
-"""Asks per entry between halvings. Zipf(1.0) over 100,000 keys in room for 1000: hits 0.562 with 10, as
-Caffeine has, 0.575 with 20, 0.582 with 30, 0.591 with 100; LRU has 0.506, ARC 0.596. But popularity ends the
-later: where all ranks change at every 100,000th ask, in room for 10,000, hits are 0.706 with 10 and 0.662
-with 30 (LRU 0.718)."""
+"""Asks per entry between halvings.
+
+Zipf(1.0) over 100,000 keys in room for 1000: hits 0.562 with 10, as Caffeine has, 0.575 with 20, 0.582 with
+30, 0.591 with 100. LRU has 0.506, ARC 0.596. But a larger sample sees later that popularity ends. If all
+ranks change at every 100,000th ask, in room for 10,000, hits are 0.706 with 10 and 0.662 with 30 (LRU 0.718).
+"""
 
 SAMPLE_ENTRIES_MIN = 128  # a halving costs as much as a thousand asks
-COUNTER_BYTES = 128  # of the store for each counter of the sketch: four and more for an entry
-HAND_STEPS_MAX = 512  # of one turn of the hand: half a millisecond
-SWEEP_STEPS = 32  # of each put while invalidated entries are cleared away: 5 us
+COUNTER_BYTES = 128  # bytes of the store for each counter of the sketch: an entry has four or more
+HAND_STEPS_MAX = 512  # in one turn of the hand: half a millisecond
+SWEEP_STEPS = 32  # in each put while it clears invalidated entries: 5 us
 
 
 class _Edition:
@@ -49,7 +54,7 @@ class _Slot:
 
 
 class _Queue:
-    """Entries by key, the one that may go next first, in at most `bytes_max`."""
+    """Entries by key, the next candidate for removal first, in at most `bytes_max`."""
 
     __slots__ = ("bytes_max", "held_bytes", "slots")
 
@@ -70,8 +75,10 @@ class _Queue:
         return slot
 
     def replace(self, key: bytes, entry: KeptAnswer) -> bool:
-        """Put an entry in an older one's place; False where there is none, or a smaller or withdrawn one,
-        which goes."""
+        """Put an entry in the place of an older one; return False if there is no place.
+
+        An older entry that is smaller or withdrawn is no place, and is removed.
+        """
         slot = self.slots.get(key)
         if slot is None:
             return False
@@ -84,11 +91,11 @@ class _Queue:
 
 
 class MemoryStore:
-    """At most `bytes_max` of entries (its sketch takes up to a sixty-fourth more), each for `ttl_us`; none is
-    larger than `bytes_max` less the window.
+    """A store of at most `bytes_max` of entries, each for `ttl_us`.
 
-    `evictions`: entries that went for want of room. `epoch` grows with each invalidation: an answer that was
-    asked for in an earlier one must neither be stored nor be joined any more.
+    Its sketch takes up to a sixty-fourth more. No entry is larger than `bytes_max` less the window.
+    `evictions`: entries removed for lack of room. `epoch` grows with each invalidation. An answer that was
+    asked for in an earlier epoch must not be stored, and no call may join it.
     """
 
     __slots__ = ("_editions", "_main", "_sketch", "_sweep", "_ttl_us", "_window", "epoch", "evictions")
@@ -99,21 +106,21 @@ class MemoryStore:
         self._ttl_us = ttl_us
         self._sketch = Sketch(bytes_max // COUNTER_BYTES)
         self._editions: dict[str, _Edition] = {}  # by model
-        self._sweep = 0  # slots that may be withdrawn and are still to be looked at
+        self._sweep = 0  # slots still to check, because they may be withdrawn
         self.epoch = 0
         self.evictions = 0
 
     def __len__(self) -> int:
-        """Entries, expired ones included until they are met; without those that were invalidated."""
+        """Return the number of entries, without invalidated ones, but with expired ones that remain."""
         return sum([edition.count for edition in self._editions.values()])
 
     @property
     def held_bytes(self) -> int:
-        """What the entries take, with those that were invalidated and are not cleared away yet."""
+        """The memory of all entries, with invalidated ones that are not cleared away yet."""
         return self._main.held_bytes + self._window.held_bytes
 
     def get(self, key: bytes, now_us: int) -> KeptAnswer | None:
-        """The answer, where one younger than `ttl_us` is kept. Each get counts as an ask."""
+        """Return the answer, if one younger than `ttl_us` is kept. Each get counts as an ask."""
         sketch = self._sketch
         sketch.add(key)
         queue = self._main
@@ -132,7 +139,7 @@ class MemoryStore:
         return slot.entry
 
     def put(self, key: bytes, entry: KeptAnswer, now_us: int) -> None:
-        """Keep an answer, instead of an older one to the same question; it may go at once."""
+        """Keep an answer, in place of an older one with the same key; it may be dropped at once."""
         if self._sweep:
             self._clear(SWEEP_STEPS)
         window = self._window
@@ -151,8 +158,10 @@ class MemoryStore:
             self._pass_door(oldest, window.remove(oldest), now_us)
 
     def invalidate(self, model: str = "") -> int:
-        """Withdraw the model's entries, or all; how many. It takes no longer for many: none of them is given
-        any more, and their memory is free after so many puts as clear them away."""
+        """Invalidate the model's entries, or all, and return how many there were.
+
+        It takes no longer for many: no get returns them from now on, and the next puts free their memory.
+        """
         self.epoch += 1
         names = [name for name in self._editions if model in ("", name)]
         withdrawn = [self._editions.pop(name) for name in names]
@@ -162,7 +171,7 @@ class MemoryStore:
         return sum(edition.count for edition in withdrawn)
 
     def _clear(self, steps: int) -> None:
-        """Take withdrawn entries out of the next slots; the hand passes over the others."""
+        """Remove withdrawn entries from the next slots; the hand passes the others."""
         slots = self._main.slots
         steps = min(steps, self._sweep, len(slots))
         for _ in range(steps):
@@ -174,7 +183,7 @@ class MemoryStore:
         self._sweep = self._sweep - steps if slots else 0
 
     def _pass_door(self, key: bytes, slot: _Slot, now_us: int) -> None:
-        """Keep an entry beside the window, where there is room or it is worth what goes for it."""
+        """Admit an entry to the main queue, if there is room or it is worth more than what makes room."""
         if self._gone(slot, now_us):
             return
         main = self._main
@@ -189,11 +198,12 @@ class MemoryStore:
             self.evictions += 1
 
     def _make_room(self, lacking: int, worth: int, now_us: int) -> bool:
-        """Turn the hand until `lacking` bytes are free; False where one turn does not do, or what would have
-        to go is together asked for as often as `worth` (aggregated victims: Einziger, Eytan, Friedman and
-        Manes, "Lightweight Robust Size Aware Cache Management", ACM Transactions on Storage 18(3), 2022).
+        """Turn the hand until `lacking` bytes are free; return False if that fails.
 
-        What nobody asked for lately goes in any case: else a large answer would never find its room.
+        It fails if one turn does not suffice, or if the victims together were asked for as often as `worth`.
+        (Aggregated victims: Einziger, Eytan, Friedman and Manes, "Lightweight Robust Size Aware Cache
+        Management", ACM Transactions on Storage 18(3), 2022.) An entry without recent asks is removed in any
+        case, because a large answer would never find room otherwise.
         """
         slots = self._main.slots
         victims = []
@@ -225,5 +235,5 @@ class MemoryStore:
         return True
 
     def _gone(self, slot: _Slot, now_us: int) -> bool:
-        """Whether an entry that is still held is withdrawn or too old."""
+        """Return whether an entry in the store is withdrawn or too old."""
         return slot.edition.withdrawn or now_us - slot.entry.stored_us >= self._ttl_us

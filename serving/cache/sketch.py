@@ -1,13 +1,13 @@
-"""How often a key was asked for lately, in a byte per counter however many keys there are.
+"""A count of how often each key was asked for recently, in a fixed number of one-byte counters.
 
-A count-min sketch with minimal increments, whose counters are halved once per sample: TinyLFU (Einziger,
-Friedman and Manes, ACM Transactions on Storage 13(4), 2017, sections 3.2 and 3.3).
+It is a count-min sketch with minimal increments; each sample halves its counters. TinyLFU: Einziger, Friedman
+and Manes, ACM Transactions on Storage 13(4), 2017, sections 3.2 and 3.3.
 """
 
 from collections.abc import Callable
 from struct import Struct
 
-COUNT_MAX = 15  # what was popular is forgotten after four samples (Caffeine counts in 4 bits)
+COUNT_MAX = 15  # four samples without an ask forget a key (Caffeine counts in 4 bits)
 
 _HALVES = bytes(count >> 1 for count in range(256))
 _PLACES: Callable[[bytes], tuple[int, int, int, int]] = Struct(
@@ -16,9 +16,9 @@ _PLACES: Callable[[bytes], tuple[int, int, int, int]] = Struct(
 
 
 class Sketch:
-    """Counts of keys of 16 or more uniform bytes, in `counters` (rounded up to a power of two) of a byte.
+    """Counts of keys of 16 or more uniform bytes, in one-byte `counters` (rounded up to a power of two).
 
-    `added`: asks since the last sample, the half that it left over included.
+    `added`: asks since the last sample, with the half that the sample left over.
     """
 
     __slots__ = ("_counts", "_mask", "added")
@@ -30,7 +30,7 @@ class Sketch:
         self.added = 0
 
     def add(self, key: bytes) -> None:
-        """The key is asked for."""
+        """Count an ask for the key."""
         counts, mask = self._counts, self._mask
         a, b, c, d = _PLACES(key)
         a, b, c, d = a & mask, b & mask, c & mask, d & mask
@@ -43,12 +43,15 @@ class Sketch:
                 counts[place] = least + 1
 
     def estimate(self, key: bytes) -> int:
-        """How often it was asked for: never too low (up to COUNT_MAX and the halvings), rarely too high."""
+        """Return how often the key was asked for.
+
+        The estimate is never too low (up to COUNT_MAX and the halvings), and rarely too high.
+        """
         counts, mask = self._counts, self._mask
         a, b, c, d = _PLACES(key)
         return min(counts[a & mask], counts[b & mask], counts[c & mask], counts[d & mask])
 
     def halve(self) -> None:
-        """End a sample: everything counts half from now on."""
+        """End a sample: all earlier asks count half from now on."""
         self._counts = self._counts.translate(_HALVES)
         self.added >>= 1

@@ -1,4 +1,4 @@
-"""Whether an answer that came from elsewhere is one that the model could have given to the question."""
+"""The check whether an answer from elsewhere is one that the model could have given to the request."""
 
 from math import prod
 from struct import Struct
@@ -12,7 +12,7 @@ FREE = -1
 
 
 def fault_of(entry: KeptAnswer, spec: ModelSpec, rows: int) -> str:
-    """What is wrong with it as the answer of `spec` to a question of so many rows; "" where nothing is."""
+    """Return the fault of an entry as the answer of `spec` to a request of `rows` rows; "" if it has none."""
     if entry.variant not in [variant.name for variant in spec.variants]:
         return f"the model has no variant {entry.variant!r}"
     names = [tensor.name for tensor in entry.outputs]
@@ -37,7 +37,7 @@ def _fault_of(tensor: Tensor, expected: TensorSpec, rows: int) -> str:
 
 
 def _holds(tensor: Tensor) -> bool:
-    """Whether BYTES are as many elements as the shape says."""
+    """Return whether BYTES data have as many elements as the shape says."""
     count, size = prod(tensor.shape), len(tensor.data)
     if count * _LENGTH.size > size:
         return False

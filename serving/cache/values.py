@@ -1,9 +1,9 @@
-"""An answer as bytes that another gateway can trust.
+"""The bytes of an answer, in a form that another gateway can trust.
 
-Layout, little endian: magic, format version, HMAC-SHA-256 (RFC 2104), then the Unix time it was computed at
-(us), the variant, and per output its name, datatype, shape and raw bytes. What is signed begins with the
-question's key, so that an answer to another question fails it too. It finds every flipped bit and truncation;
-and what was written without the gateways' secret, where they have one.
+Layout, little endian: magic, format version, HMAC-SHA-256 (RFC 2104), and the signed body. The body has the
+Unix time of the computation (us), the variant, and per output its name, datatype, shape and raw bytes. The
+signature covers the key first, so an answer to another request fails it too. It finds every flipped bit and
+every truncation. If the gateways have a secret, it also finds values that were written without the secret.
 """
 
 from hashlib import sha256
@@ -23,13 +23,19 @@ _CODES = {datatype: code for code, datatype in enumerate(DATATYPES)}
 
 
 def seal_of(secret: str) -> bytes:
-    """The key by which values are signed, 32 bytes. Gateways of one secret read each other's; without a
-    secret it is known to all, and finds damage only."""
+    """Return the key that signs values, 32 bytes.
+
+    Gateways with the same secret can read each other's values. Without a secret, this key is public, and a
+    signature finds only damage.
+    """
     return sha256(_PURPOSE + secret.encode(errors="surrogateescape")).digest()
 
 
 def encode(key: bytes, entry: KeptAnswer, epoch_us: int, seal: bytes) -> bytes:
-    """The entry as the answer to `key`; `epoch_us` is the Unix time at which this gateway's clock was 0."""
+    """Return the entry's bytes as the answer to `key`.
+
+    `epoch_us`: the Unix time at which this gateway's clock was 0.
+    """
     variant = entry.variant.encode()
     parts: list[Buffer] = [
         _HEAD.pack(max(0, entry.stored_us + epoch_us), len(variant), len(entry.outputs)),
@@ -45,10 +51,10 @@ def encode(key: bytes, entry: KeptAnswer, epoch_us: int, seal: bytes) -> bytes:
 
 
 def decode(key: bytes, raw: bytes, model: str, clock: tuple[int, int], seal: bytes) -> KeptAnswer | None:
-    """What `encode` made of an answer of `model` with the same seal; None for anything else.
+    """Return the entry that `encode` wrote for `model` with the same seal; None for any other bytes.
 
-    `clock`: the Unix time at which this gateway's was 0, and what it is now, in us. Computed in the future,
-    by another gateway's clock, counts as now.
+    `clock`: the Unix time at which this gateway's clock was 0, and the time now, in us. If another gateway's
+    clock is ahead, the answer counts as computed now.
     """
     if len(raw) < _SEAL.size:
         return None

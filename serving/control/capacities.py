@@ -1,4 +1,4 @@
-"""What replicas carry, by variant and kind of slice: guessed from profiles, until a job has simulated it."""
+"""What replicas carry, by variant and kind of slice: a guess from profiles, until a job has simulated it."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,15 +11,17 @@ from serving.profile.curve import Profile
 from serving.specs import ServedModel
 
 RENEWED = 0.1
-"""By how much one replica's guess differs between two profiles before a table is made anew: a profile is
-refined every second that its slice is idle."""
+"""The least change of one replica's guess between two profiles that makes a table again.
+
+A profile is refined every second that its slice is idle.
+"""
 
 Key = tuple[str, str, str, int, float]
-"""Model, variant, kind of slice, SLO and percentile: what a table holds for."""
+"""Model, variant, kind of slice, SLO and percentile: a table holds for these."""
 
 
 class Capacities:
-    """Of all scaled models."""
+    """The capacities of all scaled models."""
 
     def __init__(self, holdings: ObservedState) -> None:
         self._holdings = holdings
@@ -30,13 +32,15 @@ class Capacities:
         self._there: dict[tuple[str, str, str], Profile] | None = None  # by kind, model and variant
 
     def renew(self) -> None:
-        """Something may have been measured since what was looked up last."""
+        """Forget what was looked up, because measurements may have changed it."""
         self._looked_up.clear()
         self._there = None
 
     def of(self, model: ServedModel, slice_class: SliceClass) -> dict[str, Capacity]:
-        """By variant that may answer, the most accurate first, on slices like that; those that nobody has
-        measured are left out. The same until `renew`."""
+        """Return a model's capacity on such slices by variant that may answer, the most accurate first.
+
+        Variants without a profile are left out. The result stays the same until `renew`.
+        """
         key = (model.name, slice_class.kind)
         if key not in self._looked_up:
             self._looked_up[key] = self._look_up(model, slice_class)
@@ -63,7 +67,7 @@ class Capacities:
         return known or next((each for each in stored if each is not None), None)
 
     def ask(self, model: ServedModel, places: Iterable[SliceClass], most: int) -> list[FindCapacity]:
-        """Tables that are to be made; each is asked for once."""
+        """Return commands for missing tables; each table is asked for once."""
         commands: list[FindCapacity] = []
         for slice_class in {each.kind: each for each in places}.values():
             for variant in self.of(model, slice_class):
@@ -77,16 +81,16 @@ class Capacities:
                     self._guesses[key] = (profile, guess(profile, model))
                     self._asked.add(key)
                     commands.append(FindCapacity(model, variant, key[2], profile, most))
-                elif before is not None:  # looked at, and as good as the one before
+                elif before is not None:  # the new profile agrees with the old one
                     self._guesses[key] = (profile, before[1])
         return commands
 
     def found(self, asked: FindCapacity, capacity: Capacity) -> None:
-        """A table is there; of an SLO that has changed meanwhile it says nothing of the new one."""
+        """Keep a table. If the SLO has changed since the command, the table does not hold for the new one."""
         self._found[self._key(asked.model, asked.variant, asked.kind)] = capacity
 
     def forget(self, models: Mapping[str, object]) -> None:
-        """All models but these are gone."""
+        """Forget all models but these."""
         self._asked = {key for key in self._asked if key[0] in models}
         self._guesses = {key: told for key, told in self._guesses.items() if key[0] in models}
         self._found = {key: told for key, told in self._found.items() if key[0] in models}

@@ -1,4 +1,4 @@
-"""What control asks of its driver, carried out after the event's call has returned."""
+"""The controller's commands to its driver, which carries them out after the event's call has returned."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class EndWorker:
 
 @dataclass(frozen=True, slots=True)
 class StopWorker:
-    """Let the slice's worker finish what it has and exit; its loss comes back as an event."""
+    """Let the slice's worker finish its work and exit; its loss comes back as an event."""
 
     slice: str
 
@@ -44,7 +44,7 @@ class LoadReplica:
 
 @dataclass(frozen=True, slots=True)
 class UnloadReplica:
-    """Give back what a replica holds, once the batches sent before have run; that comes back as an event."""
+    """Free a replica's memory once the batches sent before have run; that comes back as an event."""
 
     slice: str
     replica: int
@@ -52,7 +52,7 @@ class UnloadReplica:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Time batches of a loaded replica; the slice takes no other work meanwhile."""
+    """Time batches of a loaded replica; the slice does no other work in that time."""
 
     slice: str
     replica: int
@@ -61,8 +61,11 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Let the scheduler use a replica, with what is known of its latency. Another of the same variant there
-    is replaced in that instant; its batches still come back."""
+    """Let the scheduler use a replica, with its profile.
+
+    If the slice has another replica of the variant, the new one replaces it at that instant. The old one's
+    batches still come back.
+    """
 
     slice: str
     replica: int
@@ -73,7 +76,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Unroute:
-    """Tell the scheduler that one replica is gone from a slice."""
+    """Tell the scheduler that a slice no longer has one replica."""
 
     slice: str
     model: str
@@ -83,8 +86,7 @@ class Unroute:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Tell the scheduler that the slice is gone. `blamed`: what it computed has ended it, as far as can be
-    told."""
+    """Tell the scheduler that the slice is gone. `blamed`: the work on the slice probably ended it."""
 
     slice: str
     reason: str
@@ -93,36 +95,39 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class KeepProfile:
-    """Store what was measured, for the next start."""
+    """Store a measured profile, for the next start."""
 
     profile: Profile
 
 
 @dataclass(frozen=True, slots=True)
 class ServeModel:
-    """Take requests for a model that is new, or serve a known one as it is said now."""
+    """Accept requests for a new model, or serve a known one with its new settings."""
 
     model: ServedModel
 
 
 @dataclass(frozen=True, slots=True)
 class RetireModel:
-    """Take no more requests for a model; `model_retired` follows once all accepted ones are answered."""
+    """Accept no more requests for a model; `model_retired` follows once all accepted ones are answered."""
 
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetModel:
-    """Nothing of a retired model is loaded any more."""
+    """Forget a retired model: no replica of it is loaded any more."""
 
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """A variant is on no slice, and is loaded within `load_us` when it is asked for; NEVER_US: it is not.
-    `reason`: why it cannot be before something changes, "" where that may be over at any moment."""
+    """Tell the scheduler that a variant is on no slice, and loads within `load_us` of a request.
+
+    NEVER_US: it cannot be loaded. `reason`: why not before something changes; "" if that may end at any
+    moment.
+    """
 
     model: str
     variant: str
@@ -132,7 +137,7 @@ class Cold:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """A variant is being loaded and will be ready about then."""
+    """Tell the scheduler that a loading variant will be ready at about `ready_us`."""
 
     model: str
     variant: str
@@ -141,15 +146,18 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """What is wanted cannot be: another plan would help. The simulator makes one, which comes back as `want`.
-    A live gateway only logs the reason: an operator asks for the plan (`penstock place --apply`)."""
+    """Ask for another plan, because the desired state cannot be reached.
+
+    The simulator makes a plan, which comes back as `want`. A live gateway only logs the reason: an operator
+    asks for the plan (`penstock place --apply`).
+    """
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Isolate:
-    """A model gets worker processes of its own from now on: say so, and the reason. Others do it."""
+    """Report that a model gets own processes from now on, and why. Other commands start them."""
 
     model: str
     reason: str
@@ -157,13 +165,15 @@ class Isolate:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Tell control what models were asked and how they fared: `Control.seen` with the counters of now."""
+    """Call `Control.seen` with the current counters: the models' requests, and how they ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindCapacity:
-    """Simulate what n replicas of a variant carry, on slices of a `kind` where it takes what its profile
-    says; it comes back as `Control.capacity_found`."""
+    """Simulate the load that up to `most` replicas of a variant carry, for `Control.capacity_found`.
+
+    The simulated slices are of `kind`, and batches take what `profile` says.
+    """
 
     model: ServedModel
     variant: str

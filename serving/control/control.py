@@ -1,9 +1,9 @@
-"""The control plane's state machine: what is wanted of a gateway becomes so, and stays so.
+"""The control plane's state machine: it brings the gateway to its desired state and keeps it there.
 
-One method per event, each returns commands; `wake_us` says when `tick` is due. It starts workers, loads,
-measures and routes the replicas that are wanted, lets go of others once those that replace them get batches,
-restarts what dies with back-off, gives up a move that cannot be, refines profiles on idle slices, and
-measures stale ones anew.
+Each event has one method, which returns commands; `wake_us` says when `tick` is due. The controller starts
+workers, and loads, measures and routes the desired replicas. It unloads other replicas once their
+replacements get batches. It restarts what dies, with back-off, and rolls back a rollout that cannot succeed.
+It refines profiles on idle slices, and measures stale ones again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,12 +30,14 @@ from serving.policy.scaling.task import ScalingPlan
 from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
-STEPS_MAX = 1000  # states that one event may reach: each has something to do as a rule
+STEPS_MAX = 1000  # states that one event may reach: usually each has something to do
 
 
 class Control:
-    """Wants every variant of `models` on each of its slices until `want` says otherwise. `kind_of` names a
-    slice's device kind."""
+    """The controller; until `want` is called, it desires every variant of `models` on each of its slices.
+
+    `kind_of` returns a slice's device kind.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Control:
         self.scaling = Scaling(self._holdings, rules, kind_of)
         self._returning = Returning(self._holdings, self.scaling.scales)
         self._rollout = Rollout(first)
-        self._replan = ""  # why another plan is to be asked for, once a move has turned back
+        self._replan = ""  # why to ask for another plan once a rollback is done
         self._stopping = False
         self.slices: dict[str, SliceRecord] = self._holdings.slices
         self.wake_us = NEVER_US
@@ -67,21 +69,21 @@ class Control:
 
     @property
     def desired(self) -> DesiredState:
-        """What is to be so in the end."""
+        """The desired state in the end."""
         return self._rollout.target
 
     @property
     def expected(self) -> DesiredState:
-        """What is to be so in the end, as far as the present load asks for it, by worker process."""
+        """The desired state in the end as far as the present load needs it, by worker process."""
         return self._expected(self._rollout.target)
 
     def isolation(self, model: ServedModel, now_us: int) -> Isolation:
-        """Whether a model has worker processes of its own, and how many have died busy with it."""
+        """Return whether a model has own processes, and how many processes have died busy with it."""
         return self._isolating.standing(model, self._rollout.target, now_us)
 
     @property
     def progress(self) -> Progress:
-        """How far what is wanted is so."""
+        """How far the desired state is reached."""
         rollout = self._rollout
         differences = list(self._reconciling.differences(self._expected(rollout.current)))
         hopeless = tuple(each.sentence for each in differences if each.hopeless)
@@ -90,14 +92,14 @@ class Control:
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """Why the last move was given up; () where it was not."""
+        """Why the last rollout was given up; () if it was not."""
         return self._rollout.reasons
 
     def know(self, known: KnownProfiles) -> None:
-        """Stored profiles, for replicas that will be wanted."""
+        """Add stored profiles, for replicas of later desired states."""
         self._holdings.known.update(known)
 
-    # what is wanted
+    # the desired state
 
     def start(self, now_us: int) -> Sequence[Command]:
         """Start every slice's worker."""
@@ -109,29 +111,33 @@ class Control:
         self.wake_us = NEVER_US
 
     def want(self, desired: DesiredState, now_us: int, by: Sequence[DesiredState] = ()) -> Sequence[Command]:
-        """From now on this is wanted. `by`: the states to go through before, in order; without, all that is
-        new is made before anything goes."""
+        """Make `desired` the desired state. `by`: the states to reach before it, in order.
+
+        Without `by`, all that is new is made before anything is removed.
+        """
         *between, last = resolved([*by, desired], self._rollout.passed, self.slices)
         self._rollout.set(last, between)
         self._replan = ""
         return self._then(now_us, self._refuse_lost(last))
 
     def roll_back(self, now_us: int, reason: str = "it was told to turn back") -> Sequence[Command]:
-        """Give up a move under way: what was there before it is wanted again."""
+        """Give up the present rollout, and return to the desired state before it."""
         self._rollout.roll_back(reason)
         return self._then(now_us, [])
 
     # events of devices and workers
 
     def device_leaving(self, domain: str, reason: str, now_us: int) -> Sequence[Command]:
-        """A device will be lost soon: what follows its load goes elsewhere before that."""
+        """Let scaled models leave a device, because it will be lost soon."""
         self.scaling.cordon.leaving[domain] = reason
         self.scaling.changed()
         return self._then(now_us, [])
 
     def device_lost(self, domain: str, reason: str, now_us: int) -> Sequence[Command]:
-        """A device (or what else slices are lost with, `SliceSpec.domain`) is gone with all its slices; none
-        can be started there until it is back."""
+        """Remove a device with all its slices; none can start there until the device is back.
+
+        `domain`: a device, or whatever else slices are lost with (`SliceSpec.domain`).
+        """
         self._holdings.lost[domain] = reason
         self.scaling.changed()
         commands: list[Command] = []
@@ -150,7 +156,7 @@ class Control:
         return self._then(now_us, commands)
 
     def device_back(self, domain: str, now_us: int) -> Sequence[Command]:
-        """A device can be used again, or will not be lost."""
+        """Use a device again: it is back, or will not be lost."""
         self._holdings.lost.pop(domain, None)
         self.scaling.cordon.leaving.pop(domain, None)
         self.scaling.changed()
@@ -160,13 +166,13 @@ class Control:
         return self._then(now_us, [])
 
     def worker_ready(self, slice_name: str, now_us: int) -> Sequence[Command]:
-        """A worker process answers: load what is wanted there."""
+        """Load the desired replicas on a slice, because its worker process answers."""
         record, commands = self.slices.get(slice_name), list[Command]()
         if record is not None and record.status is WorkerStatus.STARTING:
             record.start_us = now_us - record.since_us
             record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
         elif record is not None and record.status is WorkerStatus.STOPPING:
-            commands.append(StopWorker(slice_name))  # it was to end before it was there
+            commands.append(StopWorker(slice_name))  # the order to stop came before it was ready
         return self._then(now_us, commands)
 
     def worker_lost(
@@ -177,13 +183,15 @@ class Control:
         busy_with: Collection[str] = (),
         crashed: bool = False,
     ) -> Sequence[Command]:
-        """A worker process is gone: withdraw the slice and start it again after a back-off, if it was not to
-        end. The scheduler hears first when what it served will be back. `busy_with`: the models that it was
-        computing, loading or measuring, as far as that is known; `crashed`: nothing outside of the process
-        has ended it."""
+        """Take the loss of a worker: withdraw its slice, and start it again after a back-off.
+
+        It does not start again if it was to end. The scheduler hears first when the slice's replicas will be
+        back. `busy_with`: the models that the worker was computing, loading or measuring, as far as known.
+        `crashed`: nothing outside the process has ended it.
+        """
         record = self.slices.get(slice_name)
         if record is None or record.status in (WorkerStatus.LOST, WorkerStatus.STOPPED):
-            return self._then(now_us, [])  # STOPPED: it was of a slice of that name which has gone before
+            return self._then(now_us, [])  # STOPPED: the worker of an earlier slice of that name
         ended = record.status is WorkerStatus.STOPPING
         loading = record.replicas.get(record.loading)
         lived_us = now_us - record.since_us if record.status is WorkerStatus.READY else 0
@@ -198,20 +206,22 @@ class Control:
             return self._then(now_us, commands)
         if isolated := self._isolating.died(busy_with, self._rollout.current, now_us):
             commands += isolated
-            record.failures = record.stumbles = 0  # what killed it goes elsewhere
+            record.failures = record.stumbles = 0  # the model that killed it moves away
         record.failures += 1
         record.stumbles += 1
         record.restarts += 1
         record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.stumbles)
         if record.failures == START_TRIES and self.scaling.binds(record):
             self._give_up(f"the worker of slice {slice_name} {reason}, {START_TRIES} times")
-        if loading is not None:  # they load one after the other: the others had not begun
+        if loading is not None:  # replicas load one by one: no other had begun
             commands += self._failed(record, loading, f"its worker {reason}", now_us)
         return self._then(now_us, [*self._returning.expect(routed, now_us), *commands])
 
     def worker_stuck(self, slice_name: str, reason: str, now_us: int) -> Sequence[Command]:
-        """A worker holds a batch for too long: end it; its loss does the rest. One that loads something has
-        longer: the load may be what holds the batch."""
+        """End a worker that holds a batch for too long; its loss does the rest.
+
+        A worker that loads a replica gets longer, because the load may be what holds the batch.
+        """
         record, limits = self.slices.get(slice_name), self._limits
         if record is not None:
             load_us = self._trials.patience_us(record, int(limits.startup_s * 1e6), limits.stall_us)
@@ -230,11 +240,11 @@ class Control:
         now_us: int,
         busy: Collection[str] | None = None,
     ) -> Sequence[Command]:
-        """A replica is warm: route it where its profile is known, else measure it first.
+        """Route a replica that is warm, or measure it first if it has no profile.
 
-        `cost`: microseconds that loading took, bytes of memory that it holds, and the longest time in
-        microseconds for which the load kept all else in the process from running. `busy`: the models of which
-        something runs or waits on the slice, None where that is not known.
+        `cost`: microseconds of the load, bytes of memory that the replica holds, and the longest time in
+        microseconds that the load kept everything else in the process from running. `busy`: the models with
+        running or waiting requests on the slice, None if unknown.
         """
         record, replica = self._find(slice_name, replica_id)
         if record is None or replica is None or replica.status is not ReplicaStatus.LOADING:
@@ -251,7 +261,7 @@ class Control:
         return self._then(now_us, commands, record)
 
     def replica_failed(self, slice_name: str, replica_id: int, reason: str, now_us: int) -> Sequence[Command]:
-        """A replica could not be loaded or measured: tried again after a back-off."""
+        """Try a replica that could not be loaded or measured again after a back-off."""
         record, replica = self._find(slice_name, replica_id)
         if record is None or replica is None:
             return self._then(now_us, [])
@@ -265,7 +275,7 @@ class Control:
         return self._then(now_us, commands, record)
 
     def replica_unloaded(self, slice_name: str, replica_id: int, now_us: int) -> Sequence[Command]:
-        """A replica's memory is free again."""
+        """Remove a replica, because its memory is free again."""
         record, replica = self._find(slice_name, replica_id)
         commands: list[Command] = []
         if record is not None and replica is not None:
@@ -284,8 +294,10 @@ class Control:
         now_us: int,
         disturbed: bool = False,
     ) -> Sequence[Command]:
-        """The measurement under way on a slice is done; `batch`: its rows and size; `disturbed`: others used
-        the device meanwhile."""
+        """Take the result of the measurement under way on a slice.
+
+        `batch`: its rows and size. `disturbed`: others used the device in that time.
+        """
         record = self.slices.get(slice_name)
         if record is None:
             return ()
@@ -302,7 +314,7 @@ class Control:
         elif replica.status is ReplicaStatus.MEASURING and replica.sweep.next_coarse() is None:
             replica.status = ReplicaStatus.STANDING
             if self._measuring.is_loading(record):
-                # which made its batches longer: to be measured anew in quiet
+                # The load made its batches longer: measure it again while nothing loads.
                 replica.freshness = Freshness.STALE
             commands = self._measuring.refresh(record, replica, save=True)
         return self._then(now_us, commands, record)
@@ -310,14 +322,14 @@ class Control:
     def profile_flagged(
         self, slice_name: str, replica_id: int, freshness: Freshness, now_us: int
     ) -> Sequence[Command]:
-        """Batches say otherwise of a replica's profile than before, or still so of a new one."""
+        """Set a profile's freshness: its batches have changed it, or confirm it for a new profile."""
         _, replica = self._find(slice_name, replica_id)
         if replica is not None:
             replica.freshness = freshness
         return self._then(now_us, [])
 
     def model_retired(self, model: str, now_us: int) -> Sequence[Command]:
-        """The last open request of a retired model has been answered."""
+        """Mark a retired model as done, because its last open request has been answered."""
         if model in self._holdings.retiring:
             self._holdings.retiring[model] = True
         return self._then(now_us, [])
@@ -325,37 +337,39 @@ class Control:
     def missed(
         self, model: str, variant: str, rates: Mapping[str, float], busy: Busy, now_us: int
     ) -> Sequence[Command]:
-        """A request came for a variant that is on no slice. `rates`: requests a second by model; `busy`: by
-        slice, the models of which something runs or waits."""
+        """Load a variant that is on no slice, because a request came for it.
+
+        `rates`: requests a second by model. `busy`: by slice, the models with running or waiting requests.
+        """
         if self.scaling.scales(model):
             self.scaling.missed(model)
             return self._then(now_us, [])
         return self._then(now_us, self._residing.missed((model, variant), rates, busy, now_us))
 
     def scale(self, spec: ScalingSpec, now_us: int) -> Sequence[Command]:
-        """From now on replicas follow load so."""
+        """Let replicas follow load by `spec` from now on."""
         self.scaling.follow(spec)
         return self._then(now_us, [])
 
     def seen(self, seen: Sequence[LoadReport], now_us: int) -> Sequence[Command]:
-        """What models were asked until now, and how they fared: the answer to `Look`."""
+        """Take the answer to `Look`: the models' requests until now, and how they ended."""
         self.scaling.seen(seen, now_us)
         return self._then(now_us, [])
 
     def scaling_planned(self, plan: ScalingPlan | None, now_us: int) -> Sequence[Command]:
-        """The answer to `SolveScaling`; None: there is no plan."""
+        """Take the answer to `SolveScaling`; None: there is no plan."""
         self.scaling.planned(plan, now_us)
         return self._then(now_us, [])
 
     def capacity_found(self, asked: FindCapacity, capacity: Capacity, now_us: int) -> Sequence[Command]:
-        """The answer to `FindCapacity`."""
+        """Take the answer to `FindCapacity`."""
         self.scaling.capacity_found(asked, capacity)
         return self._then(now_us, [])
 
     # time
 
     def tick(self, now_us: int, idle: Collection[str]) -> Sequence[Command]:
-        """What has become due; `idle`: slices without work in this instant."""
+        """Do what has become due; `idle`: slices without work at this instant."""
         commands: list[Command] = []
         self._measuring.count_idle(idle)
         self._measuring.look_around()
@@ -364,7 +378,7 @@ class Control:
                 commands.append(start(record, now_us))
             reason, due_us = overdue(record, self._limits)
             if due_us <= now_us:
-                record.heard_us = now_us  # said once; again only after as long a time
+                record.heard_us = now_us  # so that this command comes again only after as long a time
                 commands.append(EndWorker(name, reason))
             elif record.status is WorkerStatus.READY:
                 for replica in record.replicas.values():
@@ -381,8 +395,10 @@ class Control:
     def _then(
         self, now_us: int, commands: list[Command], heard: SliceRecord | None = None
     ) -> Sequence[Command]:
-        """Commands, with what follows from what is wanted, after setting the next tick. `heard`: a slice of
-        which the next first measurement may be due."""
+        """Return `commands` with those that the desired state needs, and set the next tick.
+
+        `heard`: a slice that may be due for its next first measurement.
+        """
         if self._stopping:
             return ()
         for _ in range(STEPS_MAX):
@@ -412,8 +428,11 @@ class Control:
         return commands
 
     def _refuse_lost(self, desired: DesiredState) -> list[Command]:
-        """What is wanted of a device that is lost: a slice that was there before waits for it, others are in
-        vain; either way another plan may do better."""
+        """Give up a desired state that needs a lost device, or ask for another plan.
+
+        A slice that was there before waits for its device; a new slice cannot be made. Another plan may do
+        better in both cases.
+        """
         good = self._rollout.last_good
         last_good = {each.spec.name: each for each in good.slices} if good else {}
         there = [each for each in desired.slices if self.scaling.stays(each)]
@@ -426,7 +445,7 @@ class Control:
         return []
 
     def _is_reached(self) -> bool:
-        """Whether the present state is so, but for what nobody should wait for."""
+        """Return whether the present state is reached, but for differences that need no wait."""
         rollout = self._rollout
         last_good = rollout.last_good and self._isolating.divided(rollout.last_good, rollout.last_good)
         target = self._isolating.divided(rollout.target, rollout.target)
@@ -434,7 +453,7 @@ class Control:
         return all(excused(lack, last_good, target) for lack in differences)
 
     def _expected(self, current: DesiredState) -> DesiredState:
-        """What is to be there at the present load, by worker process, those for first loads among them."""
+        """Return the desired state at the present load, by worker process, with those for first loads."""
         return self._trials.added(self._divided(current))
 
     def _divided(self, current: DesiredState) -> DesiredState:
@@ -445,25 +464,25 @@ class Control:
         return record, record.replicas.get(replica_id) if record is not None else None
 
     def _give_up(self, reason: str) -> None:
-        """What is wanted cannot be: turn back, and ask for another plan once that is done."""
+        """Roll back because the desired state cannot be reached, and ask for another plan after that."""
         if self._rollout.roll_back(reason) or self._rollout.movement is not RolloutState.MOVING:
             self._replan = reason
 
     def _failed(self, record: SliceRecord, replica: ReplicaRecord, reason: str, now_us: int) -> list[Command]:
-        """A replica could not be loaded: not to be tried for a while, and too often for a move."""
+        """Let a failed replica wait for its next try; after too many failures, give up the rollout."""
         gone = replica.status is ReplicaStatus.UNLOADING
         replica.status, replica.reason = ReplicaStatus.FAILED, reason
         replica.failures += 1
         replica.retry_us = now_us + backoff_us(replica.failures)
         self._trials.failed(record, replica)
         commands = self._residing.failed(record, replica, now_us)
-        scaled = self.scaling.scales(replica.model)  # then it is brought up elsewhere
+        scaled = self.scaling.scales(replica.model)  # if so, it is loaded elsewhere
         if replica.failures == LOAD_TRIES and not (gone or scaled or record.spec.memory_bytes):
             self._give_up(f"slice {record.spec.name}: {reason}")
         return commands
 
     def _lose(self, record: SliceRecord, reason: str, now_us: int) -> list[Command]:
-        """A slice's worker is gone, and all that it had."""
+        """Mark a slice's worker and all its replicas as gone."""
         record.reason, record.since_us, record.retry_us, record.measuring = reason, now_us, NEVER_US, 0
         record.stuck = False
         for replica in record.replicas.values():

@@ -1,5 +1,4 @@
-"""Slices that are the last choice for scaled models: they will be taken away, or a model does not come up
-there."""
+"""Slices that are the last choice for scaled models: they will be lost, or a model fails to load."""
 
 from collections.abc import Mapping
 
@@ -9,24 +8,23 @@ from serving.control.scaling_state import ScalingState
 from serving.specs import SliceSpec, own_process
 
 CORDON_US = 60_000_000
-"""A slice on which a model could not be loaded, or whose worker does not start, is the last choice for so
-long."""
+"""How long a slice is the last choice after a model or its worker failed to come up there."""
 
 
 class Cordon:
-    """`leaving`: domains that will be lost soon, and why."""
+    """The cordoned slices. `leaving`: domains that will be lost soon, and why."""
 
     def __init__(self) -> None:
         self.leaving: dict[str, str] = {}
         self._barred: dict[tuple[str, str], int] = {}  # (slice, model) -> until when
 
     def is_cordoned(self, spec: SliceSpec, model: str, now_us: int) -> bool:
-        """Whether a slice is the last choice of a model."""
+        """Return whether a slice is the last choice of a model."""
         leaves = bool(self.leaving) and spec.domain in self.leaving
         return leaves or self._barred.get((spec.name, model), 0) > now_us
 
     def bar(self, models: Mapping[str, ScalingState], slices: Mapping[str, SliceRecord], now_us: int) -> bool:
-        """What cannot be loaded somewhere is rather to be elsewhere; whether there is more of that."""
+        """Cordon the slices on which a model fails; return whether there are new ones."""
         found = [
             (name, model)
             for model, scaled in models.items()

@@ -1,4 +1,4 @@
-"""What is wanted of a gateway: which slices there are, and which replicas on each."""
+"""The desired state of a gateway: its slices, and the replicas on each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from serving.specs import ServedModel, SliceSpec
 
 @dataclass(frozen=True, slots=True)
 class DesiredReplica:
-    """A variant of a model. Not `routed`: loaded and warm, but no batches are sent to it."""
+    """A variant of a model. If not `routed`, it is loaded and warm, but gets no batches."""
 
     model: str
     variant: str
@@ -17,9 +17,10 @@ class DesiredReplica:
 
 @dataclass(frozen=True, slots=True)
 class DesiredSlice:
-    """A slice and its replicas, in the order in which they are to be loaded.
+    """A slice and its replicas, in the order in which they are loaded.
 
-    Where the slice has `memory_bytes` they are loaded on demand, within these; else all of them, always.
+    If the slice has `memory_bytes`, its replicas are loaded on demand, within that limit. Otherwise all of
+    them are always loaded.
     """
 
     spec: SliceSpec
@@ -28,19 +29,19 @@ class DesiredSlice:
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """Slices by unlike names, and the models that are served, of whatever replicas."""
+    """Slices with unique names, and the models that are served, by any replicas."""
 
     slices: tuple[DesiredSlice, ...]
     models: tuple[ServedModel, ...]
 
     @classmethod
     def of(cls, slices: Iterable[SliceSpec], models: Iterable[ServedModel]) -> "DesiredState":
-        """Every served variant on every slice of its model, answering variants first."""
+        """Return every served variant on every slice of its model, answering variants first."""
         served = tuple(models)
         return cls(tuple(DesiredSlice(spec, _on(spec.name, served)) for spec in slices), served)
 
     def renamed(self, names: Mapping[str, str]) -> "DesiredState":
-        """With other names for some slices."""
+        """Return this state with new names for some slices."""
         return replace(
             self,
             slices=tuple(
@@ -58,7 +59,10 @@ def _on(slice_name: str, models: Iterable[ServedModel]) -> tuple[DesiredReplica,
 
 
 def union(old: DesiredState, new: DesiredState) -> DesiredState:
-    """All of both at once: what make before break goes through. Models that both have are as in `new`."""
+    """Return all of both states at once, the state between the two in make before break.
+
+    A model of both states is as in `new`.
+    """
     before = {each.spec.name: each for each in old.slices}
     after = {each.spec.name: each for each in new.slices}
     slices = tuple(

@@ -1,11 +1,12 @@
-"""Which models have a worker process of their own, so that the others of their slice outlive what they do.
+"""Which models have own processes, so that the other models of their slices outlive what they do.
 
-A model that is stated to (`isolate: always`) has one from the start, one that is left to the gateway (`auto`)
-once processes have died DEATHS_MAX times within WINDOW_US while they were busy with it, or once a load of it
-has kept all else in its process from running for HELD_MAX_US. What is wanted is
-divided accordingly before it is reconciled: the process is a slice on the same cores, so that it is made
-before the shared one lets the model go. The mark is of the model's files: others are given the shared
-process again.
+With `isolate: always` a model has one from the start. With `auto` it gets one in two cases:
+- Processes died DEATHS_MAX times within WINDOW_US while they were busy with it.
+- A load of it kept everything else in its process from running for HELD_MAX_US.
+
+The desired state is divided accordingly before it is reconciled. The own process is a slice on the same
+cores, so it is made before the shared one unloads the model. The mark belongs to the model's files: a model
+with new files gets the shared process again.
 """
 
 from collections.abc import Collection, Iterator
@@ -18,17 +19,23 @@ from serving.specs import ServedModel, own_process
 DEATHS_MAX = 3
 WINDOW_US = 300_000_000
 HELD_MAX_US = 1_000_000
-"""A load that keeps the interpreter so long makes others late by as much. Imports keep it for 0.1 s at most
-(`python -m loadtests.loading`); a process that waits for a busy core is far from a second."""
+"""A load that keeps the interpreter for so long makes others late by as much.
+
+Imports keep it for 0.1 s at most (`python -m loadtests.loading`); a process that waits for a busy core is far
+from a second.
+"""
 KEPT_MAX = 1_000
-"""Deaths of one model that are remembered: back-off lets a slice's worker die some 30 times in 5 minutes."""
+"""How many deaths of one model are kept: back-off lets a slice's worker die some 30 times in 5 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How a model stands. `stated`: its `isolate`; `processes`: those that it has to itself, or is to have;
-    `why`: what it has done that it has them, "" where it is as stated; `deaths`: worker processes that died
-    busy with it in the last WINDOW_US, `died` since the start. At `limit` deaths it is moved."""
+    """A model's isolation.
+
+    `stated`: its `isolate`. `processes`: its own processes, present or to come. `why`: what it did to get
+    them, "" if it is as stated. `deaths`: worker processes that died busy with it in the last WINDOW_US;
+    `died`: since the start. At `limit` deaths it gets its own processes.
+    """
 
     stated: str
     processes: tuple[str, ...]
@@ -40,7 +47,10 @@ class Isolation:
 
 @dataclass(slots=True)
 class _Record:
-    """Deaths of one model, by these files, and since the start. `why`: it is to be alone, "" where not."""
+    """Deaths of one model, with these files, and since the start.
+
+    `why`: it is to have own processes, "" if not.
+    """
 
     revision: str
     at_us: list[int] = field(default_factory=list)
@@ -49,16 +59,16 @@ class _Record:
 
 
 class Isolating:
-    """Of all models."""
+    """The isolation of all models."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
         self._divided: tuple[DesiredState, DesiredState, DesiredState] | None = (
-            None  # of these two, the latest answer
+            None  # two inputs of `divided`, and its latest result
         )
 
     def died(self, models: Collection[str], current: DesiredState, now_us: int) -> list[Isolate]:
-        """A worker process is gone that was busy with these models: who gets one of its own for that."""
+        """Count the death of a worker busy with these models; return which of them are isolated for it."""
         served = {model.name: model for model in current.models}
         found: list[Isolate] = []
         for name in models:
@@ -68,7 +78,7 @@ class Isolating:
         return found
 
     def held(self, model: ServedModel, held_us: int, current: DesiredState) -> list[Isolate]:
-        """A load of a model is over that kept all else in its process from running for so long."""
+        """Isolate a model if its load kept everything else in its process from running for too long."""
         why = f"its load holds the interpreter for {held_us / 1e6:.1f} s"
         for each in current.models if held_us >= HELD_MAX_US else ():
             if (each.name, each.revision) == (model.name, model.revision):
@@ -76,26 +86,26 @@ class Isolating:
         return []
 
     def is_deadly(self, model: ServedModel) -> bool:
-        """Whether a process has died busy with a model, by its present files."""
+        """Return whether a process has died busy with a model, with its present files."""
         record = self._records.get(model.name)
         return record is not None and record.revision == model.revision and bool(record.at_us)
 
     def _count(self, model: ServedModel, now_us: int) -> bool:
-        """One more death; whether they are too many."""
+        """Count one more death; return whether there are too many."""
         record = self._record(model)
         record.died += 1
         record.at_us = [*_lately(record, now_us), now_us][-KEPT_MAX:]
         return len(record.at_us) >= DEATHS_MAX
 
     def _record(self, model: ServedModel) -> _Record:
-        """By its present files."""
+        """Return the model's record for its present files."""
         record = self._records.setdefault(model.name, _Record(model.revision))
         if record.revision != model.revision:
             record = self._records[model.name] = _Record(model.revision, died=record.died)
         return record
 
     def _move(self, model: ServedModel, current: DesiredState, why: str) -> list[Isolate]:
-        """Mark it, if it is not marked yet: where it is alone that would help nobody."""
+        """Mark the model if it is not marked yet. If it is alone, that would help no other model."""
         record = self._record(model)
         shares = any(model.name in among and len(among) > 1 for _, among in _shared(current))
         if model.isolate != "auto" or record.why or not shares:
@@ -104,7 +114,7 @@ class Isolating:
         return [Isolate(model.name, why)]
 
     def keep(self, current: DesiredState) -> None:
-        """Something else is wanted: forget the marks of models that are gone, or stated otherwise."""
+        """Forget the marks of models that are gone, or are not `auto` any more."""
         stated = {model.name: model.isolate for model in current.models}
         for name, record in self._records.items():
             if record.why and stated.get(name) != "auto":
@@ -113,10 +123,11 @@ class Isolating:
                 self._divided = None
 
     def divided(self, desired: DesiredState, whole: DesiredState) -> DesiredState:
-        """What is wanted, with a slice on the same cores for each model that has a process of its own.
+        """Return the desired state, with a slice on the same cores for each own process.
 
-        `whole`: before it was filtered by load. Who is alone on a slice there shares nothing, and one with
-        `memory_bytes` is left as it is: its models are loaded on demand within these.
+        `whole`: the desired state before it was filtered by load. A model that is alone on a slice there
+        shares nothing. A slice with `memory_bytes` stays as it is: its models are loaded on demand within
+        that limit.
         """
         known = self._divided
         if known is not None and known[0] is desired and known[1] is whole:
@@ -131,7 +142,7 @@ class Isolating:
         return found
 
     def standing(self, model: ServedModel, whole: DesiredState, now_us: int) -> Isolation:
-        """How a model stands in what is wanted before it is filtered by load."""
+        """Return a model's isolation. `whole`: the desired state before it is filtered by load."""
         record = self._records.get(model.name, _Record(model.revision))
         current = record.revision == model.revision
         processes = (
@@ -154,14 +165,14 @@ def _lately(record: _Record, now_us: int) -> list[int]:
 
 
 def _shared(whole: DesiredState) -> Iterator[tuple[DesiredSlice, set[str]]]:
-    """The slices that can be divided, with their models."""
+    """Yield the slices that can be divided, with their models."""
     for each in whole.slices:
         if not each.spec.memory_bytes:
             yield each, {one.model for one in each.replicas}
 
 
 def _split(each: DesiredSlice, own: Collection[str], among: "dict[str, set[str]]") -> Iterator[DesiredSlice]:
-    """The slice without those models, unless nothing is left of it then, and one for each of them."""
+    """Yield the slice without those models, unless that is empty, and a slice for each of them."""
     spec = each.spec
     apart = [name for name in dict.fromkeys(one.model for one in each.replicas) if name in own]
     if not apart or len(among.get(spec.name, ())) < 2:

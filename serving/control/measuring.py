@@ -1,4 +1,4 @@
-"""Measuring: first sweeps before a replica is used, refinement and renewal while its device idles."""
+"""Measuring: first sweeps before a replica is used, refinement and renewal while its device is idle."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -15,28 +15,34 @@ REFINE_IDLE_TICKS = 2  # ticks in a row without traffic before a slice is measur
 REFINE_BUDGET_MAX_US = 50_000  # the longest that a refinement may keep a request waiting
 SAVE_EVERY = 20  # refinements between two stores of a profile
 RENEW_EVERY_US = 3_600_000_000
-"""Between two new measurements of a profile. Where live batches always differ from measured ones (colder
-caches, a busier machine) it stays stale whatever is measured; estimates are corrected all the same."""
+"""The pause between two renewals of a profile.
+
+If live batches always differ from measured ones (colder caches, a busier machine), the profile stays stale
+whatever is measured. Estimates are corrected all the same.
+"""
 
 LOAD_PATIENCE_US = 3_000_000
-"""What is loaded waits so long for the loads of others before it is measured beside them. It is more than the
-worker waits before it has the next load beside a slow one (`serving.worker.loader.SLOW_S`)."""
+"""How long a loaded replica waits for other loads to end before it is measured while they run.
+
+It is more than the worker waits before it starts the next load beside a slow one
+(`serving.worker.loader.SLOW_S`).
+"""
 
 _BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
 
 
 class Measuring:
-    """`remeasure` and `refine` as in `Rules`."""
+    """The measurements of all slices. `remeasure` and `refine` are as in `Rules`."""
 
     def __init__(self, holdings: ObservedState, remeasure: bool, refine: bool = True) -> None:
         self._holdings = holdings
         self._slices = holdings.slices
         self._remeasure = remeasure
         self._refine = refine
-        self._beside: dict[str, list[SliceRecord]] = {}  # by place, where several processes have its cores
+        self._beside: dict[str, list[SliceRecord]] = {}  # by place, if several processes have its cores
 
     def look_around(self) -> None:
-        """See which processes have the same cores: they may be others since the last event."""
+        """Find the processes with the same cores; they may have changed since the last event."""
         self._beside = {}
         for name, record in self._slices.items():
             if (place := record.spec.place) != name:
@@ -44,16 +50,19 @@ class Measuring:
                 self._beside.setdefault(place, shared).append(record)
 
     def _on_cores(self, record: SliceRecord) -> Sequence[SliceRecord]:
-        """The processes on a slice's cores, its own among them."""
+        """Return the processes on a slice's cores, with its own."""
         return self._beside.get(record.spec.place, (record,))
 
     def is_loading(self, record: SliceRecord) -> bool:
-        """Whether anything is being loaded on a slice's cores."""
+        """Return whether anything is loading on a slice's cores."""
         return any(is_loading(each) for each in self._on_cores(record))
 
     def next_coarse(self, record: SliceRecord, now_us: int) -> list[Command]:
-        """Continue the first sweeps of a slice, one replica after the other, once all of it is loaded (where
-        all of it is to be), but for what takes long to load. Processes on the same cores take turns."""
+        """Continue the first sweeps of a slice, one replica after the other.
+
+        They begin once all loads of the slice are done (if all its replicas are to be loaded), except slow
+        loads. Processes on the same cores take turns.
+        """
         if self._is_measuring(record) or now_us < self._coarse_us(record):
             return []
         for replica in record.replicas.values():
@@ -68,19 +77,19 @@ class Measuring:
         return any(each.measuring for each in self._on_cores(record))
 
     def _coarse_us(self, record: SliceRecord) -> int:
-        """From when on first sweeps may go on: batches beside a load take longer than alone."""
+        """Return when first sweeps may go on: batches take longer during a load than alone."""
         if record.spec.memory_bytes or not self.is_loading(record):
             return 0
         measuring = [each for each in record.replicas.values() if each.status is ReplicaStatus.MEASURING]
         return min([each.loaded_us for each in measuring], default=0) + LOAD_PATIENCE_US
 
     def count_idle(self, idle: Collection[str]) -> None:
-        """A tick: `idle` names the slices without work."""
+        """Count a tick; `idle` names the slices without work."""
         for name, record in self._slices.items():
             record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
 
     def refine(self, record: SliceRecord, now_us: int) -> list[Command]:
-        """The next measurement of a slice whose device has had nothing to do for a while, if one is due."""
+        """Return the next measurement of a slice on an idle device, if one is due."""
         if not self._is_quiet(record):
             return []
         budget_us = _budget_us(record)
@@ -100,7 +109,7 @@ class Measuring:
         return commands
 
     def due_us(self, record: SliceRecord, now_us: int) -> Iterable[int]:
-        """When a tick is due for its sake."""
+        """Yield when a tick is due for measurements of the slice."""
         if record.status is not WorkerStatus.READY:
             return
         budget_us = _budget_us(record)
@@ -115,7 +124,7 @@ class Measuring:
             yield from (replica.renew_us for replica in stale if replica.renew_us > now_us)
 
     def is_renewed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> bool:
-        """Whether the last point that could be measured anew has just been."""
+        """Return whether the measurement just done was the last that a renewal could make."""
         sweep = replica.sweep
         if not sweep.renewing or sweep.next_renewal(_budget_us(record)) is not None:
             return False
@@ -124,7 +133,7 @@ class Measuring:
         return True
 
     def refresh(self, record: SliceRecord, replica: ReplicaRecord, save: bool = False) -> list[Command]:
-        """Route by what is known now, and store it now and then, but for what is half old and half new."""
+        """Route by the present profile, and store it from time to time, but never half renewed."""
         replica.profile = Profile(
             replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
             replica.load_us, replica.memory_bytes, "measured by this gateway",
@@ -142,8 +151,10 @@ class Measuring:
         return commands
 
     def _is_quiet(self, record: SliceRecord) -> bool:
-        """Whether its whole device has had nothing to do for a while: neighbours slow each other down, and a
-        profile is of a slice alone."""
+        """Return whether the slice's whole device has been idle for a while.
+
+        Slices of one device slow each other down, and a profile is of a slice alone.
+        """
         return not any(
             other.measuring
             or any(
@@ -156,8 +167,11 @@ class Measuring:
         )
 
     def _is_due(self, replica: ReplicaRecord, budget_us: int, now_us: int) -> bool:
-        """Whether an idle slice is to measure a replica. One that is stale and may not be measured anew is
-        not refined either: runs of then and of now do not belong together."""
+        """Return whether an idle slice should measure a replica.
+
+        A stale profile that may not be measured again is not refined either: old and new runs do not belong
+        together.
+        """
         if replica.status is not ReplicaStatus.READY or not self._refine:
             return False
         if replica.sweep.renewing:
@@ -168,7 +182,7 @@ class Measuring:
 
 
 def is_loading(record: SliceRecord) -> bool:
-    """Whether anything is being loaded on a slice."""
+    """Return whether anything is loading on a slice."""
     return any(each.status is ReplicaStatus.LOADING for each in record.replicas.values())
 
 
@@ -178,7 +192,7 @@ def _budget_us(record: SliceRecord) -> int:
 
 
 def route(record: SliceRecord, replica: ReplicaRecord) -> Route:
-    """The order to route a replica by its profile, which is known."""
+    """Return the command to route a replica with its profile; ValueError if it has none."""
     if replica.profile is None:
         raise ValueError(f"{replica.model} {replica.variant} on {record.spec.name} was never measured")
     return Route(record.spec.name, replica.id, replica.model, replica.variant, replica.profile)

@@ -1,4 +1,4 @@
-"""What there is: slices, their workers and replicas, and the models that the scheduler knows."""
+"""The observed state: slices, their workers and replicas, and the models that the scheduler knows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -13,8 +13,11 @@ KnownProfiles = Mapping[tuple[str, str, str], Profile]
 
 
 class ObservedState:
-    """`models`: as the scheduler was told of them; `retiring`: those that it was told to let go, and whether
-    all their requests have been answered; `lost`: devices that are gone, and why."""
+    """What is loaded where.
+
+    `models`: as the scheduler last got them. `retiring`: the models that the scheduler was asked to retire,
+    and whether it has answered all their requests. `lost`: devices that are gone, and why.
+    """
 
     def __init__(
         self,
@@ -34,25 +37,27 @@ class ObservedState:
         self._count = 0
 
     def replicas(self) -> Iterator[tuple[SliceRecord, ReplicaRecord]]:
-        """Every replica with its slice."""
+        """Yield every replica with its slice."""
         for record in self.slices.values():
             for replica in record.replicas.values():
                 yield record, replica
 
     def held(self) -> dict[str, SliceSpec]:
-        """The slices that are paid for, once each: a worker of theirs lives, or is to be there again soon."""
+        """Return the slices that cost money, each once: its worker lives, or is to restart soon."""
         gone = (WorkerStatus.STOPPED, WorkerStatus.LOST)
         there = (record.spec for record in self.slices.values() if record.status not in gone)
         return {spec.place: replace(spec, name=spec.place) for spec in there}
 
     def routed(self, model: str) -> list[ReplicaRecord]:
-        """The replicas of a model that get batches."""
+        """Return the replicas of a model that get batches."""
         ready = ReplicaStatus.READY
         return [each for _, each in self.replicas() if each.model == model and each.status is ready]
 
     def add(self, record: SliceRecord, served: ServedModel, variant: str, unknown: int = 1) -> ReplicaRecord:
-        """A replica that is to be loaded. `unknown`: replicas there without a profile, which share the time
-        for first sweeps."""
+        """Add a replica that is to be loaded.
+
+        `unknown`: how many replicas on the slice have no profile; they share the time for first sweeps.
+        """
         self._count += 1
         profile = self.profile(record.spec, served.name, variant)
         budget_us = self._sweep_s * 1e6 / max(unknown, 1)
@@ -65,11 +70,11 @@ class ObservedState:
         return replica
 
     def learn(self, spec: SliceSpec, profile: Profile) -> None:
-        """What was measured on such a slice, for replicas to come."""
+        """Keep a profile that was measured on such a slice, for later replicas."""
         self._learnt[spec.device, spec.share, profile.model, profile.variant] = profile
 
     def profile(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
-        """What is known of a variant on such a slice, measured here or stored; None where that is nothing."""
+        """Return the profile of a variant on such a slice, measured here or stored; None if there is none."""
         for record, replica in self.replicas():
             same = (replica.model, replica.variant) == (model, variant) and replica.profile is not None
             if same and (record.spec.device, record.spec.share) == (spec.device, spec.share):
@@ -77,7 +82,7 @@ class ObservedState:
         return self.stored(spec, model, variant)
 
     def stored(self, spec: SliceSpec, model: str, variant: str) -> Profile | None:
-        """What is known of a variant on such a slice, though no replica of it may be on one."""
+        """Return the profile of a variant on such a slice, even without a replica; None if there is none."""
         share = spec.share
         if (learnt := self._learnt.get((spec.device, share, model, variant))) is not None:
             return learnt
@@ -89,7 +94,7 @@ class ObservedState:
 
 
 def plain(slice_name: str) -> str:
-    """The name as it was wanted, of a slice that was renamed since another of that name is there."""
+    """Return a slice's desired name, without the mark for a name that was taken."""
     return slice_name.partition(RENAMED)[0]
 
 

@@ -1,8 +1,8 @@
-"""Slices with less memory than all that is wanted there: models are loaded when they are asked for.
+"""On-demand loading, on slices with less memory than all their desired replicas need.
 
-`serving/control/slice_memory.py` decides, for one slice, which models are there. Here its orders become
-commands, and the scheduler is told what is cold, and when what is being loaded will be ready. A model that
-is served anew from changed files goes there before it comes: for a moment it is cold.
+`serving/control/slice_memory.py` decides, for one slice, which models are there. This module turns its orders
+into commands. It tells the scheduler which variants are cold, and when a loading one will be ready. A model
+with changed files is evicted before it is loaded again: for a moment it is cold.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,27 +28,27 @@ from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
 Busy = Mapping[str, Collection[str]]
-"""By slice, the models of which something runs or waits."""
+"""By slice, the models with running or waiting requests."""
 
 LOAD_US = 1_400_000
-"""What the first load of a variant is thought to take that was never loaded here: most of it are imports."""
+"""The assumed time of the first load of a variant that was never loaded here: most of it is imports."""
 PROCESS_BYTES = 8 << 20
-"""What a variant that was never loaded here is thought to hold beside its artifact."""
+"""The assumed memory of a variant that was never loaded here, besides its artifact."""
 
 
 class OnDemandLoading:
-    """Over all residency slices."""
+    """The on-demand loading of all such slices."""
 
     def __init__(self, holdings: ObservedState) -> None:
         self._holdings = holdings
         self._places: dict[str, SliceMemory] = {}  # by slice
         self._desired: dict[str, Mapping[Key, ServedModel]] = {}
         self._filled: set[str] = set()  # the slices that know of their worker
-        self._cold: set[Key] = set()  # of which the scheduler knows that they are, or are being loaded
+        self._cold: set[Key] = set()  # the scheduler knows that these are cold or loading
         self._rates: Mapping[str, float] = {}
 
     def advance(self, current: DesiredState, now_us: int) -> list[Command]:
-        """What follows from what is wanted."""
+        """Return the commands that follow from the desired state."""
         commands: list[Command] = []
         models = {model.name: model for model in current.models}
         limited = [each for each in current.slices if each.spec.memory_bytes]
@@ -57,7 +57,7 @@ class OnDemandLoading:
         kept = {each.spec.name for each in limited}
         for name in [name for name in self._places if name not in kept]:
             if self._desired.pop(name, None) is not None:
-                self._places[name].want({}, now_us)  # what is there goes as from other slices
+                self._places[name].want({}, now_us)  # replicas leave it as they leave other slices
             self._filled.discard(name)
             if name not in self._holdings.slices:
                 del self._places[name]
@@ -65,7 +65,7 @@ class OnDemandLoading:
         return [*commands, *self._say(now_us)]
 
     def missed(self, key: Key, rates: Mapping[str, float], busy: Busy, now_us: int) -> list[Command]:
-        """A request came for what is on no slice: let the slice load it that has it soonest."""
+        """Load a variant that is on no slice, because a request came: on the slice that has it soonest."""
         self._rates = rates
         places = [(place.ready_in_us(key, now_us), name) for name, place in self._places.items()]
         for ready_us, name in sorted(places):
@@ -73,12 +73,12 @@ class OnDemandLoading:
                 found = self._places[name].ask(key, rates, busy.get(name, ()), now_us)
                 if not any(isinstance(order, Refuse) for order in found):
                     return self._carry_out(name, found, now_us)
-        return self._tell(key, self._ready_in_us(key, now_us))  # it is asked for again while somebody waits
+        return self._tell(key, self._ready_in_us(key, now_us))  # waiting requests ask for it again
 
     def loaded(
         self, record: SliceRecord, replica: ReplicaRecord, busy: Collection[str] | None, now_us: int
     ) -> list[Command]:
-        """A replica is loaded."""
+        """Take a loaded replica."""
         place = self._places.get(record.spec.name)
         if place is None:
             return []
@@ -87,12 +87,12 @@ class OnDemandLoading:
         return [*commands, *self._retract(place, key, commands, now_us)]
 
     def failed(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
-        """A replica could not be loaded, or not be measured: its worker has dropped it."""
+        """Take a replica that could not be loaded or measured: its worker has dropped it."""
         name, key = record.spec.name, _key(replica)
         place = self._places.get(name)
         if place is None:
             return []
-        replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US  # when again is decided there
+        replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US  # the SliceMemory retries
         commands = self._carry_out(name, place.failed(key, now_us), now_us)
         commands += self._retract(place, key, commands, now_us)
         if place.residence(key) is LoadState.LEAVING:
@@ -100,14 +100,14 @@ class OnDemandLoading:
         return commands
 
     def unloaded(self, record: SliceRecord, replica: ReplicaRecord, now_us: int) -> list[Command]:
-        """A replica's memory is free."""
+        """Take the end of an unload: the memory is free."""
         place = self._places.get(record.spec.name)
         if place is None:
             return []
         return self._carry_out(record.spec.name, place.unloaded(_key(replica), now_us), now_us)
 
     def lost(self, record: SliceRecord, now_us: int) -> list[Command]:
-        """A slice's worker is gone."""
+        """Take the loss of a slice's worker."""
         place = self._places.get(record.spec.name)
         if place is None:
             return []
@@ -121,7 +121,7 @@ class OnDemandLoading:
         place = self._places.setdefault(name, SliceMemory(each.spec.memory_bytes))
         keys = dict(self._keys(record, each, models))
         commands: list[Command] = []
-        if name not in self._desired:  # what was to go, when it was not wanted, goes
+        if name not in self._desired:  # evict what was to go while the slice was not desired
             leaving = [key for key in keys if place.residence(key) is LoadState.LEAVING]
             commands += [command for key in leaving for command in self._unload(record, key, now_us)]
         before = self._desired.get(name, {})
@@ -142,8 +142,10 @@ class OnDemandLoading:
     def _keys(
         self, record: SliceRecord, each: DesiredSlice, models: Mapping[str, ServedModel]
     ) -> Iterator[tuple[Key, ServedModel]]:
-        """What may be there: what is wanted, and not still there of other files; and what is not wanted any
-        more, and still answers."""
+        """Yield what may be on the slice: desired replicas, and retired models that still answer requests.
+
+        A desired replica is left out while the slice still has it with other files.
+        """
         stale = {
             _key(one)
             for one in record.replicas.values()
@@ -184,7 +186,7 @@ class OnDemandLoading:
         return commands
 
     def _unload(self, record: SliceRecord, key: Key, now_us: int) -> list[Command]:
-        """Let it go; the scheduler hears that it is cold before it hears that it is gone."""
+        """Unload a replica; the scheduler hears that it is cold before it hears that it is gone."""
         commands: list[Command] = []
         for one in [*record.replicas.values()]:
             if _key(one) != key or one.status in (ReplicaStatus.ABSENT, ReplicaStatus.UNLOADING):
@@ -199,7 +201,7 @@ class OnDemandLoading:
         return commands
 
     def _say(self, now_us: int) -> Iterator[Command]:
-        """What the scheduler does not know yet of what is cold."""
+        """Yield commands for changes of cold variants that the scheduler does not know yet."""
         routed = {_key(one) for _, one in self._holdings.replicas() if one.status is ReplicaStatus.READY}
         here = {key for name in self._filled for key in self._desired.get(name, {})}
         for key in sorted(here - routed - self._cold):
@@ -209,7 +211,7 @@ class OnDemandLoading:
         self._cold &= here - routed
 
     def _tell(self, key: Key, load_us: int) -> list[Command]:
-        if key[0] not in self._holdings.models:  # forgotten
+        if key[0] not in self._holdings.models:  # the model is forgotten
             self._cold.discard(key)
             return []
         self._cold.add(key)
@@ -219,33 +221,34 @@ class OnDemandLoading:
     def _retract(
         self, place: SliceMemory, key: Key, told: Iterable[Command], now_us: int
     ) -> Iterable[Command]:
-        """The scheduler expects what was loaded ahead of any request, too: it hears that it does not come."""
+        """Tell the scheduler that an expected variant will not come, even if no request asked for it."""
         there = place.residence(key) in (LoadState.RESIDENT, LoadState.LOADING, LoadState.QUEUED)
         if there or key not in self._cold or any(isinstance(each, Cold) for each in told):
             return []
         return self._tell(key, self._ready_in_us(key, now_us))
 
     def _give_reasons(self) -> None:
-        """Replicas that cannot be loaded before something changes bear why."""
+        """Set the reason of replicas that cannot be loaded before something changes."""
         for name, place in self._places.items():
             for replica in self._holdings.slices[name].replicas.values():
                 if replica.status is ReplicaStatus.ABSENT and (why := place.why_never(_key(replica))):
                     replica.reason = why
 
     def _load_us(self, key: Key, now_us: int) -> int:
-        """What its own loading takes, whatever is being loaded at the moment."""
+        """Return the time of the variant's own load, whatever else is loading now."""
         return min((place.load_us(key, now_us) for place in self._places.values()), default=NEVER_US)
 
     def _ready_in_us(self, key: Key, now_us: int) -> int:
-        """When it could be there, after what is being loaded."""
+        """Return when the variant could be ready, after the present loads."""
         return min((place.ready_in_us(key, now_us) for place in self._places.values()), default=NEVER_US)
 
 
 def memory_estimate(profile: Profile | None, artifact_bytes: int, limit_bytes: int) -> int:
-    """What a variant is thought to hold, in bytes, before it was loaded on a slice of `limit_bytes`.
+    """Return the assumed memory in bytes of a variant before it was loaded on a slice of `limit_bytes`.
 
-    A profile that does not count imports apart says too much, as the first load of a process brings them.
-    Where only that keeps the variant out, it is thought to need all of the slice: its load will tell.
+    A profile that does not count imports apart is too high, because the first load of a process brings them.
+    If only that keeps the variant out, it is assumed to need all of the slice: its load will show its real
+    size.
     """
     least_bytes = artifact_bytes + PROCESS_BYTES
     if profile is None or not profile.memory_bytes:

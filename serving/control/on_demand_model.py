@@ -1,4 +1,4 @@
-"""What is known of a model on a slice with too little memory for all, and what may be done with it."""
+"""The state of one model on a slice with too little memory for all, and the orders for it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,15 +8,17 @@ from typing import Final
 from serving.policy.residency import Candidate, Key
 
 HOLD_US: Final = 100_000
-"""What was loaded for a request stays for so long, or for as long as its loading took where that is more:
-until it is known who waits for it, and so that at most half of the time goes into loading what goes again."""
+"""The least time that a variant stays after a load for a request; its load time, if that is longer.
+
+In that time the waiting requests come. And at most half of the time goes into loading what is evicted again.
+"""
 RETRY_FIRST_US: Final = 1_000_000
 RETRY_MAX_US: Final = 60_000_000
-"""Between two tries of a load that fails: doubling. Each may cost another model its place."""
+"""The pause between two tries of a load that fails, doubling. Each try may evict another model."""
 
 
 class LoadState(StrEnum):
-    """Where a model stands on the slice."""
+    """The state of a model on the slice."""
 
     ABSENT = "absent"
     QUEUED = "to be loaded"
@@ -27,8 +29,10 @@ class LoadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadFigures:
-    """What is known of a variant before it was loaded here: the memory and the time that loading it takes.
-    `share`: of the requests for its model; `slo_us`: how soon these are to be answered."""
+    """The memory and the load time of a variant, as known before it was loaded here.
+
+    `share`: of the requests for its model. `slo_us`: how soon these must be answered.
+    """
 
     memory_bytes: int
     load_us: float
@@ -38,21 +42,21 @@ class LoadFigures:
 
 @dataclass(frozen=True, slots=True)
 class BeginLoad:
-    """Load it; `loaded` or `failed` follows."""
+    """Load the variant; `loaded` or `failed` follows."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class BeginUnload:
-    """Send it nothing more, and let it go; `unloaded` follows."""
+    """Send the variant no more batches, and unload it; `unloaded` follows."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It is being loaded, or will be next, and is there at about that instant: the latest word counts."""
+    """The variant is loading, or loads next, and is ready at about `ready_us`; the latest order counts."""
 
     key: Key
     ready_us: int
@@ -60,7 +64,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """It is not loaded for the requests that wait for it."""
+    """The variant is not loaded for the requests that wait for it."""
 
     key: Key
     reason: str
@@ -71,17 +75,20 @@ Order = BeginLoad | BeginUnload | Ready | Refuse
 
 @dataclass(slots=True)
 class OnDemandModel:
-    """A model that may be there. `held_bytes`: what it holds until it has gone; `promised_bytes`: the room
-    that is kept for it while it waits to be loaded, 0 where it does not."""
+    """A model that may be on the slice.
+
+    `held_bytes`: its memory until it is unloaded. `promised_bytes`: the room that is kept for it while it
+    waits to be loaded, else 0.
+    """
 
     figures: LoadFigures
-    residence: LoadState = LoadState.ABSENT  # QUEUED is in `promised_bytes`: it may be leaving still
+    residence: LoadState = LoadState.ABSENT  # `promised_bytes` says QUEUED: it may still be leaving
     desired: bool = True
     asked: bool = False  # a request waits for it to be loaded
     held_bytes: int = 0
     promised_bytes: int = 0
     since_us: int = 0  # its loading began
-    keep_us: int = 0  # until then it stays
+    keep_us: int = 0  # until then it is not evicted
     taken_bytes: tuple[int, ...] = ()  # by its latest two loads
     took_us: float = 0.0
     oversized: bool = False
@@ -90,20 +97,23 @@ class OnDemandModel:
 
     @property
     def need_bytes(self) -> int:
-        """The room that it needs: what it took of late, the more of two loads. The first load of a process
-        may bring libraries that the next find there, and one into freed memory seems to take none. After one
-        load it is what that took, but at least half of what was estimated."""
+        """The room that it needs: the larger of its latest two loads.
+
+        The first load of a process may bring libraries that the next load finds there, and a load into freed
+        memory seems to take none. After one load it is the memory of that load, but at least half of the
+        estimate.
+        """
         estimate = self.figures.memory_bytes // (1 + bool(self.taken_bytes))
         known = self.taken_bytes if len(self.taken_bytes) > 1 else (*self.taken_bytes, estimate)
         return max(1, *known)
 
     @property
     def load_us(self) -> float:
-        """How long its loading takes."""
+        """The time of its load."""
         return max(self.took_us or self.figures.load_us, 1.0)
 
     def learn(self, load_us: int, memory_bytes: int, limit_bytes: int) -> None:
-        """It was loaded. That it is larger than the whole slice is believed the second time."""
+        """Take the cost of a load. A size above the whole slice counts only the second time."""
         self.took_us = (self.took_us + load_us) / 2 if self.took_us else float(load_us)
         self.failures = 0
         if memory_bytes <= limit_bytes or self.oversized:
@@ -111,31 +121,31 @@ class OnDemandModel:
         self.oversized = memory_bytes > limit_bytes
 
     def forget_oversize(self, limit_bytes: int) -> None:
-        """Another process may find it smaller."""
+        """Forget a too large size, as it may differ in a new process."""
         self.oversized = False
         if self.need_bytes > limit_bytes:
             self.taken_bytes = ()
 
     def forget(self) -> None:
-        """What was learnt of it, and how often it failed, is of other files."""
+        """Forget what was learnt, and the failures, because the files have changed."""
         self.taken_bytes, self.took_us, self.oversized = (), 0.0, False
         self.failures = self.retry_us = 0
 
     def may_go(self, now_us: int) -> bool:
-        """It is there, and has been for long enough."""
+        """Return whether it is resident, and has been for long enough."""
         return self.residence is LoadState.RESIDENT and self.keep_us <= now_us
 
     def fail(self, now_us: int) -> int:
-        """A load failed; returns for how long it is not tried again."""
+        """Take the failure of a load; return how long it is not tried again."""
         pause_us = min(RETRY_FIRST_US << min(self.failures, 20), RETRY_MAX_US)
         self.failures += 1
         self.retry_us = now_us + pause_us
         return pause_us
 
     def remaining_us(self, now_us: int) -> float:
-        """How long its loading goes on, about; one that is late is late for as long again (Lindy)."""
+        """Return about how long its load goes on; a late load is late for as long again (Lindy)."""
         return abs(self.load_us - (now_us - self.since_us))
 
     def candidate(self, key: Key, rate: float) -> Candidate:
-        """As who is let in or goes. `rate`: requests a second for its model."""
+        """Return it as a candidate for loading or eviction. `rate`: requests a second for its model."""
         return Candidate(key, self.held_bytes or self.need_bytes, self.load_us, rate * self.figures.share)

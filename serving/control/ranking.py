@@ -1,4 +1,4 @@
-"""In which order a model likes the slices on which it may run."""
+"""The order in which a model prefers the slices on which it may run."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,11 @@ from serving.specs import SliceSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedSlice:
-    """A slice, for one model. Those of one `kind` compute alike and cost alike; `speed`: of a replica there,
-    1 on most of its slices. `fixed`: it is held whatever this model does; `bad`: it is the last choice."""
+    """A slice as one model sees it.
+
+    Slices of one `kind` have equal speed and cost. `speed`: of a replica there, 1 on most of the model's
+    slices. `fixed`: the slice is held whatever this model does. `bad`: it is the last choice.
+    """
 
     spec: SliceSpec
     kind: str
@@ -21,14 +24,17 @@ class RankedSlice:
 
     @property
     def price(self) -> float:
-        """For what a replica carries there."""
+        """The price of the load that a replica carries there."""
         return self.spec.price / max(self.speed, 1e-9)
 
 
 def by_preference(places: Iterable[RankedSlice], scaled: ScalingState, least: int) -> list[RankedSlice]:
-    """What it likes most first: where it is, what is held anyway, as many of each kind as the slow plan would
-    have, what costs least, where it stands by; of the `least` that it is to have, spot slices only where
-    there are no others."""
+    """Return the slices with the most preferred first.
+
+    The order: slices where the model is, then slices that are held anyway. Then as many of each kind as the
+    slow plan has, then the cheapest, then slices where it stands by. For its `least` replicas, spot slices
+    come only if there are no others.
+    """
     cheap = sorted(places, key=lambda each: (each.price, each.spec.name not in scaled.standby))
     planned: set[str] = set()
     counts = Counter[str]()
@@ -47,9 +53,11 @@ def by_preference(places: Iterable[RankedSlice], scaled: ScalingState, least: in
 
 
 def kept_slices(places: Sequence[RankedSlice], scaled: ScalingState, least: int) -> frozenset[str]:
-    """Which of those that it has it would rather keep. `places`: what it may have, as `by_preference` has
-    them. None that are the last choice; nor spot slices, while others that its `least` could be on are not
-    its own."""
+    """Return the slices of the model that it prefers to keep. `places`: in the order of `by_preference`.
+
+    It keeps no slice that is a last choice. It keeps no spot slice while it lacks another slice that its
+    `least` could be on.
+    """
     found = {each.spec.name for each in places if not each.bad and each.spec.name in scaled.slices}
     firm = [each.spec.name for each in places[:least] if not each.spec.spot and not each.bad]
     if not found.issuperset(firm):

@@ -1,7 +1,7 @@
-"""What to do next so that what there is becomes what is wanted: asked after each event, answered anew.
+"""The next commands that bring the observed state to the desired one, computed again after each event.
 
-It never remembers a plan: from whatever there is, it loads what is missing, routes what is loaded, and lets
-go what is not wanted, in that order by model. So it goes on from any crash, and may change its mind.
+No plan is kept. From any observed state, it loads what is missing, then routes what is loaded, then unloads
+what is not desired, in that order by model. So it goes on after any crash, and follows a new desired state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from serving.policy.freshness import Freshness
 from serving.specs import ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 
-LOAD_TRIES = 3  # of one replica, before a move is given up
+LOAD_TRIES = 3  # of one replica, before a rollout is given up
 START_TRIES = 5  # of one worker in a row
 _GONE = (ReplicaStatus.ABSENT, ReplicaStatus.FAILED)
 _ALIVE = (WorkerStatus.STARTING, WorkerStatus.READY)
@@ -36,8 +36,10 @@ _ALIVE = (WorkerStatus.STARTING, WorkerStatus.READY)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not so yet, of a slice, or of a replica there. `hopeless`: it failed so often that
-    nobody should wait for it; it is tried all the same."""
+    """A difference between observed and desired state, of a slice or of a replica there.
+
+    `hopeless`: it failed so often that no rollout should wait for it; the controller still tries it.
+    """
 
     sentence: str
     slice: str = ""
@@ -46,8 +48,10 @@ class Difference:
 
 
 class _Cover(Enum):
-    """What a model is to have instead of a replica that is to go. HOPELESS: nothing, as all of it has failed;
-    then the old one is better than none."""
+    """Whether a model has its other desired replicas, so that one may go.
+
+    HOPELESS: it has none, because all of them failed. Then the old one is better than none.
+    """
 
     THERE = 1
     COMING = 2
@@ -55,8 +59,10 @@ class _Cover(Enum):
 
 
 class Reconciling:
-    """Between `holdings` and one wanted state at a time. `waits_for`: the process that is to load a replica
-    before a slice does, "" where it need not wait."""
+    """The comparison of `holdings` with one desired state at a time.
+
+    `waits_for`: the process that loads a replica before a slice does, "" if the slice need not wait.
+    """
 
     def __init__(
         self, holdings: ObservedState, waits_for: Callable[[SliceRecord, ReplicaRecord], str]
@@ -66,13 +72,13 @@ class Reconciling:
         self._slices = holdings.slices
 
     def expect(self, first: DesiredState) -> None:
-        """Records of all that is wanted, before anything is done."""
+        """Make the records of all desired replicas, before any command."""
         models = {model.name: model for model in first.models}
         for each in first.slices:
             self._enter(self._slices.setdefault(each.spec.name, SliceRecord(each.spec)), each, models)
 
     def advance(self, current: DesiredState, now_us: int) -> list[Command]:
-        """What can be done at once."""
+        """Return all commands that are possible now."""
         models = {model.name: model for model in current.models}
         commands = self._serve(models)
         for each in current.slices:
@@ -87,7 +93,7 @@ class Reconciling:
         return commands
 
     def differences(self, current: DesiredState) -> Iterator[Difference]:
-        """What keeps the state from being so."""
+        """Yield how the observed state differs from `current`."""
         models = {model.name: model for model in current.models}
         desired = {each.spec.name: _index(each, models) for each in current.slices}
         for each in current.slices:
@@ -125,7 +131,7 @@ class Reconciling:
                 yield Difference(sentence, name, key, found is not None and found.failures >= LOAD_TRIES)
 
     def _is_hopeless(self, record: SliceRecord) -> bool:
-        """Whether a slice has no worker, and none is to be expected."""
+        """Return whether a slice has no worker, and none is to be expected."""
         if record.status is WorkerStatus.READY:
             return False
         return record.spec.domain in self._holdings.lost or record.failures >= START_TRIES
@@ -133,8 +139,10 @@ class Reconciling:
     # steps, in the order in which they are taken
 
     def _serve(self, models: Mapping[str, ServedModel]) -> list[Command]:
-        """Tell the scheduler of models that are new, or are served otherwise. One whose files have changed is
-        served so when its first new replica is routed."""
+        """Return commands that give the scheduler each model that is new, or has new settings.
+
+        A model with new files is served with them when its first new replica is routed.
+        """
         commands: list[Command] = []
         for name, model in models.items():
             told = self._holdings.models.get(name)
@@ -149,7 +157,7 @@ class Reconciling:
                 if replica.model == name and replica.served.revision == model.revision:
                     replica.served, replica.sweep.slo_us = model, model.slo_us
                     if replica.status is ReplicaStatus.READY and not moved:
-                        commands.append(route(record, replica))  # its batches are bounded otherwise
+                        commands.append(route(record, replica))  # the limits of its batches have changed
         return commands
 
     def _tell(self, model: ServedModel) -> ServeModel:
@@ -157,7 +165,7 @@ class Reconciling:
         return ServeModel(model)
 
     def _bring(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
-        """A wanted slice: its worker, and what is to be loaded there."""
+        """Start the worker of a desired slice, or load the missing replicas there."""
         record = self._slices.setdefault(each.spec.name, SliceRecord(each.spec))
         if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._holdings.lost:
             return [start(record, now_us)]
@@ -172,7 +180,7 @@ class Reconciling:
         return [load(record, one, now_us) for one in absent]
 
     def _enter(self, record: SliceRecord, each: DesiredSlice, models: Mapping[str, ServedModel]) -> None:
-        """Records of the replicas that are new."""
+        """Make the records of the replicas that are new."""
         there = record.by_key()
         new = [
             (models[one.model], one.variant) for key, one in _index(each, models).items() if key not in there
@@ -183,7 +191,7 @@ class Reconciling:
             self._holdings.add(record, model, variant, unknown)
 
     def _route(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
-        """Send batches to what stands by and is wanted so."""
+        """Send batches to the replicas that stand by and are desired as routed."""
         record, commands = self._slices[each.spec.name], list[Command]()
         there = record.by_key()
         for key, desired in _index(each, models).items():
@@ -194,7 +202,7 @@ class Reconciling:
                 commands.append(self._tell(model))
             found.status = ReplicaStatus.READY
             commands.append(route(record, found))
-            for other in record.replicas.values():  # of another revision: it has been replaced
+            for other in record.replicas.values():  # of another revision: it is replaced
                 same = (other.model, other.variant) == (found.model, found.variant)
                 if same and other is not found and other.status is ReplicaStatus.READY:
                     commands.append(unload(record, other, now_us))
@@ -207,7 +215,7 @@ class Reconciling:
         current: DesiredState,
         now_us: int,
     ) -> list[Command]:
-        """What is not wanted there, or not to get batches. `desired` None: the whole slice is not."""
+        """Unroute or unload replicas that are not desired so. `desired` None: the slice is not desired."""
         commands: list[Command] = []
         lent = record.spec.memory_bytes > 0 and desired is not None
         for replica in [*record.replicas.values()]:
@@ -218,7 +226,7 @@ class Reconciling:
                     commands.append(route(record, replica))
             elif kept is None and (replica.status in _GONE or record.status not in _ALIVE):
                 del record.replicas[replica.id]
-            elif lent:  # who goes there, and when, is decided by `serving/control/on_demand.py`
+            elif lent:  # `serving/control/on_demand.py` decides on evictions there
                 continue
             elif replica.status is ReplicaStatus.READY:
                 if (kept is None or not kept.routed) and self._cover(replica.model, current) is _Cover.THERE:
@@ -232,13 +240,16 @@ class Reconciling:
         return commands
 
     def _still_answers(self, model: str, current: DesiredState) -> bool:
-        """Whether a model is on its way out, and has requests left."""
+        """Return whether a model is no longer desired, but has open requests."""
         leaving = all(each.name != model for each in current.models)
         return leaving and not self._holdings.retiring.get(model, False)
 
     def _cover(self, model: str, current: DesiredState) -> "_Cover":
-        """Whether a replica of a model may go: all that the model is to have instead gets batches, but for
-        what has long failed; of one that is to go altogether, all requests are answered."""
+        """Return whether a replica of a model may go.
+
+        It may if all other desired replicas get batches, except those that failed long ago. If the model
+        itself goes, all its requests must be answered.
+        """
         served = next((each for each in current.models if each.name == model), None)
         if served is None:
             return _Cover.THERE if self._holdings.retiring.get(model, False) else _Cover.COMING
@@ -258,7 +269,7 @@ class Reconciling:
         return _Cover.THERE if there or not desired else _Cover.HOPELESS
 
     def _retire(self, models: Mapping[str, ServedModel]) -> list[Command]:
-        """Let models go that are not wanted any more."""
+        """Retire the models that are not desired any more."""
         holdings, commands = self._holdings, list[Command]()
         for name in [name for name in holdings.models if name not in models]:
             if name not in holdings.retiring:
@@ -270,7 +281,7 @@ class Reconciling:
         return commands
 
     def _stop(self, desired: Mapping[str, object], now_us: int) -> list[Command]:
-        """End the workers of slices that are not wanted and hold nothing."""
+        """End the workers of slices that are not desired and hold nothing."""
         commands: list[Command] = []
         for name in [name for name, record in self._slices.items() if name not in desired]:
             record = self._slices[name]
@@ -292,20 +303,22 @@ def _index(each: DesiredSlice, models: Mapping[str, ServedModel]) -> dict[Key, D
 
 
 def _but_for_place(told: ServedModel, model: ServedModel) -> ServedModel:
-    """As it was told, where that model is to be."""
+    """Return `told` with the slices and the isolation of `model`."""
     return replace(told, slices=model.slices, isolate=model.isolate)
 
 
 def excused(lack: Difference, last_good: DesiredState | None, target: DesiredState) -> bool:
-    """Whether a move from `last_good` to `target` need not wait for it: what failed before the move too, as
-    long as its place is the same, and what is to go anyway."""
+    """Return whether a rollout from `last_good` to `target` need not wait for a difference.
+
+    It need not wait for what had failed in the same place before the rollout, nor for what is to go anyway.
+    """
     if not lack.hopeless or last_good is None:
         return lack.hopeless
     return wants(last_good, lack) or not wants(target, lack)
 
 
 def wants(desired: DesiredState, lack: Difference) -> bool:
-    """Whether it is wanted in that state that what lacks be there."""
+    """Return whether a desired state includes what the difference is about."""
     revisions = {model.name: model.revision for model in desired.models}
     for each in desired.slices:
         if each.spec.name == lack.slice:
@@ -315,24 +328,24 @@ def wants(desired: DesiredState, lack: Difference) -> bool:
 
 
 def start(record: SliceRecord, now_us: int) -> StartWorker:
-    """The order to start a slice's worker."""
+    """Return the command to start a slice's worker."""
     record.status, record.since_us, record.retry_us = WorkerStatus.STARTING, now_us, NEVER_US
     record.heard_us = now_us
     return StartWorker(record.spec.name)
 
 
 def _begin(record: SliceRecord, now_us: int) -> None:
-    """The worker is told something to do; if it had nothing to do before, its time begins now."""
+    """Start the clock of a worker that gets an order and had none."""
     under_way = (ReplicaStatus.LOADING, ReplicaStatus.UNLOADING)
     if not any(each.status in under_way for each in record.replicas.values()):
         record.heard_us = now_us
 
 
 def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplica:
-    """The order to load a replica."""
+    """Return the command to load a replica."""
     _begin(record, now_us)
     replica.status, replica.retry_us = ReplicaStatus.LOADING, NEVER_US
-    replica.freshness = Freshness.FRESH  # what batches said of it has gone with the worker
+    replica.freshness = Freshness.FRESH  # earlier findings went with the worker
     served = replica.served
     return LoadReplica(
         record.spec.name, replica.id, replica.model, replica.variant, served.spec, served.revision
@@ -340,7 +353,7 @@ def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplic
 
 
 def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadReplica:
-    """The order to give back what a replica holds."""
+    """Return the command to unload a replica."""
     _begin(record, now_us)
     replica.status = ReplicaStatus.UNLOADING
     return UnloadReplica(record.spec.name, replica.id)
@@ -349,14 +362,16 @@ def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadRe
 def resolved(
     states: Sequence[DesiredState], kept: Iterable[DesiredState], slices: Mapping[str, SliceRecord]
 ) -> list[DesiredState]:
-    """The states with names for their slices under which they can be: one that is like a slice that is there,
-    or in one of the states that are `kept` to go back to, is that slice; one of a name that another slice has
-    is given a free name, `name~2`, `name~3` and so on."""
+    """Return the states with final names for their slices.
+
+    A slice that equals one that is there, or one of the `kept` states to go back to, is that slice. If
+    another slice has its name, it gets a free one: `name~2`, `name~3` and so on.
+    """
     known = {each.spec.name: each.spec for state in kept for each in state.slices}
     ending = {name for name, each in slices.items() if each.status is WorkerStatus.STOPPING}
     for name, record in slices.items():
         place = record.spec.place
-        if name not in ending or name != place:  # where only a model's own process is, its place is taken too
+        if name not in ending or name != place:  # an own process alone takes its place's name, too
             known[place] = replace(record.spec, name=place)
     names: dict[SliceSpec, str] = {}
     for state in states:

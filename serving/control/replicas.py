@@ -1,4 +1,4 @@
-"""Control's record of a slice and of the replicas on it."""
+"""The controller's record of a slice and of the replicas on it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from serving.vocabulary import NEVER_US
 
 
 class WorkerStatus(StrEnum):
-    """Where a slice's worker process stands."""
+    """The status of a slice's worker process."""
 
     STOPPED = "stopped"
     STARTING = "starting"
@@ -23,7 +23,7 @@ class WorkerStatus(StrEnum):
 
 
 class ReplicaStatus(StrEnum):
-    """Where a replica stands; only READY ones are routed."""
+    """The status of a replica; only READY ones get batches."""
 
     ABSENT = "absent"
     LOADING = "loading"
@@ -35,7 +35,7 @@ class ReplicaStatus(StrEnum):
 
 
 LOADED = (ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.MEASURING)
-"""It holds memory, and could take batches."""
+"""The statuses of a replica that holds memory and could take batches."""
 
 Key = tuple[str, str, str]
 """Model, variant, and the revision of the model's files."""
@@ -43,8 +43,10 @@ Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class ReplicaRecord:
-    """One variant of a model (`served`: as it was wanted) on one slice. `profile`: stored or measured; None
-    before the first sweep is done."""
+    """One variant of a model on one slice.
+
+    `served`: the model as it was desired. `profile`: stored or measured; None until the first sweep is done.
+    """
 
     id: int
     served: ServedModel
@@ -61,7 +63,7 @@ class ReplicaRecord:
     retry_us: int = NEVER_US
     unsaved: int = 0  # measurements since the profile was last stored
     freshness: Freshness = Freshness.FRESH
-    renew_us: int = 0  # before then the profile is not measured anew
+    renew_us: int = 0  # until then the profile is not measured again
     waits_for: str = ""  # the process that loads it first
 
     @property
@@ -71,12 +73,12 @@ class ReplicaRecord:
 
     @property
     def key(self) -> Key:
-        """What it is a replica of."""
+        """The key of the replica."""
         return self.served.name, self.variant, self.served.revision
 
 
 START_US = 1_000_000
-"""What a worker's first start is thought to take; a later one is expected to take what the last one took."""
+"""The assumed time of a worker's first start; for a later one, the time of the last start."""
 
 
 @dataclass(slots=True)
@@ -88,37 +90,37 @@ class SliceRecord:
     status: WorkerStatus = WorkerStatus.STOPPED
     reason: str = ""
     since_us: int = 0  # of the status
-    start_us: int = START_US  # what its last start took
-    heard_us: int = 0  # when the worker last answered, or was told to start, load or measure
+    start_us: int = START_US  # the time of its last start
+    heard_us: int = 0  # when the worker last answered, or got an order to start, load or measure
     retry_us: int = NEVER_US
-    failures: int = 0  # of the worker, since it last lived long
-    stumbles: int = 0  # the same since it last answered for a while: the next start waits by them
-    stuck: bool = False  # it is being ended for a batch
+    failures: int = 0  # of the worker, since it last lived for HEALTHY_US
+    stumbles: int = 0  # failures since it last lived for ANSWERED_US; they set the wait before a start
+    stuck: bool = False  # the controller ends it because it holds a batch for too long
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
     idle_ticks: int = 0
 
     @property
     def loading(self) -> int:
-        """The replica that is being loaded, 0: none; they load one after the other, in this order."""
+        """The replica that is loading, 0 for none. Replicas load one after the other, in this order."""
         return next((each.id for each in self.replicas.values() if each.status is ReplicaStatus.LOADING), 0)
 
     def by_key(self) -> dict[Key, ReplicaRecord]:
-        """The replicas, whatever their status."""
+        """Return the replicas by key, of any status."""
         return {each.key: each for each in self.replicas.values()}
 
 
 def on_slice(
     slices: Mapping[str, SliceRecord], slice_name: str, model: str
 ) -> Iterator[tuple[SliceRecord, ReplicaRecord]]:
-    """A model's replicas on a slice, in the process that it shares there and in its own."""
+    """Yield a model's replicas on a slice, in the slice's shared worker and in the model's own process."""
     for name in (slice_name, own_process(slice_name, model)):
         if (record := slices.get(name)) is not None:
             yield from ((record, each) for each in record.replicas.values() if each.model == model)
 
 
 def why_absent(record: SliceRecord, replica: ReplicaRecord) -> str:
-    """Why a replica is not loaded on its slice, as far as that is known; "" where it is loaded."""
+    """Return why a replica is not loaded on its slice; "" if it is loaded, or the reason is unknown."""
     if replica.status in LOADED:
         return ""
     if replica.reason:

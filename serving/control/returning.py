@@ -1,8 +1,8 @@
 """When a variant is back with its restarted worker: requests with enough slack wait for it.
 
-The scheduler hears it before it hears that the worker is gone, so that what waits there may stay. An instant
-is planned from what a slice's last start and a replica's last load took. It changes with the state of the
-slice alone: what comes later than planned, the scheduler expects after as long again as it is late.
+The scheduler hears that before it hears that the worker is gone, so requests that wait there may stay. The
+planned instant follows from the times of the slice's last start and the replica's last load. It changes only
+with the state of the slice. If a replica is late, the scheduler expects it after as long again.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,23 +22,26 @@ SHIFT_US = 50_000
 
 
 class Returning:
-    """Over all slices but those that load on demand, which `serving/control/on_demand.py` speaks for."""
+    """The expected returns on all slices, except on-demand ones (see `serving/control/on_demand.py`)."""
 
     def __init__(self, holdings: ObservedState, scales: Callable[[str], bool]) -> None:
-        """`scales`: whether the autoscaler places a model; then it says itself that none is to come."""
+        """Keep what the returns depend on. `scales`: whether the autoscaler places a model.
+
+        If it does, it says itself when none will come.
+        """
         self._holdings = holdings
         self._scales = scales
         self._said_us: dict[Key, int] = {}  # when the scheduler expects each
 
     def routed(self, record: SliceRecord) -> list[Key]:
-        """What gets batches on a slice, and would with its next worker."""
+        """Return the variants that get batches on a slice, and would with its next worker."""
         if record.spec.memory_bytes:
             return []
         ready = [each for each in record.replicas.values() if each.status is ReplicaStatus.READY]
         return sorted({(each.model, each.variant) for each in ready} - self._lent())
 
     def expect(self, keys: Iterable[Key], now_us: int) -> list[Command]:
-        """Say when these are back; nothing of what is not to come back."""
+        """Return commands that say when these variants are back, without those that will not come back."""
         commands: list[Command] = []
         for key in keys:
             back_us = self._back_us(key, now_us)
@@ -48,7 +51,7 @@ class Returning:
         return commands
 
     def review(self, now_us: int) -> list[Command]:
-        """Say what is to come at another time than it was said, or not at all."""
+        """Return commands for variants that will come at another time than said before, or not at all."""
         commands: list[Command] = []
         for key, said_us in [*self._said_us.items()]:
             model, variant = key
@@ -65,7 +68,7 @@ class Returning:
         return commands
 
     def _lent(self) -> set[Key]:
-        """What a slice with too little memory loads on demand."""
+        """Return the variants that a slice with too little memory loads on demand."""
         return {
             (each.model, each.variant)
             for record, each in self._holdings.replicas()
@@ -73,7 +76,7 @@ class Returning:
         }
 
     def _back_us(self, key: Key, now_us: int) -> int:
-        """When the next replica is planned to get batches; NEVER_US where none is to come."""
+        """Return when the next replica is planned to get batches; NEVER_US if none will."""
         return min(
             (
                 _planned_us(record, each, now_us)
@@ -87,7 +90,7 @@ class Returning:
 
 
 def _planned_us(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> int:
-    """When a replica is loaded on its slice, after those before it."""
+    """Return when a replica is loaded on its slice, after those before it."""
     begin_us = _worker_us(record, now_us)
     if begin_us == NEVER_US or replica.failures >= LOAD_TRIES or replica.status is ReplicaStatus.UNLOADING:
         return NEVER_US
@@ -101,7 +104,7 @@ def _planned_us(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> int
 
 
 def _worker_us(record: SliceRecord, now_us: int) -> int:
-    """When a slice's worker can load, or last said that it had loaded something."""
+    """Return when a slice's worker can load, or when it last reported a finished load."""
     if record.failures >= START_TRIES:
         return NEVER_US
     if record.status is WorkerStatus.WAITING:
@@ -110,7 +113,7 @@ def _worker_us(record: SliceRecord, now_us: int) -> int:
         return record.since_us + record.start_us
     if record.status is WorkerStatus.READY:
         return record.heard_us
-    if record.status is WorkerStatus.STOPPED:  # of a slice that is new: it is started at once
+    if record.status is WorkerStatus.STOPPED:  # the slice is new: its worker starts at once
         return now_us + record.start_us
     return NEVER_US
 

@@ -1,4 +1,4 @@
-"""The way from what was wanted to what is: states to go through one after the other, and back."""
+"""The rollout from the observed to the desired state: states to reach one after the other, and back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from serving.control.desired import DesiredState, union
 
 
 class RolloutState(StrEnum):
-    """Whether what is wanted is so."""
+    """Whether the desired state is reached."""
 
     STEADY = "steady"
     MOVING = "moving"
@@ -17,8 +17,11 @@ class RolloutState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a move is: `step` of `steps`, from 1. `reasons`: sentences, why the last move was given up, or
-    why what is wanted cannot be; `waiting`: what the present step waits for."""
+    """How far a rollout is: `step` of `steps`, from 1.
+
+    `reasons`: sentences that say why the last rollout was given up, or why the desired state cannot be
+    reached. `waiting`: what the present step waits for.
+    """
 
     state: RolloutState
     step: int
@@ -28,8 +31,11 @@ class Progress:
 
 
 class Rollout:
-    """`current`: what is to be so at present. `last_good`: the last of all that was wanted that has been so,
-    or else the first; None while that is still on its way."""
+    """The states of the rollout. `current`: the state to reach now, or to keep.
+
+    `last_good`: the last desired state that was reached, or else the first. None until a first state is
+    reached.
+    """
 
     def __init__(self, first: DesiredState) -> None:
         self.last_good: DesiredState | None = None
@@ -40,7 +46,7 @@ class Rollout:
 
     @property
     def current(self) -> DesiredState:
-        """The state that is to be reached next, or kept."""
+        """The state to reach next, or to keep."""
         return self._states[self._place]
 
     @property
@@ -50,16 +56,16 @@ class Rollout:
 
     @property
     def passed(self) -> tuple[DesiredState, ...]:
-        """The states that a way back would lead through, and the present one."""
+        """The states that a rollback would go through, and the present one."""
         return (*([self.last_good] if self.last_good else []), *self._states[: self._place + 1])
 
     @property
     def step(self) -> tuple[int, int]:
-        """(which state is to be reached, from 1; how many there are)."""
+        """(The number of the state to reach, from 1; how many there are)."""
         return self._place + 1, len(self._states)
 
     def set(self, desired: DesiredState, by: Sequence[DesiredState] = ()) -> None:
-        """Go there, through `by`; without, through a state in which all of both is there."""
+        """Begin a rollout to `desired`, through the states `by`; without `by`, through the union of both."""
         first = by or (union(self.current, desired),)
         self.last_good = self.last_good or self.target
         self._states = [*first, *([desired] if first[-1] != desired else [])]
@@ -67,7 +73,7 @@ class Rollout:
         self.movement, self.reasons = RolloutState.MOVING, ()
 
     def reached(self) -> bool:
-        """The present state is so: go on to the next. False where it was the last."""
+        """Go on to the next state, because the present one is reached; return False if it was the last."""
         if self._place + 1 < len(self._states):
             self._place += 1
             return True
@@ -76,7 +82,7 @@ class Rollout:
         return False
 
     def roll_back(self, reason: str) -> bool:
-        """Go home through the states that were passed. False where there is no way to give up."""
+        """Go back through the states that were passed; return False if there is no rollout to give up."""
         if self.last_good is None or self.movement is not RolloutState.MOVING:
             return False
         self._states = [*reversed(self._states[: self._place]), self.last_good]

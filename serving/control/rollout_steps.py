@@ -1,4 +1,4 @@
-"""A transition as states that control goes through, one after each group of steps that changes something."""
+"""The states of a transition, one after each group of steps that changes something."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from serving.policy.transition.steps import Create, Transition
 from serving.specs import SliceSpec
 
 Specs = Mapping[str, Sequence[SliceSpec]]
-"""By the name of a device, those of its slices, in the order of a placement's slots."""
+"""The slices of each device by its name, in the order of a placement's slots."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSteps:
-    """`states`: what is wanted one after the other; at least one, the last is to stay.
+    """`states`: the desired states one after the other; at least one, and the last is to stay.
 
-    `placement` and `specs` are then what is there, and where the next transition begins.
+    `placement` and `specs` are the result of the rollout, and the start of the next transition.
     """
 
     states: tuple[tuple[DesiredSlice, ...], ...]
@@ -29,8 +29,11 @@ class RolloutSteps:
 def rollout_steps(
     old: Placement, specs: Specs, transition: Transition, spec_of: Callable[[Create, str], SliceSpec]
 ) -> RolloutSteps:
-    """The way from `old`, whose slices are `specs`. `spec_of` says what a created slice of that name is:
-    a name that no other slice has had before or on the way, but one of the same share in the same place."""
+    """Return the states of the way from `old`, with its slices `specs`.
+
+    `spec_of` returns the slice to create with that name. No other slice has had the name before or on the
+    way, except one of the same share in the same place.
+    """
     state = State.of({device: old[device] for device in sorted(old)})
     there = {
         (device, number): spec for device, several in specs.items() for number, spec in enumerate(several)
@@ -43,7 +46,7 @@ def rollout_steps(
                 there[step.device, step.slice] = spec_of(step, _named(step, taken))
             state = state.apply(step)
         desired = _desired(state, there)
-        if desired != states[-1]:  # a wait, or other batches for what stays
+        if desired != states[-1]:  # else a wait, or other batches for replicas that stay
             states.append(desired)
     final = {
         device: tuple(there[device, each.number] for each in slices)
@@ -54,7 +57,7 @@ def rollout_steps(
 
 
 def _named(created: Create, taken: set[str]) -> str:
-    """A name for a slice: of its place, where it has one; else one that none has, and that is taken then."""
+    """Return a name for a slice: from its place, if it has one; else a free name, which is then taken."""
     if created.start >= 0:
         return f"{created.device}/{created.share}@{created.start}"
     name = next(name for number in count() if (name := f"{created.device}/{number}") not in taken)
@@ -71,7 +74,7 @@ def _desired(state: State, specs: Mapping[tuple[str, int], SliceSpec]) -> tuple[
 
 
 def _replicas(there: Sequence[TransitionReplica]) -> tuple[DesiredReplica, ...]:
-    """One of each variant: a worker that has it twice computes no more with it."""
+    """Return one replica of each variant: a worker that has a variant twice computes no more with it."""
     routed: dict[tuple[str, str], bool] = {}
     for each in there:
         key = (each.resident.model, each.resident.option.variant)

@@ -1,4 +1,4 @@
-"""What control may do beyond bringing about what is wanted."""
+"""The rules for what the controller may do beyond reaching the desired state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,9 +10,11 @@ from serving.policy.scaling.interface import ReplicaPolicy
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`remeasure`: whether a profile that is no longer right may be measured anew. `scaling`: how models with
-    `replicas` follow their load; `create` makes the policy of one of them. `refine`: whether idle slices may
-    measure at all."""
+    """Optional actions of the controller.
+
+    `remeasure`: whether it may measure a stale profile again. `scaling`: how models with `replicas` follow
+    their load; `create` makes the policy of one model. `refine`: whether idle slices may measure at all.
+    """
 
     remeasure: bool = True
     scaling: ScalingSpec = field(default_factory=ScalingSpec)

@@ -1,9 +1,9 @@
-"""How many replicas there are to be, and where: of what is wanted, the part that the present load is worth.
+"""The autoscaler: how many replicas a model has, and where, at the present load.
 
-Operators say where a model may run; each second a policy says how many replicas it is to have, of what it was
-asked lately (`serving/policy/scaling/`); each minute a slow plan says what is to be expected, and on which
-kinds of slice that is cheapest. What is wanted is filtered by that before it is reconciled. So nothing is
-remembered that a crash or another change could outdate: a slice that is lost is one that nobody can have.
+Operators say where a model may run. Each second, a policy says how many replicas the model needs, from its
+recent requests (`serving/policy/scaling/`). Each minute, a slow plan forecasts the load, and says which kinds
+of slice carry it most cheaply. The desired state is filtered by these before it is reconciled. So no state is
+kept that a crash or another change could outdate: a lost slice is one that no model can have.
 """
 
 from collections import Counter
@@ -47,12 +47,15 @@ LOOK_US = 1_000_000
 PLAN_US = 60_000_000
 BAND_US = 2 * PLAN_US  # for how long a plan holds, if no other comes
 DIVIDE_US = 10_000_000
-"""What each model claims is thought over so often, if nothing has changed for it meanwhile: profiles are
-refined, and what did not start may now. For a model that may be on sixty slices that takes 0.4 ms."""
+"""How often each model's claim is made again if nothing has changed for it.
+
+Profiles may have been refined in that time, and a replica that failed to start may start now. A model with
+sixty possible slices takes 0.4 ms.
+"""
 
 
 class Scaling:
-    """Over all models with `replicas`."""
+    """The scaling of all models with `replicas`."""
 
     def __init__(self, holdings: ObservedState, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
         self._spec = rules.scaling
@@ -67,34 +70,34 @@ class Scaling:
         self._topology = Topology(None, kind_of)
         self._filtered: DesiredState | None = None
         self._stale = True
-        self._claims: dict[str, tuple[object, Claim]] = {}  # of each model, and what that was made from
-        self._claimed_us = 0  # when all of them were last made
+        self._claims: dict[str, tuple[object, Claim]] = {}  # of each model: (the claim's inputs, the claim)
+        self._claimed_us = 0  # when all claims were last made
         self._plan_us = 0  # when the next slow plan is due
-        self._asked_us = -PLAN_US  # when the last was asked for that is not there
+        self._asked_us = -PLAN_US  # when the plan that is not ready yet was asked for
 
     # what may be asked
 
     @property
     def cost_max(self) -> float:
-        """Of an hour; inf for no limit."""
+        """The most that an hour may cost; inf for no limit."""
         return self._spec.cost_max
 
     def held(self) -> dict[str, SliceSpec]:
-        """The slices that are paid for, scaled models on them or not."""
+        """Return the slices that cost money, with scaled models on them or not."""
         return self._holdings.held()
 
     @property
     def cost_per_hour(self) -> float:
-        """Of all slices that are held at this moment."""
+        """The price of an hour of all slices that are held now."""
         return sum(spec.price for spec in self.held().values())
 
     @property
     def changes(self) -> Mapping[str, tuple[int, int]]:
-        """How often each model was given more replicas, and fewer."""
+        """How often each model got more replicas, and fewer."""
         return {name: (each.ups, each.downs) for name, each in self._models.items()}
 
     def standings(self) -> dict[str, ScalingStatus]:
-        """Of every scaled model, as of its last look."""
+        """Return the status of every scaled model, as of its last look."""
         current = self._current
         if current is None:
             return {}
@@ -105,30 +108,29 @@ class Scaling:
         }
 
     def stays(self, each: DesiredSlice) -> bool:
-        """Whether a slice is there whatever scaled models do: it has others, or none at all."""
+        """Return whether a slice stays whatever scaled models do: it has other models, or none at all."""
         return not each.replicas or any(one.model not in self._models for one in each.replicas)
 
     def binds(self, record: SliceRecord) -> bool:
-        """Whether something on a slice cannot be elsewhere instead."""
+        """Return whether a replica on a slice cannot be elsewhere instead."""
         there = record.replicas.values()
         return not there or any(each.model not in self._models for each in there)
 
     def scales(self, model: str) -> bool:
-        """Whether a model's replicas follow its load."""
+        """Return whether a model's replicas follow its load."""
         return model in self._models
 
     # events
 
     def seen(self, seen: Iterable[LoadReport], now_us: int) -> None:
-        """What models were asked and how they fared: each policy that is due says how many replicas there are
-        to be."""
+        """Take what models were asked and how they fared; each policy that is due decides on replicas."""
         current = self._current
         served = self._served(current)
         for each in seen:
             scaled = self._models.get(each.model)
             if scaled is None or current is None:
                 continue
-            if not scaled.seen.model:  # it was served before: what it was asked then says nothing of now
+            if not scaled.seen.model:  # the first report: counts from before say nothing
                 scaled.before, scaled.history = each, History(now_us, each.offered)
             scaled.seen = each
             scaled.history.tell(each.offered, now_us)
@@ -142,7 +144,7 @@ class Scaling:
             self.changed()
 
     def planned(self, plan: ScalingPlan | None, now_us: int) -> None:
-        """The slow plan is there; None: none was found."""
+        """Take the slow plan; None: none was found."""
         self._asked_us = -PLAN_US
         if plan is None:
             return
@@ -157,21 +159,21 @@ class Scaling:
                     scaled.liked[kind] += count
 
     def capacity_found(self, asked: FindCapacity, capacity: Capacity) -> None:
-        """A table is there."""
+        """Take a finished table."""
         if asked.model.name in self._models:
             self._capacities.found(asked, capacity)
             self._plan_us = 0
             self.changed()
 
     def missed(self, model: str) -> None:
-        """A request came for a model that is on no slice."""
+        """Ask for one replica of a model on no slice, because a request came."""
         scaled = self._models[model]
         if not scaled.wish.count:
             why, self._stale = "it was asked for, and was on no slice", True
             scaled.wish = Wish(1, why, standby=len(scaled.standby), pressure=1.0)
 
     def follow(self, spec: ScalingSpec) -> None:
-        """Another way to follow load, or another ceiling."""
+        """Follow load by another policy, target or cost ceiling."""
         if (spec.policy, spec.target) != (self._spec.policy, self._spec.target):
             for scaled in self._models.values():
                 scaled.policy = self._create(spec)
@@ -179,13 +181,13 @@ class Scaling:
         self._spec, self._stale = spec, True
 
     def changed(self) -> None:
-        """What models may have, or like, may not be what it was: something was lost, or is back."""
+        """Make all claims again, because slices or capacities have changed."""
         self._claims, self._stale = {}, True
 
     # what follows
 
     def advance(self, current: DesiredState, now_us: int) -> list[Command]:
-        """Hand out slices, and ask for what decisions need."""
+        """Assign slices, and return commands for what decisions need."""
         if current is not self._current:
             self._take(current, now_us)
         if not self._models:
@@ -201,11 +203,11 @@ class Scaling:
             commands += self._say_cold(served[name], scaled, now_us)
         if now_us >= self.due_us:
             commands += self._look(current, now_us)
-        self._capacities.renew()  # by the next event something may have been measured
+        self._capacities.renew()  # before the next event, measurements may change them
         return commands
 
     def filtered(self, current: DesiredState) -> DesiredState:
-        """Of what is wanted, what is to be there at the present load."""
+        """Return the part of the desired state that the present load needs."""
         if not self._models:
             return current
         if self._filtered is None or current is not self._current:
@@ -225,13 +227,13 @@ class Scaling:
         return {each.name: each for each in models if each.replicas is not None}
 
     def _ground(self, model: ServedModel) -> ModelTopology:
-        """Where a model may run, and what it carries there."""
+        """Return where a model may run, and what it carries there."""
         counts = self._topology.counts(model.name)
         carries = [self._capacities.of(model, slice_class) for slice_class in counts]
         return ModelTopology(self._topology, counts, dict(zip(counts, carries, strict=True)))
 
     def _take(self, current: DesiredState, now_us: int) -> None:
-        """Something else is wanted."""
+        """Take a new desired state."""
         served = self._served(current)
         self._topology = Topology(current, self._kind_of)
         for name in [name for name in self._models if name not in served]:
@@ -253,7 +255,7 @@ class Scaling:
         self.changed()
 
     def _divide(self, current: DesiredState, now_us: int) -> None:
-        """Who gets which slices."""
+        """Assign the slices to the models."""
         self._stale, self._filtered = False, None
         self._claimed_us = self._claimed_us if self._claims else now_us
         fixed = {each.spec.name for each in current.slices if self.stays(each)}
@@ -285,7 +287,7 @@ class Scaling:
         self._filtered = self.filtered(current)
 
     def _claim(self, model: ServedModel, ground: ModelTopology, places: Iterable[RankedSlice]) -> Claim:
-        """What a model asks for, of what it may have."""
+        """Return a model's claim to the slices that it may have."""
         scaled, (least, _) = self._models[model.name], bounds(model, 0)
         likes = by_preference(places, scaled, least)
         return claim(model, scaled.wish.count, likes, ground.usual(likes), kept_slices(likes, scaled, least))
@@ -293,7 +295,7 @@ class Scaling:
     def _found(
         self, model: ServedModel, ground: ModelTopology, fixed: Collection[str], now_us: int
     ) -> list[RankedSlice]:
-        """Where a model may run, as it sees that."""
+        """Return the slices where a model may run, as the model sees them."""
         speed, places = ground.speeds(), []
         for spec in self._topology.specs(model.name):
             slice_class, held = self._topology.class_of[spec.name], spec.name in fixed
@@ -306,7 +308,7 @@ class Scaling:
         return places
 
     def _stand_by(self, fixed: Iterable[str], now_us: int) -> None:
-        """Loaded without batches where that costs no slice: beside others."""
+        """Choose where replicas stand by, loaded without batches: on slices that other models hold anyway."""
         owned = {name for scaled in self._models.values() for name in scaled.slices}
         for model, scaled in self._models.items():
             if not scaled.wish.standby:
@@ -330,13 +332,13 @@ class Scaling:
         return replace(each, replicas=in_order(kept, self._models))
 
     def _bridges(self, scaled: ScalingState) -> bool:
-        """Whether a replica that stands by gets batches: until others are there, if there will be any."""
+        """Return whether a replica that stands by gets batches: until the assigned ones are ready, if any."""
         coming = len(scaled.asked_us)
         pressed = scaled.wish.count > 0 and coming == len(scaled.slices)
         return pressed or (coming > 0 and scaled.wish.pressure > 1)
 
     def _note_starts(self, now_us: int) -> None:
-        """What has come since it was asked for; what is still to come bridges no more."""
+        """Record the slices that have become ready; they need no bridge any more."""
         for model, scaled in self._models.items():
             for name in [*scaled.asked_us]:
                 if is_ready(self._holdings.slices, name, model):
@@ -344,8 +346,11 @@ class Scaling:
                     self._stale = True
 
     def _say_cold(self, model: ServedModel, scaled: ScalingState, now_us: int) -> list[Command]:
-        """The scheduler hears that a model is on no slice before that is so, when it will be on one, and that
-        it cannot be, where it wishes to and none is to be had."""
+        """Return commands that tell the scheduler when a model is on no slice.
+
+        The scheduler hears that before it is so, and when the model will be on a slice. It also hears that a
+        model needs a slice but none is available.
+        """
         if model.name not in self._holdings.models:
             return []
         within_us = load_us(self._holdings.slices, scaled, model.name)
@@ -360,7 +365,7 @@ class Scaling:
         return [Cold(model.name, variant, within_us) for variant in model.variants]
 
     def _look(self, current: DesiredState, now_us: int) -> list[Command]:
-        """Once a second: what policies, tables and plans need."""
+        """Return the commands of each second: for what policies, tables and plans need."""
         self.due_us = now_us + LOOK_US
         commands: list[Command] = [Look()]
         for name, model in self._served(current).items():
@@ -372,7 +377,7 @@ class Scaling:
         return commands
 
     def _task(self, current: DesiredState) -> ScalingTask:
-        """What the slow plan is made from."""
+        """Return the input of the slow plan."""
         lost = self._holdings.lost
         there = [each.spec for each in current.slices if each.spec.domain not in lost]
         held = {each.spec.name for each in current.slices if self.stays(each)}

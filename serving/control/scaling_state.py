@@ -1,4 +1,4 @@
-"""What control keeps of one model whose replicas follow its load."""
+"""The controller's state of one scaled model."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,16 +6,20 @@ from dataclasses import dataclass, field
 from serving.policy.scaling.history import History
 from serving.policy.scaling.interface import LoadReport, PlannedBand, ReplicaPolicy, Wish
 
-START_US = 5_000_000  # until a replica that was asked for gets batches, before one has
-STARTS = 5  # of these the middle one is what is reckoned with: one that died on the way is no rule
+START_US = 5_000_000  # assumed time until a requested replica gets batches, before the first one
+STARTS = 5  # their median counts, because a replica that died on the way is an exception
 
 
 @dataclass(slots=True)
 class ScalingState:
-    """`slices`: those that it has, in the order in which it likes them; `standby`: those on which it is only
-    loaded, beside another model. `short`: why it has fewer than it wishes; `lacking`: what the slow plan
-    could not have for it. `asked_us`: when a slice was given to it that does not get batches yet. `cold_us`:
-    within what it is loaded, as the scheduler was told since it is on no slice; 0 where it is on one."""
+    """What the autoscaler keeps of one model.
+
+    - `slices`: its slices, the most preferred first.
+    - `standby`: the slices where it is only loaded, beside another model.
+    - `short`: why it has fewer than it needs; `lacking`: what the slow plan could not give it.
+    - `asked_us`: when it got a slice that does not get batches yet.
+    - `cold_us`: the load time that the scheduler knows while the model is on no slice; 0 while it is on one.
+    """
 
     policy: ReplicaPolicy
     history: History
@@ -29,7 +33,7 @@ class ScalingState:
     lacking: str = ""
     cold_us: int = 0
     band: PlannedBand | None = None
-    liked: Counter[str] = field(default_factory=Counter)  # slices that the slow plan would have, by kind
+    liked: Counter[str] = field(default_factory=Counter)  # how many slices the slow plan has for it, by kind
     begun: bool = False
     ups: int = 0
     downs: int = 0
@@ -38,17 +42,17 @@ class ScalingState:
 
     @property
     def start_us(self) -> int:
-        """From the wish for a replica to its first batch, as a rule."""
+        """The usual time from the request for a replica to its first batch."""
         return sorted(self.starts_us)[len(self.starts_us) // 2] if self.starts_us else START_US
 
     def started(self, slice_name: str, now_us: int) -> None:
-        """A slice gets batches."""
+        """Record that a slice gets batches."""
         asked_us = self.asked_us.pop(slice_name, None)
         if asked_us is not None:
             self.starts_us = [*self.starts_us[-STARTS + 1 :], now_us - asked_us]
 
     def give(self, slices: tuple[str, ...], now_us: int) -> None:
-        """It has these from now on."""
+        """Assign slices to the model."""
         self.ups += self.begun and len(slices) > len(self.slices)
         self.downs += len(slices) < len(self.slices)
         self.begun = True

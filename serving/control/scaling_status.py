@@ -8,12 +8,17 @@ from serving.policy.scaling.interface import PlannedBand
 
 @dataclass(frozen=True, slots=True)
 class ScalingStatus:
-    """`desired`: replicas that the policy wishes; `count` of them can be had, on `slices`, and `held`, if not
-    "", says why not more. `ready` get batches, `coming` are being started or loaded, `standing` are loaded
-    without batches. `why`, `up`, `down`: why so many, and what would change it, in sentences; `budget`: what
-    may be missed, what was, and what that leaves. `pressure`: 1.0 where what is ready is just enough.
-    `band`: the slow plan's, None where there is none yet; `lacking`: what that plan could not have, ""
-    where it has everything."""
+    """A model's scaling, as figures and sentences.
+
+    - `desired`: replicas that the policy asks for. It can have `count` of them, on `slices`; `held` says why
+      not more, or is "".
+    - `ready` get batches, `coming` are starting or loading, `standing` are loaded without batches.
+    - `why`, `up`, `down`: why so many, and what would change it, in sentences.
+    - `budget`: what may miss the SLO, what did, and what that leaves.
+    - `pressure`: 1.0 if the ready replicas are just enough.
+    - `band`: the slow plan's, None if there is none yet; `lacking`: what that plan could not have, "" if
+      nothing.
+    """
 
     model: str
     desired: int

@@ -1,4 +1,4 @@
-"""What control knows of scaled models, as the values by which policies, allotment and slow plan decide."""
+"""The controller's knowledge of scaled models, as the inputs of policies, allotment and slow plan."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,23 +18,25 @@ from serving.policy.scaling.task import Claimant, SliceKind
 from serving.specs import ServedModel, SliceSpec
 
 ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
-MANY = 1 << 20  # replicas: more than there are slices
+MANY = 1 << 20  # more replicas than there are slices
 
 Capacities = Mapping[str, Capacity]
-"""By variant."""
+"""Capacities by variant."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTopology:
-    """Where one model may run: `counts` of slices that are alike, and what it `carries` on these."""
+    """Where one model may run: `counts` of slices by class, and what it `carries` on each class."""
 
     topology: Topology
     counts: Mapping[SliceClass, int]
     carries: Mapping[SliceClass, Capacities]
 
     def speeds(self) -> dict[SliceClass, float]:
-        """How fast slices are, as what one replica carries on each over what it carries on most of them; 1
-        where nobody knows."""
+        """Return how fast slices are; 1 if that is unknown.
+
+        The speed is the load that one replica carries on each, over the load that it carries on most of them.
+        """
         rates = {
             slice_class: next((each.rate(1) for each in known.values()), 0.0)
             for slice_class, known in self.carries.items()
@@ -46,16 +48,18 @@ class ModelTopology:
         return {slice_class: rate / usual if rate > 0 else 1.0 for slice_class, rate in rates.items()}
 
     def usual(self, liked: Iterable[RankedSlice]) -> Capacity | None:
-        """What the model carries by its most accurate variant, on the first of these slices that anybody has
-        measured it on."""
+        """Return the capacity of the most accurate variant, on the first of these slices with a profile."""
         carries = (self.carries[self.topology.class_of[each.spec.name]] for each in liked)
         known = next((each for each in carries if each), {})
         return next(iter(known.values()), None)
 
 
 def assumed(model: ServedModel, scaled: ScalingState, capacities: Capacities) -> str:
-    """The variant that is reckoned by: the plan's; without one the most accurate, or where the model is to be
-    cheap, the quickest. "" where none has been measured."""
+    """Return the variant to plan with; "" if none has been measured.
+
+    It is the plan's variant. Without a plan it is the most accurate one, or the fastest if the model
+    optimizes cost.
+    """
     if scaled.band is not None and scaled.band.variant in capacities:
         return scaled.band.variant
     if model.own.optimize == CHEAPEST:
@@ -70,9 +74,12 @@ def claim(
     capacity: Capacity | None,
     held: frozenset[str],
 ) -> Claim:
-    """What a model asks for. `liked`: slices that it may have, the `capacity` of many of them, and which of
-    them it has. A wish counts replicas on usual slices: on slower ones it takes more, but no more than it may
-    have, and on quicker ones fewer, but no fewer than it is to have."""
+    """Return what a model asks for.
+
+    `liked`: slices that it may have. `capacity`: on many of them. `held`: those that it has. A wish counts
+    replicas on usual slices. On slower ones the model needs more, but no more than it may have. On faster
+    ones it needs fewer, but no fewer than it must have.
+    """
     least, most = bounds(model, MANY)
     wish = min(max(wish, least), most)
     worth, there = [0.0], 0.0
@@ -82,7 +89,7 @@ def claim(
         there += each.speed
         worth.append(capacity.rate(there) if capacity is not None else there)
     lacking = min(max(round(wish - there), 0), most + 1 - len(worth))
-    worth += [worth[-1]] * lacking  # it wants more than there are: said, not had
+    worth += [worth[-1]] * lacking  # it asks for more than there are, so that the claim says so
     top = worth[-1] or 1.0
     places = tuple(each.spec.name for each in liked)
     weighed = tuple(model.batching.weight * each / top for each in worth)
@@ -91,14 +98,14 @@ def claim(
 
 
 def bounds(model: ServedModel, there: int) -> tuple[int, int]:
-    """The fewest and the most replicas that a model is to have, where there are slices for so many."""
+    """Return the fewest and the most replicas that a model should have, if there are slices for so many."""
     spec = model.replicas
     least = spec.least if spec is not None else 0
     return least, max(spec.most if spec is not None and spec.most is not None else there, least)
 
 
 def rank(model: ServedModel) -> int:
-    """Its priority among scaled models."""
+    """Return its priority among scaled models."""
     return model.replicas.priority if model.replicas is not None else 0
 
 
@@ -109,7 +116,7 @@ def view(
     slices: Mapping[str, SliceRecord],
     now_us: int,
 ) -> View:
-    """What a model's policy sees."""
+    """Return what a model's policy sees."""
     speed, slice_class = ground.speeds(), ground.topology.class_of
     own = {name: speed.get(slice_class[name], 1.0) if name in slice_class else 1.0 for name in scaled.slices}
     ready = sum(pace for name, pace in own.items() if is_ready(slices, name, model.name))
@@ -137,7 +144,7 @@ def view(
 
 
 def load_us(slices: Mapping[str, SliceRecord], scaled: ScalingState, model: str) -> int:
-    """Until a model that is on no slice gets batches once it is asked for: at once where it stands by."""
+    """Return how long a request waits for a model on no slice: hardly at all if it stands by."""
     hot = any(
         one.status in (ReplicaStatus.STANDING, ReplicaStatus.READY)
         for name in scaled.standby
@@ -149,7 +156,7 @@ def load_us(slices: Mapping[str, SliceRecord], scaled: ScalingState, model: str)
 def in_order(
     replicas: Sequence[DesiredReplica], models: Mapping[str, ScalingState]
 ) -> tuple[DesiredReplica, ...]:
-    """As models wish their variants to be loaded, without those that they do not wish."""
+    """Return the replicas in the order in which models want their variants loaded, without unwanted ones."""
     order = {
         (model, variant): place
         for model, scaled in models.items()
@@ -161,20 +168,22 @@ def in_order(
 
 
 def handed(wish: Wish) -> tuple[int, int, tuple[str, ...], bool]:
-    """Of a wish, that by which slices are handed out."""
+    """Return the part of a wish that decides on slices."""
     return wish.count, wish.standby, wish.variants, wish.pressure > 1
 
 
 def is_ready(slices: Mapping[str, SliceRecord], slice_name: str, model: str) -> bool:
-    """Whether a slice gets batches of a model."""
+    """Return whether a slice gets batches of a model."""
     return any(one.status is ReplicaStatus.READY for _, one in on_slice(slices, slice_name, model))
 
 
 def claimant(
     model: ServedModel, scaled: ScalingState, by_kind: Mapping[str, Capacities], current: Mapping[str, int]
 ) -> Claimant:
-    """What the slow plan knows of a model. `by_kind`: what it carries on each kind of slice; `current`: how
-    many of these it has."""
+    """Return what the slow plan knows of a model.
+
+    `by_kind`: what it carries on each kind of slice. `current`: how many of these it has.
+    """
     history, bin_s = scaled.history.bins()
     own = model.own
     least, most = bounds(model, MANY)
@@ -200,7 +209,7 @@ def claimant(
 def standing(
     model: ServedModel, scaled: ScalingState, slices: Mapping[str, SliceRecord], there: int
 ) -> ScalingStatus:
-    """Why a model has as many replicas as it has. `there`: slices on which it may run."""
+    """Return why a model has as many replicas as it has. `there`: how many slices it may use."""
     wish = scaled.wish
     least, most = bounds(model, there)
     ready = sum(is_ready(slices, name, model.name) for name in scaled.slices)
@@ -229,7 +238,7 @@ def standing(
 def kinds_of(
     specs: Iterable[SliceSpec], kinds: Mapping[str, str], held: Collection[str]
 ) -> tuple[SliceKind, ...]:
-    """The kinds of these slices, by the name of each; those that are `held` anyway cost nothing more."""
+    """Return the kinds of these slices, by the name of each; `held` ones cost nothing more."""
     found: dict[str, list[SliceSpec]] = {}
     for spec in specs:
         found.setdefault(kinds[spec.name], []).append(spec)

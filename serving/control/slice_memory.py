@@ -1,9 +1,9 @@
-"""The memory of a slice that cannot hold all of its models at once: who is there, who comes, who goes for it.
+"""The memory of a slice that cannot hold all of its models at once: which are there, are loaded, are evicted.
 
-One method per event, each returns orders. Room is planned when a model is asked for: those that go for it are
-told at once, and its load begins when they have gone and the loads before it are done. So what is there, what
-is being loaded and what was promised room are together never more than the slice has; neither is what holds
-memory, but for the moment in which a model shows itself larger than was known.
+Each event has one method, which returns orders. Room is planned when a request asks for a model. Models that
+make room for it are evicted at once. Its load begins when they have gone and the earlier loads are done. So
+the present, the loading and the promised models never need more than the slice has. Neither does the memory
+in use, but for the moment in which a model turns out larger than known.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,21 +23,26 @@ from serving.policy.residency import EvictionPolicy, ForecastGdsf, Key, Newcomer
 from serving.vocabulary import NEVER_US
 
 Rates = Mapping[str, float]
-"""Requests a second by model; one that is not in it has none."""
+"""Requests a second by model; a model that is not in it has none."""
 
 IN_USE = "all that could make room for it is in use, or has just been loaded"
 WORTH_MORE = "what would have to make room for it is asked for more"
 LOST = "its worker was lost"
 UNWANTED = "it is not wanted on this slice"
 IN_TIME = 0.8
-"""A model that is there after so much of its SLO is there in time for a request of now: loads take longer now
-and then, those that go have to have gone, and the request is to be answered."""
+"""A model that is ready within so much of its SLO is ready in time for a present request.
+
+Loads sometimes take longer, the evicted models must have gone, and the request must be answered.
+"""
 _MB = 1 << 20
 
 
 class SliceMemory:
-    """Who is on one residency slice of `limit_bytes`. Loads are one at a time: those that requests wait for
-    first, in the order of asking, then what is loaded ahead of any."""
+    """The models on one slice of `limit_bytes` that loads on demand.
+
+    Loads run one at a time: first those that requests wait for, in the order of asking, then those ahead of
+    any request.
+    """
 
     def __init__(self, limit_bytes: int, policy: EvictionPolicy | None = None) -> None:
         self.limit_bytes = limit_bytes
@@ -46,13 +51,13 @@ class SliceMemory:
         self._rates: Rates = {}
         self._residents: dict[Key, OnDemandModel] = {}
         self._queue: list[Key] = []
-        self._loading: Key | None = None  # what the worker's loader is busy with, even if it is to go
-        self._clouded = False  # what the load under way takes cannot be seen: others go meanwhile
+        self._loading: Key | None = None  # in the worker's loader, even if it is to be evicted
+        self._clouded = False  # the present load's memory is unknown, because others leave at the same time
 
     # what may be asked
 
     def residence(self, key: Key) -> LoadState:
-        """Where it stands; ABSENT also for what is not wanted here."""
+        """Return the model's state; ABSENT also if it is not desired here."""
         one = self._residents.get(key)
         if one is None:
             return LoadState.ABSENT
@@ -60,34 +65,36 @@ class SliceMemory:
 
     @property
     def held_bytes(self) -> int:
-        """What holds memory, the load under way included."""
+        """The memory of all models, with the load under way."""
         return sum(one.held_bytes for one in self._residents.values())
 
     @property
     def planned_bytes(self) -> int:
-        """What will hold memory when all that goes has gone, and all that was promised room has come."""
+        """The memory of all models when all evicted ones have gone, and all promised ones have come."""
         return sum(
             one.promised_bytes + (0 if one.residence is LoadState.LEAVING else one.held_bytes)
             for one in self._residents.values()
         )
 
     def load_us(self, key: Key, now_us: int) -> int:
-        """How soon it could be there at best, with nothing else to load; NEVER_US where it cannot be."""
+        """Return how soon the model could be ready at best, if nothing else loads; NEVER_US if it cannot."""
         one = self._residents.get(key)
         if one is None or not one.desired or one.need_bytes > self.limit_bytes:
             return NEVER_US
         return round(max(0, one.retry_us - now_us) + one.load_us)
 
     def why_never(self, key: Key) -> str:
-        """Why it cannot be loaded until something changes; "" where it can be, or is not wanted here."""
+        """Return why the model cannot be loaded before a change; "" if it can, or is not desired here."""
         one = self._residents.get(key)
         if one is None or not one.desired or one.need_bytes <= self.limit_bytes:
             return ""
         return _too_large(one.need_bytes, self.limit_bytes)
 
     def ready_in_us(self, key: Key, now_us: int) -> int:
-        """How long it is until it is loaded, or would be, were it asked for now and let in; NEVER_US where it
-        cannot be."""
+        """Return the time until the model is loaded, or would be if a request came now and it was admitted.
+
+        NEVER_US if it cannot be loaded.
+        """
         alone_us = self.load_us(key, now_us)
         if alone_us == NEVER_US:
             return NEVER_US
@@ -105,13 +112,15 @@ class SliceMemory:
     # events
 
     def want(self, keys: Mapping[Key, LoadFigures], now_us: int) -> Sequence[Order]:
-        """These may be here, and no others; the first are the first to be loaded. What is not wanted any more
-        goes, whoever uses it."""
+        """Set the models that may be here; the first are loaded first.
+
+        A model that is no longer desired is evicted, even if it is in use.
+        """
         orders: list[Order] = []
         gone = [key for key in self._residents if key not in keys]
         for key in gone:
             orders += self._dismiss(key)
-        if gone:  # what others took beside them was counted, too
+        if gone:  # their sizes may include memory of models that leave
             for one in self._residents.values():
                 one.forget_oversize(self.limit_bytes)
         before = self._residents
@@ -119,18 +128,21 @@ class SliceMemory:
         for key, figures in keys.items():
             one = self._residents[key]
             one.desired, one.figures = True, figures
-        self._residents = self._residents | before  # the others are on their way out
+        self._residents = self._residents | before  # the others are leaving
         return [*orders, *self._next(now_us)]
 
     def renew(self, key: Key) -> None:
-        """What it was found to take counts no more: its files have changed."""
+        """Forget the measured size of a model, because its files have changed."""
         one = self._residents.get(key)
         if one is not None:
             one.forget()
 
     def fill(self, rates: Rates, now_us: int) -> Sequence[Order]:
-        """The worker is there: load what there is room for. The first time that is all that fits, later what
-        is asked for at all. By worth, then in the order of `want`."""
+        """Load what there is room for, because the worker is ready.
+
+        The first time, that is all that fits; later, all with requests. The order is by value, then as in
+        `want`.
+        """
         first, self._there, self._rates = not self._there, True, rates
         free_bytes = self.limit_bytes - self.planned_bytes
         absent = [
@@ -146,8 +158,10 @@ class SliceMemory:
         return self._next(now_us)
 
     def ask(self, key: Key, rates: Rates, busy: Collection[str], now_us: int) -> Sequence[Order]:
-        """A request waits for it, or cannot: what it leads to is either that it is there, or `Ready`, or
-        `Refuse`. `busy`: the models that have batches in flight or requests waiting; they stay."""
+        """Load a model for a request, unless it is resident; the orders have a `Ready` or a `Refuse` for it.
+
+        `busy`: the models with running batches or waiting requests; they are not evicted.
+        """
         self._rates = rates
         one = self._residents.get(key)
         if one is not None and one.residence is LoadState.RESIDENT:
@@ -164,14 +178,17 @@ class SliceMemory:
     def loaded(
         self, key: Key, cost: tuple[int, int], now_us: int, busy: Collection[str] | None = None
     ) -> Sequence[Order]:
-        """It is there. `cost`: microseconds that it took, bytes by which the process grew, which are too few
-        where others went meanwhile: it then holds what was planned, if not more. Where it is more others go
-        for it, none of the `busy` ones; if that is not enough, or who is busy is not known (None), it goes
-        itself."""
+        """Take a loaded model.
+
+        `cost`: microseconds of the load, and bytes by which the process grew. The bytes are too few if others
+        left in that time; then the planned memory counts if it is more. If the model is larger than planned,
+        others are evicted for it, but no `busy` ones. If that is not enough, or the busy ones are unknown
+        (None), it is evicted itself.
+        """
         one = self._residents.get(key)
         if self._loading == key:
             self._loading = None
-        if one is None or one.residence is not LoadState.LOADING:  # it was told to go meanwhile
+        if one is None or one.residence is not LoadState.LOADING:  # it was evicted in that time
             return self._next(now_us)
         load_us, memory_bytes = cost
         if self._clouded:
@@ -184,13 +201,13 @@ class SliceMemory:
         orders, reason = self._make_room(key, self.planned_bytes - self.limit_bytes, busy, now_us)
         if reason:
             self._drop([each for each in self._queue if not self._residents[each].asked])
-            orders = self._evict(key)  # estimates were wrong: nothing more is loaded ahead by them
+            orders = self._evict(key)  # the estimates were wrong: stop loading ahead by them
             if asked:
                 orders.append(Refuse(key, f"it takes {one.held_bytes / _MB:.0f} MB, and {reason}"))
         return [*orders, *self._next(now_us)]
 
     def unloaded(self, key: Key, now_us: int) -> Sequence[Order]:
-        """It holds no memory any more."""
+        """Take the end of an unload: its memory is free."""
         if self._loading == key:
             self._loading = None
         if key in self._residents:
@@ -198,7 +215,7 @@ class SliceMemory:
         return self._next(now_us)
 
     def failed(self, key: Key, now_us: int) -> Sequence[Order]:
-        """It could not be loaded, or did not work when it was: it is not tried again for a while."""
+        """Take a model that could not be loaded, or failed when it was: it waits for its next try."""
         one = self._residents.get(key)
         if self._loading == key:
             self._loading = None
@@ -218,7 +235,7 @@ class SliceMemory:
         return [*orders, *self._next(now_us)]
 
     def lost(self, now_us: int) -> Sequence[Order]:  # noqa: ARG002  as every event
-        """The worker is gone, and all that was there. When it is back, that is told by `fill`."""
+        """Take the loss of the worker with all its models. `fill` follows when it is back."""
         waiting = [key for key, one in self._residents.items() if one.asked]
         self._queue.clear()
         self._there, self._loading = False, None
@@ -231,7 +248,7 @@ class SliceMemory:
     # steps
 
     def _admit(self, key: Key, busy: Collection[str], now_us: int) -> tuple[Sequence[Order], str]:
-        """Give it a place in the queue, before what nobody waits for; or a reason why not."""
+        """Give a model a place in the queue, before those without requests; or return why not."""
         one = self._residents.get(key)
         if one is None or not one.desired:
             return (), UNWANTED
@@ -244,7 +261,7 @@ class SliceMemory:
         if one.need_bytes > self.limit_bytes:
             return (), _too_large(one.need_bytes, self.limit_bytes)
         orders: Sequence[Order] = ()
-        if one.promised_bytes:  # to be loaded ahead; now it is needed
+        if one.promised_bytes:  # it was to be loaded ahead; now a request needs it
             self._queue.remove(key)
         else:
             short_bytes = self.planned_bytes + one.need_bytes - self.limit_bytes
@@ -258,7 +275,7 @@ class SliceMemory:
     def _make_room(
         self, key: Key, short_bytes: int, busy: Collection[str] | None, now_us: int
     ) -> tuple[list[Order], str]:
-        """Let others go for it, at first those that are to be loaded ahead; or a reason why they stay."""
+        """Evict others for a model, first those that wait to be loaded ahead; or return why they stay."""
         dropped = []
         for other in reversed(self._queue):
             if short_bytes > 0 and not self._residents[other].asked:
@@ -283,19 +300,19 @@ class SliceMemory:
 
     def _newcomer(self, key: Key, short_bytes: int, now_us: int) -> Newcomer:
         one = self._residents[key]
-        ready_us = self.ready_in_us(key, now_us)  # 0 where it is there, and larger than was known
+        ready_us = self.ready_in_us(key, now_us)  # 0 if it is resident, and larger than known
         model = one.candidate(key, self._rates.get(key[0], 0.0))
         wait_us = max(ready_us - model.load_us, 0.0)
         return Newcomer(model, short_bytes, wait_us, ready_us <= IN_TIME * one.figures.slo_us)
 
     def _next(self, now_us: int) -> list[Order]:
-        """Begin the next load where the loader is free and there is room; who waits is told when it ends."""
+        """Begin the next load if the loader is free and there is room; `Ready` goes to all waiting ones."""
         if self._loading is not None or not self._queue:
             return []
         key = self._queue[0]
         one = self._residents[key]
         if one.residence is not LoadState.ABSENT or self.held_bytes + one.promised_bytes > self.limit_bytes:
-            return []  # what goes for it has not gone yet
+            return []  # evicted models have not gone yet
         del self._queue[0]
         one.residence, one.since_us = LoadState.LOADING, now_us
         one.held_bytes, one.promised_bytes = one.promised_bytes, 0
@@ -307,11 +324,11 @@ class SliceMemory:
         return Ready(key, now_us + self.ready_in_us(key, now_us))
 
     def _asked(self) -> list[Key]:
-        """Those in the queue that requests wait for; they are before the others."""
+        """Return the models in the queue that requests wait for; they come before the others."""
         return [key for key in self._queue if self._residents[key].asked]
 
     def _drop(self, keys: Iterable[Key]) -> None:
-        """Those of them that wait to be loaded do so no longer."""
+        """Remove these models from the queue, if they wait to be loaded."""
         for key in keys:
             if self._residents[key].promised_bytes:
                 self._queue.remove(key)
@@ -323,7 +340,7 @@ class SliceMemory:
         return [BeginUnload(key)]
 
     def _dismiss(self, key: Key) -> list[Order]:
-        """It is not wanted any more."""
+        """Remove a model that is not desired any more."""
         one = self._residents[key]
         orders: list[Order] = [Refuse(key, UNWANTED)] if one.asked else []
         one.desired = one.asked = False
@@ -335,7 +352,7 @@ class SliceMemory:
         return orders
 
     def _clear(self, key: Key) -> None:
-        """It is not there any more."""
+        """Mark a model as gone."""
         one = self._residents[key]
         one.residence, one.held_bytes, one.keep_us = LoadState.ABSENT, 0, 0
         if not one.desired:

@@ -1,4 +1,4 @@
-"""For how long control waits: for a worker to start, load or answer, and between one try and the next."""
+"""How long the controller waits: for a worker to start, load or answer, and between two tries."""
 
 from serving.control.replicas import ReplicaStatus, SliceRecord, WorkerStatus
 from serving.specs import Limits
@@ -6,19 +6,21 @@ from serving.vocabulary import NEVER_US
 
 BACKOFF_FIRST_US = 100_000
 BACKOFF_MAX_US = 10_000_000
-HEALTHY_US = 30_000_000  # a worker that lived this long is no worker that fails again and again
+HEALTHY_US = 30_000_000  # a worker that lived so long does not fail again and again
 ANSWERED_US = 1_000_000
-"""A worker that answered for so long, and was loading nothing, was ended by something that a longer wait does
-not mend (a kill, the OOM killer, one bad input): its back-off starts anew."""
+"""A worker that answered for so long, and loaded nothing, ended from a cause that no wait cures.
+
+Such causes are a kill, the OOM killer, or one bad input. So its back-off starts again from the first pause.
+"""
 
 
 def backoff_us(failures: int) -> int:
-    """How long to wait before the next try: doubling from 0.1 s to 10 s."""
+    """Return how long to wait before the next try: from 0.1 s, doubling up to 10 s."""
     return min(BACKOFF_FIRST_US << min(failures - 1, 20), BACKOFF_MAX_US)
 
 
 def overdue(record: SliceRecord, limits: Limits) -> tuple[str, int]:
-    """What the worker is to be ended for, and when: what it was told to do takes too long."""
+    """Return why the controller ends a worker, and when: its present order takes too long."""
     startup_s, stall_us = limits.startup_s, limits.stall_us
     patience_us = int(startup_s * 1e6)
     if record.status is WorkerStatus.STARTING:

@@ -1,5 +1,8 @@
-"""Where models may run, and which slices are alike: made once for what is wanted, as each second every policy
-looks at all slices of its model, and there may be many of both."""
+"""Where models may run, and which slices are equal for them.
+
+The topology is made once for a desired state. Each second every policy looks at all slices of its model, and
+there may be many policies and slices.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +13,11 @@ from serving.specs import SliceSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SliceClass:
-    """Slices of one `kind`, which compute alike, and of one price. `label`: what plans call them;
-    `label_held`: those of them that are held whatever scaled models do, and so cost no more."""
+    """Slices of one `kind`, with equal speed, and of one price.
+
+    `label`: their name in plans. `label_held`: the name of slices that are held anyway, whatever scaled
+    models do, and so cost no more.
+    """
 
     kind: str
     label: str
@@ -20,7 +26,7 @@ class SliceClass:
 
 
 class Topology:
-    """`slice_class` by the name of a slice."""
+    """The slices by class and model. `class_of`: the class by a slice's name."""
 
     def __init__(self, current: DesiredState | None, kind_of: Callable[[SliceSpec], str]) -> None:
         found: dict[tuple[str, float, bool], list[SliceSpec]] = {}
@@ -40,11 +46,11 @@ class Topology:
         self._counts = {model: self._counted(specs) for model, specs in self._specs.items()}
 
     def specs(self, model: str) -> Sequence[SliceSpec]:
-        """The slices on which a model may run."""
+        """Return the slices on which a model may run."""
         return self._specs.get(model, ())
 
     def counts(self, model: str) -> Mapping[SliceClass, int]:
-        """How many these are of each that are alike."""
+        """Return how many slices of each class a model may run on."""
         return self._counts.get(model, {})
 
     def _counted(self, specs: Sequence[SliceSpec]) -> dict[SliceClass, int]:
@@ -56,5 +62,5 @@ class Topology:
 
 
 def kind_name(device_kind: str, spec: SliceSpec) -> str:
-    """The name of slices that compute alike."""
+    """Return the name of slices with equal speed."""
     return f"{device_kind} {spec.share}"

@@ -1,9 +1,9 @@
 """Where a variant is loaded first that no worker of this gateway has loaded yet.
 
-A load may end the process in which it runs, or hold its interpreter. Where that process serves others, the
-first load takes place elsewhere and the slices wait for it: on a slice that serves nothing yet, else in a
-process of its own on the cores of the slice that serves least (`cpu-a+parser`), which ends once the variant
-was loaded there. Where no such process may be, one slice goes first.
+A load may end its process, or hold the interpreter. If the process serves other variants, the first load runs
+elsewhere, and the slices wait for it. It runs on a slice that serves nothing yet. Without one it runs in an
+own process on the cores of the slice that serves least (`cpu-a+parser`), which ends after the load. If no
+such process is possible, one slice goes first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,30 +16,31 @@ from serving.control.replicas import LOADED, Key, ReplicaRecord, ReplicaStatus, 
 from serving.specs import ServedModel, own_process, place_of
 
 KEPT_MAX = 10_000
-"""Loads that are remembered. What is forgotten is tried first once more."""
+"""How many loads are remembered. A variant that is forgotten has a first load again."""
 PATIENCE = 2
-"""A load beside batches may take so many times what it took before: they share the cores, and their slice is
-slower for it."""
+"""A load beside batches may take so many times its earlier duration: it shares the cores with them."""
 
 
 class Trials:
-    """Of all that `holdings` is to have."""
+    """The first loads of all replicas that `holdings` is to have."""
 
     def __init__(self, holdings: ObservedState) -> None:
         self._slices = holdings.slices
         self._lost = holdings.lost
-        self._loaded: dict[Key, int] = {}  # what the load took, microseconds; the latest last
-        self._places: dict[Key, str] = {}  # of what was never loaded: the process that goes first
+        self._loaded: dict[Key, int] = {}  # microseconds of the load; the latest last
+        self._places: dict[Key, str] = {}  # for variants never loaded: the process that goes first
         self._deadly = set[str]()
 
     def look(self, current: DesiredState, is_deadly: Callable[[ServedModel], bool]) -> None:
-        """Say anew where each first load takes place. `is_deadly`: whether a worker process has died busy
-        with a model's present files."""
+        """Decide again where each first load runs.
+
+        `is_deadly`: whether a worker process has died busy with a model's present files.
+        """
         models = {model.name: model for model in current.models}
         desired: dict[Key, list[SliceRecord]] = {}
         for each in current.slices:
             if each.spec.memory_bytes:
-                continue  # what is loaded there, and when, follows from what is asked for
+                continue  # requests decide what is loaded there
             for one in each.replicas:
                 key = (one.model, one.variant, models[one.model].revision)
                 if key not in self._loaded:
@@ -52,7 +53,7 @@ class Trials:
         self._places = {key: place for key, place in found.items() if place}
 
     def added(self, current: DesiredState) -> DesiredState:
-        """What is wanted, with the processes in which something is loaded first."""
+        """Return the desired state, with the processes for first loads."""
         specs = {each.spec.name: each.spec for each in current.slices}
         apart: dict[str, list[DesiredReplica]] = {}
         for (model, variant, _), place in self._places.items():
@@ -67,19 +68,19 @@ class Trials:
         return replace(current, slices=(*current.slices, *more))
 
     def waits_for(self, record: SliceRecord, replica: ReplicaRecord) -> str:
-        """The process that is to load it before this one; "" where it need not wait."""
+        """Return the process that must load the replica first; "" if the slice need not wait."""
         place = self._places.get(replica.key, "")
         return "" if place == record.spec.name or self._harms_nobody(record, replica.key) else place
 
     def loaded(self, key: Key, load_us: int) -> None:
-        """A worker has loaded it."""
+        """Remember that a worker has loaded the variant."""
         self._loaded.pop(key, None)
         self._loaded[key] = load_us
         if len(self._loaded) > KEPT_MAX:
             del self._loaded[next(iter(self._loaded))]
 
     def failed(self, record: SliceRecord, replica: ReplicaRecord) -> None:
-        """It could not be loaded: where that was in a process for it alone, all who wait failed."""
+        """Mark a failed load; if it was in a process of its own, all replicas that wait for it fail."""
         name = record.spec.name
         if self._places.get(replica.key) != name or name == record.spec.place:
             return
@@ -89,8 +90,7 @@ class Trials:
                     each.failures, each.reason = replica.failures, replica.reason
 
     def patience_us(self, record: SliceRecord, startup_us: int, stall_us: int) -> int:
-        """For how long from its beginning the load that runs in a worker may hold up batches there; 0 where
-        none does."""
+        """Return how long a load in the worker may delay batches there, from its start; 0 without a load."""
         replica = record.replicas.get(record.loading)
         if replica is None:
             return 0
@@ -102,7 +102,7 @@ class Trials:
     def _place(
         self, key: Key, model: ServedModel, records: Sequence[SliceRecord], found: Mapping[Key, str]
     ) -> str:
-        """Where it is loaded first; "" where all may load it at once. It stays there while it can be."""
+        """Return where a variant is loaded first, the same while it can be; "" if all slices may load it."""
         usable = [each for each in records if self._is_usable(each)]
         if all(self._harms_nobody(each, key) for each in usable):
             return ""
@@ -131,7 +131,7 @@ class Trials:
         return record.status is WorkerStatus.READY or record.failures < START_TRIES
 
     def _harms_nobody(self, record: SliceRecord, key: Key) -> bool:
-        """Whether a worker serves nothing that its load could take along, or keep from coming back."""
+        """Return whether a worker serves nothing that the load could end, or keep from coming back."""
         others = [each for each in record.replicas.values() if each.key != key]
         if any(each.status in LOADED for each in others):
             return False
@@ -139,7 +139,7 @@ class Trials:
 
 
 def _has_room(record: SliceRecord) -> bool:
-    """Whether a second process may be on its share: there may on cores, beside the shared process."""
+    """Return whether a second process may use the slice: on cores, and beside the shared process."""
     return record.spec.device == "cpu" and record.spec.name == record.spec.place
 
 
