@@ -160,5 +160,5 @@ class _Settling:
         program.costs = [parts.get(column, 0.0) for column in range(len(program.costs))]
         try:
             return program.solve(nodes_max=NODES_SMALLER) or found
-        except InfeasibleError:  # by less than what solvers forgive
+        except InfeasibleError:  # infeasible by less than the solver's tolerance
             return found
