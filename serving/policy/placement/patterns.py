@@ -173,7 +173,7 @@ def _worth(slices: Sequence[_Slice], parts: Parts, models: int) -> list[_Slice]:
     dense = max((each.pressure / each.amount for each in slices), default=0.0)
     most = (parts.slices_max - 1) * max((each.pressure for each in slices), default=0.0)
     kept: list[_Slice] = []
-    table = np.zeros((len(slices), models + 2))  # what is carried, then less is better
+    table = np.zeros((len(slices), models + 2))  # parts carried, then memory and pressure, negated
     for each in sorted(slices, key=lambda each: (each.amount, each.memory_bytes, len(each.stack))):
         around = max(dense * (parts.total - each.amount), 0.0)
         each.worst = each.carried(min(around, most) if parts.slices_max else around)
