@@ -1,4 +1,4 @@
-"""Lots: the bundles of a draft by pool and domain, with what the draft leaves open."""
+"""Lots: the bundles of a draft by pool and domain, each still to be given a device."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

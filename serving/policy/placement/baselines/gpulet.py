@@ -1,10 +1,10 @@
 """Gpulets (Choi et al., USENIX ATC 2022): GPUs cut in two at most, each part as large as is efficient.
 
 Elastic partitioning takes models in descending rate * SLO. Each model asks for the smaller of two parts. One
-is its most efficient part, the knee. The other is the least that carries what is left of its rate. It gets
-the smallest remainder of a GPU that holds this part, all of it. If there is none, the model shares a part in
-turns; else a GPU is cut. A part is refused if one of the two on the GPU would miss its SLO or carry less than
-it was given.
+is its most efficient part, the knee. The other is the least that carries what is left of its rate. The
+model gets all of the smallest remainder of a GPU that holds this part. If there is none, the model shares a
+part in turns. If that fails too, a GPU is cut. A part is refused if one of the two on the GPU would miss its
+SLO or carry less than it was given.
 
 The public code (casys-kaist/glet) sorts ascending, never takes the largest size for a knee, and accepts 85 %
 of a rate. Here the order and the knee are as in the paper, and all of the rate has to be carried.

@@ -9,8 +9,8 @@ goes to the model that it scores most for, with any number of models on a GPU. I
 are left out.
 
 The paper goes on to its slow algorithm, a genetic algorithm over trees searched by Monte Carlo. That takes
-minutes for what `exact` proves in seconds, so it is not here. There is no public code. Where the two phases
-part is a reading of the text.
+minutes for what `exact` proves in seconds, so it is not here. There is no public code, so where the two
+phases part is an interpretation of the text.
 """
 
 from collections.abc import Sequence

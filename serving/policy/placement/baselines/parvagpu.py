@@ -10,7 +10,7 @@ processes are the best offer's.
 
 The public code notes start indices that overlap on 32 of its 46 GPUs. Here, what lies on a GPU together is
 always legal, and only that is decided. The public code drops an instance if its model has no smaller one;
-here the instance stays whole. The public code knows no end of GPUs; here the fullest are taken.
+here the instance stays whole. The public code has no limit of GPUs; here the fullest are taken.
 """
 
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """Bundling: from numbers of replicas and devices to the slices of each device.
 
-No replica more is kept than is needed.
+It keeps no more replicas than are needed.
 """
 
 from collections import Counter, defaultdict, deque

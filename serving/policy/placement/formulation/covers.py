@@ -1,7 +1,8 @@
 """Covers: whole replicas that carry a demand together, the cheapest first at given prices of slices.
 
-The search is a knapsack with a least instead of a most, by depth-first branch and bound (Horowitz and Sahni
-1974). Few sizes of slices carry a row about as cheaply as the best, so a few dozen looks are enough.
+The search solves a knapsack problem with a minimum instead of a maximum, by depth-first branch and bound
+(Horowitz and Sahni 1974). Few sizes of slices carry a row about as cheaply as the best, so a few dozen looks
+are enough.
 """
 
 from bisect import insort

@@ -2,8 +2,8 @@
 
 A way is a multiset of slices, as patterns are in cutting stock (Gilmore and Gomory 1961). A MIG geometry has
 a few dozen ways, and they do not grow with the fleet. The same holds for cores or per cents where few amounts
-are in use. Where there are too many ways, a device is taken to give its amount however it is cut. That is
-never less.
+are in use. Where there are too many ways, a device is assumed to give its amount however it is cut. That is
+never less than it gives.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """What replicas of many demands carry on the devices of a pool, looked up rather than tried out.
 
-Thousands of demands share few profiles. So the module keeps what an option carries by budget: its measured
-batches in the order of their latencies, each with the best so far.
+Thousands of demands share few profiles. So the module keeps the measured batches of each option in the order
+of their latencies, each with the best so far. What an option carries within a budget is then a look-up.
 """
 
 from bisect import bisect_right
@@ -49,7 +49,7 @@ def size(pool: Pool, share: Share) -> Hashable:
 class Offers:
     """The best offers of demands on one pool.
 
-    It knows options by their identity, so the problem has to live as long.
+    It knows options by their identity, so the problem has to live as long as it does.
 
     `between`: replicas may take turns, and then a batch may have any number of rows (`shared_slices.py`). A
     replica with several streams has its slice for itself, and runs measured batches.
