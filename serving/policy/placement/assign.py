@@ -1,9 +1,11 @@
-"""From a draft to named devices, with the fewest replicas started.
+"""The assignment of a draft to named devices, with the fewest replicas started.
 
-First each pool by itself: what stays (`naming/keeping.py`, `naming/matching.py`), then the rest is dealt
-(`naming/dealing.py`). If that starts no more than has to be started in any case, with every model in as many
-failure domains as it should be, it cannot be better. If not, a small fleet is decided once more, exactly
-(`naming/program.py`).
+First, each pool is assigned by itself. It keeps what can stay (`assignment/keeping.py`,
+`assignment/matching.py`), then the rest is dealt (`assignment/dealing.py`). The result cannot be better if
+two things hold. It starts no more than has to be started in any case, and every model is in as many failure
+domains as it should be.
+
+Otherwise a small fleet is assigned once more, exactly (`assignment/program.py`).
 """
 
 from collections import Counter, defaultdict
@@ -21,11 +23,13 @@ from serving.policy.placement.problem import Instances, PlacementProblem
 
 
 def assign(problem: PlacementProblem, draft: Draft, current: Placement) -> Placement:
-    """The draft's slots on devices of its pools, MIG instances with their starts; devices in their order.
+    """Return the draft's slots on devices of its pools, MIG instances with their starts.
 
-    Of all ways one that lacks the fewest failure domains (`Demand.domains_min`), and of those one whose
-    started replicas take the least time until they can be counted on: on small fleets exactly so, on large
-    ones as far as found. ValueError where the problem's devices cannot hold the draft.
+    The devices are in the problem's order. The result lacks the fewest failure domains
+    (`Demand.domains_min`). Of such results it is one with the least time until the started replicas can be
+    counted on. On small fleets that is exact, on large ones it is the best that was found.
+
+    Raise ValueError if the problem's devices cannot hold the draft.
     """
     made = lots(problem, draft)
     least = spread_least(problem, made)
@@ -47,7 +51,7 @@ def assign(problem: PlacementProblem, draft: Draft, current: Placement) -> Place
 
 
 def _holders(current: Placement) -> dict[str, list[str]]:
-    """The devices that have each model loaded."""
+    """Return the devices that have each model loaded, by model."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for device, _, resident in residents(current):
         found[resident.model][device] = None
@@ -60,7 +64,7 @@ def _settle(
     least: Mapping[str, int],
     holders: Mapping[str, Sequence[str]],
 ) -> list[Unit]:
-    """Every slot of the lots in its place, one lot after the other."""
+    """Return every slot of the lots in its place, one lot after the other."""
     units: list[Unit] = []
     rooms: dict[Hashable, Room] = {}
     loose: dict[Hashable, list[list[Slots]]] = {}
@@ -83,7 +87,7 @@ def _settle(
 
 
 def _at(spot: Spot, slots: Slots) -> Slots:
-    """The slots as they are there."""
+    """Return the slots as they are at that spot."""
     return slots if spot.start < 0 else tuple(Slot(each.share, each.residents, spot.start) for each in slots)
 
 
@@ -103,7 +107,7 @@ def _placement(problem: PlacementProblem, units: Iterable[Unit]) -> Placement:
 
 
 def _lacks(units: Iterable[Unit], least: Mapping[str, int]) -> int:
-    """How many failure domains the models are short of, all together."""
+    """Return how many failure domains the models are short of, all together."""
     spread = spread_of(units) if least else {}
     return sum(max(0, count - len(spread.get(model, ()))) for model, count in least.items())
 
@@ -114,7 +118,10 @@ def _started_us(current: Placement, placement: Placement) -> int:
 
 
 def _unavoidable_us(problem: PlacementProblem, made: Iterable[Lot], current: Placement) -> int:
-    """What no assignment can do without: more of a replica than its pool has now."""
+    """Return the starting time that no assignment can avoid, in us.
+
+    A pool has to start the replicas that the draft has more of than the pool has now.
+    """
     there: Counter[Hashable] = Counter()
     pool_of = problem.pool_of
     for device, slot, resident in residents(current):

@@ -1,8 +1,8 @@
-"""What no placement can undercut: the linear relaxation, over all pools together.
+"""The lower bound on a placement's cost: the linear relaxation, over all pools together.
 
 Replicas and devices may be fractions, and slices do not slow each other down. Replicas in turns are fractions
 too: the parts of a cycle that their batches take come to one slice. The dual values are market prices of
-slices, by which price-and-round chooses.
+slices. Price-and-round chooses by these prices.
 """
 
 from dataclasses import dataclass
@@ -22,24 +22,30 @@ from serving.policy.placement.programs import InfeasibleError, Program
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """`bound`: as `lower_bound` says. `prices`: where the bound is inf, those with which as much is carried
-    as can be."""
+    """The relaxation's cost (`bound`, as `lower_bound` returns it) and its `prices`.
+
+    If the bound is inf, these are the prices at which as much is carried as can be.
+    """
 
     bound: float
     prices: Prices
 
 
 def lower_bound(problem: PlacementProblem) -> float:
-    """The least that an hour's devices can cost by the relaxation; inf where even that cannot carry all.
+    """Return the least that devices cost for an hour by the relaxation; inf if even that cannot carry all.
 
-    It holds for replicas that run measured batches where they have a slice for themselves, and any where
-    devices are divided by amounts and they take turns, as all that are made here do.
+    The bound holds for replicas that run measured batches on a slice of their own. On devices divided by
+    amounts, it also holds for replicas that take turns with batches of any size. The solvers here make only
+    such replicas.
     """
     return market(choices(problem, between=True)).bound
 
 
 def market(every: Choices) -> Market:
-    """The relaxation's cost and prices, where batches `between` measured ones are among the choices."""
+    """Return the relaxation's cost and prices.
+
+    `every` has to include batches `between` measured ones, where devices are divided by amounts.
+    """
     if not every.each:
         return Market(inf if every.hopeless else 0.0, ())
     if not every.hopeless:
@@ -51,8 +57,11 @@ def market(every: Choices) -> Market:
 
 
 def _relax(every: Choices, missing_price: float | None) -> Market:
-    """The columns are parts of demands, by choice; and what is missing of them, if there is a price for
-    it."""
+    """Solve the relaxation and return its cost and prices.
+
+    Its columns are parts of demands, by choice. With a `missing_price`, there are also columns for what is
+    missing of demands.
+    """
     program = Program()
     devices = [add_devices(program, each, len(each.pool.devices)) for each in every.divisions]
     rows = [program.row(lower=1 - ROUNDING) for _ in every.demands]

@@ -1,9 +1,11 @@
-"""Whether a placement is one: what every plan is held against, whoever made it.
+"""The rules that every placement is checked against, whichever solver made it.
 
-A slice computes its residents' batches in turns, one of each in a cycle. A request that just missed its
-batch waits for a whole cycle, then for its own batch: cycle + own within twice the slack of the SLO, which
-for a resident alone is Nexus's two batches (SOSP 2019, section 6.1). It carries its rows once a cycle.
-Where several replicas answer alike, a batch may take more (`pooling.py`).
+A slice computes its residents' batches in turns, one batch of each resident in a cycle. A request that just
+missed its batch waits for a whole cycle, then for its own batch. Both together must fit within twice the
+slack of the SLO. For a resident alone on its slice, that is Nexus's two batches (SOSP 2019, section 6.1). A
+resident carries its rows once a cycle.
+
+If several replicas answer a model, a batch may take more (`pooling.py`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +17,15 @@ from serving.policy.placement.problem import Instances, Parts, PlacementProblem,
 
 
 def slowdown(resident: PlacedReplica, others: Iterable[Slot]) -> float:
-    """How many times as long its batches take while `others` of the device compute, at least 1."""
+    """Return how many times as long the resident's batches take while `others` compute; at least 1.
+
+    `others` are the other slices of its device.
+    """
     return 1 + resident.option.sensitivity * sum(slot.pressure for slot in others)
 
 
 def cycle_us(slot: Slot, others: Sequence[Slot]) -> tuple[float, tuple[float, ...]]:
-    """(one batch of each resident, each of them) in microseconds, beside the `others` of the device."""
+    """Return (the cycle, each resident's batch in it) in us, while the `others` of the device compute."""
     each = tuple(
         resident.option.latency_us(resident.rows) * slowdown(resident, others) for resident in slot.residents
     )
@@ -28,8 +33,11 @@ def cycle_us(slot: Slot, others: Sequence[Slot]) -> tuple[float, tuple[float, ..
 
 
 def faults(problem: PlacementProblem, placement: Placement) -> list[str]:
-    """What is wrong with it, in sentences; nothing where every slice is legal and every replica keeps its
-    model's SLO and carries what it says. What is carried of the demands is `shortfalls`' matter."""
+    """Return what is wrong with the placement, in sentences.
+
+    The list is empty if every slice is legal, and every replica keeps its model's SLO and carries its
+    `capacity`. How much of the demands is carried is checked by `shortfalls`.
+    """
     problem = pooled(problem, placement)
     found: list[str] = []
     for device, slots in placement.items():
@@ -42,7 +50,7 @@ def faults(problem: PlacementProblem, placement: Placement) -> list[str]:
 
 
 def shortfalls(problem: PlacementProblem, placement: Placement) -> list[str]:
-    """What the demands ask for and the placement lacks, in sentences."""
+    """Return what the demands ask for and the placement lacks, in sentences."""
     found = [
         f"{model}: {missing:.6g} of {problem.demand_of[model].rate:.6g} rows/s are not carried"
         for model, missing in short(problem, placement).items()
@@ -56,7 +64,7 @@ def shortfalls(problem: PlacementProblem, placement: Placement) -> list[str]:
 
 
 def device_faults(problem: PlacementProblem, pool: Pool, slots: Sequence[Slot]) -> Iterator[str]:
-    """What is wrong with the slices of one device of that pool."""
+    """Yield what is wrong with the slices of one device of that pool."""
     if isinstance(pool.division, Parts):
         yield from _parts_faults(pool, pool.division, slots)
     else:

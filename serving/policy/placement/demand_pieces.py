@@ -1,7 +1,8 @@
 """Pieces: how demands are cut for devices that are divided by amounts, and which pieces share a slice.
 
-As Nexus packs (SOSP 2019, section 6.1): a model gets whole slices for what saturates them, at the share where
-a row costs least; what is left of its rate is merged with what is left of others, by squishy best fit.
+The cut follows Nexus (SOSP 2019, section 6.1). A model gets whole slices for what saturates them, at the
+share where a row costs least. The rest of its rate is merged with the rests of other models, by squishy best
+fit.
 """
 
 from bisect import bisect_left, insort
@@ -17,13 +18,16 @@ from serving.policy.placement.shared_slices import NEAR, Stack, Turn, batches
 from serving.specs import Share
 
 TRIES = 8
-"""Slices of each share that a piece is tried on, the fullest first."""
+"""The number of slices of each share that a piece is tried on, the fullest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a model can be run alone on a slice: `throughput` beside neighbours whose pressures come to
-    `around`, as is to be expected; takes `part` of a device, which costs `price` where it is cheapest."""
+    """A way to run a model alone on a slice.
+
+    `throughput`: what it carries beside neighbours with pressures that come to `around`, as is to be
+    expected. The slice takes `part` of a device. Such a device costs `price` where it is cheapest.
+    """
 
     option: Option
     throughput: float
@@ -33,19 +37,24 @@ class Way:
 
     @property
     def cost(self) -> tuple[float, float]:
-        """Of the slice; where nothing has a price, what it takes."""
+        """The cost of the slice, then the part of a device that it takes.
+
+        The part decides if nothing has a price.
+        """
         return self.price * self.part, self.part
 
     @property
     def row_cost(self) -> tuple[float, float]:
-        """Of one row a second."""
+        """The same for one row a second."""
         return self.price * self.part / self.throughput, self.part / self.throughput
 
 
 @dataclass(frozen=True, slots=True)
 class DemandPiece:
-    """A slice that is to be placed, which takes `part` of a device. `whole`: its model needs all of it.
-    `domain`: where it has to be, None for anywhere."""
+    """A slice that is to be placed and takes `part` of a device.
+
+    `whole`: its model needs all of it. `domain`: the failure domain where it has to be, None for any.
+    """
 
     stack: Stack
     part: float
@@ -54,31 +63,33 @@ class DemandPiece:
 
     @property
     def order(self) -> tuple[float, float, str]:
-        """The largest first."""
+        """A sort key that has the largest first."""
         return -self.part, -self.stack[0].rate, self.stack[0].model
 
 
 def parts_pools(problem: PlacementProblem) -> list[Pool]:
-    """Those that are divided by amounts and have a device, the cheapest first."""
+    """Return the pools that are divided by amounts and have a device, the cheapest first."""
     found = [each for each in problem.pools if isinstance(each.division, Parts) and each.devices]
     return sorted(found, key=lambda pool: (pool.price, pool.name))
 
 
 def find_home(pools: Iterable[Pool], option: Option, memory_bytes: int) -> Pool | None:
-    """The first pool where a slice for that option and with so much memory fits."""
+    """Return the first pool where a slice for that option with so much memory fits, or None."""
     homes = (each for each in pools if each.fits(option))
     return next((each for each in homes if not each.memory_bytes or memory_bytes <= each.memory_bytes), None)
 
 
 def find_part(pool: Pool, stack: Stack) -> float:
-    """The largest part of a device that such a slice takes, of its amount, memory and number of slices."""
+    """Return the largest part that such a slice takes of a device's amount, memory or number of slices."""
     return max(taken / limit for taken, limit in zip(find_taken((stack,)), find_limits(pool), strict=True))
 
 
 def find_ways(demand: Demand, pools: Sequence[Pool], crowd: Mapping[str, float]) -> list[Way]:
-    """Its options that carry something on one of the pools (cheapest first), the cheapest slice first, and of
-    as cheap ones that with more throughput. `crowd`: by kind of device, what the pressures on a full one come
-    to."""
+    """Return the demand's options that carry something on one of the pools, the cheapest slice first.
+
+    Of slices with equal cost, the one with more throughput comes first. `pools`: the cheapest first. `crowd`:
+    what the pressures on a full device come to, by kind of device.
+    """
     found = []
     for option in demand.options:
         pool = find_home(pools, option, option.memory_bytes)
@@ -94,8 +105,11 @@ def find_ways(demand: Demand, pools: Sequence[Pool], crowd: Mapping[str, float])
 
 
 def expect_crowd(demands: Iterable[Demand], pools: Sequence[Pool]) -> dict[str, float]:
-    """By kind of device, what the pressures on a full one come to: the mean over what each model is to take
-    there, where a row is cheapest for it. Where all is less than one device, so much less."""
+    """Return what the pressures on a full device come to, by kind of device.
+
+    This is the mean over the models, weighted by what each is to take of the kind where a row is cheapest for
+    it. If all together take less than one device, the pressure is as much less.
+    """
     pressed: dict[str, float] = defaultdict(float)
     devices: dict[str, float] = defaultdict(float)
     for demand in demands:
@@ -109,8 +123,11 @@ def expect_crowd(demands: Iterable[Demand], pools: Sequence[Pool]) -> dict[str, 
 
 
 def cut(demand: Demand, ways: Sequence[Way], slices_max: int) -> Iterator[DemandPiece]:
-    """Whole slices where a row is cheapest, at most `slices_max`, and the cheapest one for the rest; equal
-    pieces where that would be fewer than the failure domains asked for."""
+    """Yield the pieces of a demand: whole slices where a row is cheapest, and the cheapest for the rest.
+
+    There are at most `slices_max` whole slices. If these would be fewer pieces than the failure domains asked
+    for, the pieces are equal.
+    """
     best = min(ways, key=attrgetter("row_cost"))
     count = int(demand.rate / best.throughput * (1 + NEAR))
     rest = demand.rate - count * best.throughput
@@ -134,7 +151,10 @@ def _rest(demand: Demand, ways: Sequence[Way], rate: float) -> DemandPiece:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """A slice that a piece can join: `waste` of a device is left free of it, `free` of its time."""
+    """A slice that a piece can join.
+
+    It then leaves `waste` of a device unused, and `free` of its time.
+    """
 
     waste: float
     place: int
@@ -143,9 +163,12 @@ class _Fit:
 
 
 class Merger:
-    """Merges pieces on slices that they share, the largest first: each joins the slice, of any share, of
-    which it leaves least. Slices are found by the part of their time that is left: a piece needs of it what
-    its rate is of what it would carry there alone, and then the cycle has to be short enough for all."""
+    """A merger of pieces into shared slices, the largest piece first.
+
+    Each piece joins the slice, of any share, that it leaves least free. Slices are found by the part of their
+    time that is left. A piece needs this part of it: its rate over what it would carry there alone. The cycle
+    must then also be short enough for all.
+    """
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._pools = pools
@@ -155,7 +178,7 @@ class Merger:
         self._free: dict[tuple[str, Share, str | None], list[tuple[float, int]]] = defaultdict(list)
 
     def merge(self, pieces: Iterable[DemandPiece], ways_of: Mapping[str, Sequence[Way]]) -> list[DemandPiece]:
-        """As few slices as are found; `ways_of`: by model, of all options."""
+        """Merge the pieces into as few slices as are found. `ways_of`: by model, the ways of all options."""
         for piece in sorted(pieces, key=attrgetter("order")):
             ways = [way for way in ways_of[piece.stack[0].model] if way.option.streams == 1]
             fits = [fit for way in ways if (fit := self._fullest(piece, way))]
@@ -166,7 +189,7 @@ class Merger:
         return [self._piece(place) for place in range(len(self._stacks))]
 
     def _fullest(self, piece: DemandPiece, way: Way) -> _Fit | None:
-        """The slice of that share that is fullest with it."""
+        """Return the slice of that share that is fullest with the piece, or None."""
         need = piece.stack[0].rate / way.throughput
         turn = Turn(piece.stack[0].model, way.option, piece.stack[0].rate, piece.stack[0].bound_us)
         slices = self._free[way.option.kind, way.option.share, piece.domain]
@@ -189,7 +212,10 @@ class Merger:
         self._stacks[fit.place], self._left[fit.place] = fit.stack, fit.free
 
     def _open(self, piece: DemandPiece, ways: Iterable[Way]) -> None:
-        """Slices whose option runs batches at once are not joined by others."""
+        """Open a slice for the piece.
+
+        No other piece joins it if its option runs several batches at once.
+        """
         (turn,) = piece.stack
         way = next((each for each in ways if each.option == turn.option), None)
         free = 1 - turn.rate / way.throughput if way else 0.0

@@ -1,7 +1,7 @@
-"""Shelf: what one device that is divided by amounts holds, and what is raised there so that all hold.
+"""The slices on one device that is divided by amounts, with shares large enough for all of them.
 
-iGniter (F. Xu et al., TPDS 2023) raises the share of every workload that a newcomer makes miss, step by step.
-Shares only grow, so it ends.
+iGniter (F. Xu et al., TPDS 2023) raises the share of every workload that a newcomer makes miss its SLO, step
+by step. Shares only grow, so this ends.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,18 +15,18 @@ from serving.specs import Share
 
 
 def find_parts(pool: Pool) -> Parts:
-    """How the pool's devices are divided; ValueError where that is not by amounts."""
+    """Return how the pool's devices are divided; raise ValueError if that is not by amounts."""
     if not isinstance(pool.division, Parts):
         raise ValueError(f"{pool.name} is not divided by amounts")
     return pool.division
 
 
 Amounts = tuple[float, float, float]
-"""Of a device: (of what it is divided by, bytes of memory, slices)."""
+"""Of a device: (amount of what it is divided by, bytes of memory, number of slices)."""
 
 
 def find_taken(stacks: Iterable[Stack]) -> Amounts:
-    """What they take."""
+    """Return what the stacks take of a device."""
     amount, held, count = 0.0, 0, 0
     for stack in stacks:
         amount += stack[0].option.share.amount
@@ -36,19 +36,22 @@ def find_taken(stacks: Iterable[Stack]) -> Amounts:
 
 
 def find_limits(pool: Pool) -> Amounts:
-    """What a device of the pool has; inf where there is no limit."""
+    """Return what a device of the pool has; inf stands for no limit."""
     parts = find_parts(pool)
     return parts.total, pool.memory_bytes or inf, parts.slices_max or inf
 
 
 def has_room(pool: Pool, stacks: Iterable[Stack]) -> bool:
-    """Whether a device of the pool has as much as these take."""
+    """Return whether a device of the pool has as much as these stacks take."""
     pairs = zip(find_taken(stacks), find_limits(pool), strict=True)
     return all(taken <= limit * (1 + NEAR) for taken, limit in pairs)
 
 
 def find_strain(stacks: Iterable[Stack]) -> tuple[float, float]:
-    """(pressure on others, sensitivity to them) of all together; of a slice's models the mean sensitivity."""
+    """Return (pressure on others, sensitivity to them) of all stacks together.
+
+    The sensitivity of a stack is the mean of its models'.
+    """
     pressure, sensitivity = 0.0, 0.0
     for stack in stacks:
         pressure += press(stack)
@@ -57,14 +60,20 @@ def find_strain(stacks: Iterable[Stack]) -> tuple[float, float]:
 
 
 class ShareLadder:
-    """The larger shares of models. What shares a slice needs options that run one batch at a time."""
+    """The larger shares that models have options for.
+
+    A shared slice needs options that run one batch at a time.
+    """
 
     def __init__(self, demand_of: Mapping[str, Demand]) -> None:
         self._demand_of = demand_of
         self._options: dict[tuple[str, str, bool], dict[Share, Option]] = {}
 
     def options(self, model: str, pool: Pool, shared: bool) -> Mapping[Share, Option]:
-        """By share, that with the most throughput of those that fit the pool; the smallest share first."""
+        """Return the options that fit the pool, the smallest share first.
+
+        Each share has the option with the most throughput.
+        """
         key = model, pool.name, shared
         if key not in self._options:
             demand = self._demand_of[model]
@@ -79,8 +88,7 @@ class ShareLadder:
         return self._options[key]
 
     def step(self, stack: Stack, pool: Pool) -> Stack | None:
-        """The stack on the next larger share that all of its models have an option for; None where there is
-        none."""
+        """Return the stack on the next larger share for which all of its models have an option, or None."""
         ways = [self.options(turn.model, pool, len(stack) > 1) for turn in stack]
         amount = stack[0].option.share.amount
         for share in ways[0]:
@@ -92,8 +100,11 @@ class ShareLadder:
 
 @dataclass(frozen=True, slots=True)
 class DevicePacking:
-    """A device in use, not yet said which, of `domain` or of any (None). `slots`: what the stacks come to
-    beside each other."""
+    """A device in use, before it is known which one.
+
+    `domain`: it has to be in this failure domain; None means any. `slots`: what the stacks become while they
+    compute on one device.
+    """
 
     pool: Pool
     domain: str | None = None
@@ -102,15 +113,17 @@ class DevicePacking:
 
     @property
     def left(self) -> Amounts:
-        """What may still be taken of it."""
+        """What may still be taken of the device."""
         amount, held, count = find_taken(self.stacks)
         total, memory_bytes, slices = find_limits(self.pool)
         return total - amount, memory_bytes - held, slices - count
 
 
 def hold(shelf: DevicePacking, stacks: Iterable[Stack], ladder: ShareLadder) -> DevicePacking | None:
-    """The shelf with these stacks, shares raised until each carries its rates within its budgets beside the
-    others; None where the device has not so much."""
+    """Return the device with these stacks, or None if it has too little for them.
+
+    Shares are raised until each stack carries its rates within its budgets while the others compute.
+    """
     there = [*stacks]
     while has_room(shelf.pool, there):
         slots = _settle_all(shelf, there)
@@ -128,7 +141,10 @@ def hold(shelf: DevicePacking, stacks: Iterable[Stack], ladder: ShareLadder) -> 
 
 
 def _settle_all(shelf: DevicePacking, stacks: Sequence[Stack]) -> tuple[Slot | None, ...]:
-    """As `settle_all`; where one joins that presses on nobody, the others are what they were."""
+    """Settle the stacks as `settle_all` does.
+
+    If one stack joins that presses on no other, the others keep their slots.
+    """
     count = len(shelf.stacks)
     if len(stacks) == count + 1 and not press(stacks[count]) and tuple(stacks[:count]) == shelf.stacks:
         return (*shelf.slots, settle(stacks[count], sum(map(press, shelf.stacks))))

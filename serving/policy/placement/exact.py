@@ -1,8 +1,10 @@
-"""The cheapest placement, by integer programs (`counting/fleet.py`).
+"""The cheapest placement, by integer programs (`formulation/fleet.py`).
 
-They are solved one after the other: what is missing comes before what is paid, and that before how much of
-the devices is taken. Weights of one program for all three would have to differ by more than solvers tell
-apart. Where price-and-round has an answer it is not made worse, and often known to be the cheapest.
+The programs are solved one after the other. What is missing comes before what is paid, and that before how
+much of the devices is taken. In one program for all three, the weights would have to differ by more than
+solvers tell apart.
+
+If price-and-round has an answer, the result is no worse, and the answer is often known to be the cheapest.
 """
 
 from collections.abc import Mapping
@@ -19,18 +21,21 @@ from serving.policy.placement.rounding import round_prices
 
 METHOD = "exact"
 NODES_MAX = 100
-"""For the last program, which only makes the placement smaller."""
+"""The node limit of the last program, which only makes the placement smaller."""
 
 
 def solve_exact(
     problem: PlacementProblem, patterns: Mapping[str, Bundles], time_limit_s: float
 ) -> Draft | None:
-    """The cheapest draft of whole replicas on MIG instances and of `patterns`, by the name of each pool that
-    is divided by amounts. Where devices do not suffice, the cheapest of those with the least missing: the sum
-    over all demands of the parts that are not carried and of the failure domains that they are not in.
+    """Return the cheapest draft of whole replicas on MIG instances and of `patterns`.
 
-    `optimal` where that is proved. None where the limit passed before there was any draft; it holds for each
-    of up to four programs. KeyError where such a pool has no patterns.
+    `patterns`: by the name of each pool that is divided by amounts. Raise KeyError if such a pool has none.
+
+    If the devices do not suffice, return the cheapest of the drafts with the least missing. Missing are, over
+    all demands, the parts that are not carried and the failure domains that they are not in.
+
+    `optimal` is True if the draft is proved to be this. Return None if the limit passed before there was any
+    draft. `time_limit_s` holds for each of up to four programs.
     """
     asked = [each for each in problem.demands if each.rate > 0]
     if not asked:
@@ -47,7 +52,7 @@ def solve_exact(
 
 
 def _improve(problem: PlacementProblem, known: Draft, least: float, time_limit_s: float) -> Draft:
-    """The cheapest, or `known`, which carries all; nothing costs less than `least`."""
+    """Return the cheapest draft, or `known`, which carries all. Nothing costs less than `least`."""
     if known.optimal:
         return known
     fleet = FleetProgram(problem, {})
@@ -64,8 +69,10 @@ def _draft(problem: PlacementProblem, fleet: FleetProgram, found: Solution, boun
 
 
 def _solve(fleet: FleetProgram, time_limit_s: float, short: bool) -> Solution | None:
-    """The cheapest; with as little missing as can be if it is known that devices fall `short`, or found
-    out."""
+    """Return the cheapest solution, or None if the limit passed first.
+
+    If devices fall `short`, or turn out to, the solution has as little missing as can be.
+    """
     if not short:
         try:
             return fleet.program.solve(time_limit_s)
@@ -81,13 +88,13 @@ def _solve(fleet: FleetProgram, time_limit_s: float, short: bool) -> Solution | 
     fleet.program.row([(column, 1.0) for column in missing], upper=least.cost + ROUNDING * len(missing))
     try:
         cheapest = fleet.program.solve(time_limit_s)
-    except InfeasibleError:  # by less than what solvers forgive
+    except InfeasibleError:  # infeasible by less than the solver's tolerance
         cheapest = None
     return replace(cheapest or least, proved=cheapest is not None and cheapest.proved and least.proved)
 
 
 def _smaller(fleet: FleetProgram, found: Solution, time_limit_s: float) -> Solution:
-    """As many devices, with replicas on as little of them as is found."""
+    """Return a solution with as many devices, and with replicas on as little of them as is found."""
     for columns in fleet.devices:
         count = sum(found.values[column] for column in columns)
         fleet.program.row([(column, 1.0) for column in columns], count, count)
@@ -95,6 +102,6 @@ def _smaller(fleet: FleetProgram, found: Solution, time_limit_s: float) -> Solut
     fleet.program.costs = [parts.get(column, 0.0) for column in range(len(fleet.program.costs))]
     try:
         smaller = fleet.program.solve(time_limit_s, NODES_MAX)
-    except InfeasibleError:  # by less than what solvers forgive
+    except InfeasibleError:  # infeasible by less than the solver's tolerance
         smaller = None
     return replace(smaller, proved=found.proved) if smaller else found

@@ -1,5 +1,8 @@
-"""Slices onto devices that are divided by amounts: the largest first, each on the fullest device that has
-room for it (best-fit decreasing; Johnson et al., SIAM Journal on Computing, 1974)."""
+"""Best-fit decreasing: slices onto devices that are divided by amounts.
+
+The largest slice comes first. Each goes on the fullest device that has room for it (Johnson et al., SIAM
+Journal on Computing, 1974).
+"""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
@@ -11,14 +14,15 @@ from serving.policy.placement.plan import ROUNDING, Bundle, Slot
 from serving.policy.placement.problem import Demand, Parts, PlacementProblem, Pool
 
 TRIES = 64
-"""Devices with room by amount that a slice is tried on before it gets another."""
+"""The number of devices with room by amount that a slice is tried on before it gets another device."""
 
 
 def fit(problem: PlacementProblem, pool: Pool, parts: Parts, slots: Iterable[Slot]) -> list[Bundle]:
-    """At most as many bundles as the pool has devices; slices that find no room are left out.
+    """Return at most as many bundles as the pool has devices; slices that find no room are left out.
 
-    Each slice has one replica. None misses its budget beside the others, and where they slow it down it
-    carries less. Replicas of a model that should be in several failure domains are on as many devices.
+    Each slice has one replica. No slice misses its budget because of others on its device. A slice carries
+    less if they slow it down. If a model should be in several failure domains, its replicas are on as many
+    devices.
     """
     fitting = _Fitting(problem, pool, parts)
     there = sorted(slots, key=lambda slot: -fitting.part(slot))
@@ -30,8 +34,10 @@ def fit(problem: PlacementProblem, pool: Pool, parts: Parts, slots: Iterable[Slo
 
 @dataclass(slots=True)
 class _Device:
-    """`left`, `memory_left`: of it. `pressure`: of all slices; `bearable`: with more one of them misses its
-    budget."""
+    """A device with slices; `left` and `memory_left` are what it has left.
+
+    `pressure`: the sum over its slices. `bearable`: with more pressure, one of its slices misses its budget.
+    """
 
     left: float
     memory_left: float
@@ -40,12 +46,12 @@ class _Device:
     bearable: float = inf
 
     def suits(self, slot: Slot, bearable: float) -> bool:
-        """Whether it has room for a slice that bears so much pressure, its own included."""
+        """Return whether the device has room for a slice that bears so much pressure, its own included."""
         pressure = self.pressure + slot.pressure
         return slot.memory_bytes <= self.memory_left and pressure <= min(self.bearable, bearable)
 
     def add(self, slot: Slot, bearable: float) -> None:
-        """One more slice."""
+        """Add a slice."""
         self.slots.append(slot)
         self.left -= slot.share.amount
         self.memory_left -= slot.memory_bytes
@@ -53,7 +59,7 @@ class _Device:
         self.bearable = min(self.bearable, bearable)
 
     def settled(self) -> tuple[Slot, ...]:
-        """The slices, with what each carries beside the others."""
+        """Return the slices, with what each carries while the others compute."""
         found = []
         for slot in self.slots:
             (resident,) = slot.residents
@@ -64,7 +70,7 @@ class _Device:
 
 
 class _Fitting:
-    """`devices`: those that have any slices."""
+    """Devices that are being filled. `devices`: those that have any slices."""
 
     def __init__(self, problem: PlacementProblem, pool: Pool, parts: Parts) -> None:
         self.devices: list[_Device] = []
@@ -73,12 +79,15 @@ class _Fitting:
         self._there: dict[str, set[int]] = defaultdict(set)  # devices by model
 
     def part(self, slot: Slot) -> float:
-        """Of a device, by amount or by memory, whichever is more."""
+        """Return the part of a device that the slice takes, by amount or by memory, whichever is more."""
         memory = slot.memory_bytes / self._pool.memory_bytes if self._pool.memory_bytes else 0.0
         return max(slot.share.amount / self._parts.total, memory)
 
     def add(self, slot: Slot, memory_least: int) -> None:
-        """Put it on a device, if there is one for it; slices to come hold at least `memory_least`."""
+        """Put the slice on a device, if there is one for it.
+
+        Slices to come hold at least `memory_least`.
+        """
         demand = self._demand_of[slot.residents[0].model]
         bearable = _bearable(demand, slot)
         place = self._place(demand, slot, bearable)
@@ -95,7 +104,7 @@ class _Fitting:
             insort(self._open, (device.left, place))
 
     def _place(self, demand: Demand, slot: Slot, bearable: float) -> int | None:
-        """The fullest device that it can be added to, no longer among the open ones."""
+        """Return the fullest device that the slice can join, taken off the open ones, or None."""
         there = self._there[demand.model]
         spread = len(there) < demand.domains_min
         first = bisect_left(self._open, (slot.share.amount, -1))
@@ -107,7 +116,10 @@ class _Fitting:
 
 
 def _bearable(demand: Demand, slot: Slot) -> float:
-    """The pressure of all slices of a device, its own included, with which its batch is just in time."""
+    """Return the pressure at which the slice's batch is just in time.
+
+    It is the pressure of all slices of a device, this slice included.
+    """
     (resident,) = slot.residents
     took_us = resident.option.latency_us(resident.rows)
     slowdown = demand.slack * demand.slo_us * (1 + ROUNDING / 2) / took_us

@@ -1,7 +1,8 @@
-"""MIG geometry: which GPU instances a GPU can be divided into, and where they may lie. Pure.
+"""MIG geometry: which GPU instances a GPU can be divided into, and where they may lie.
 
-An instance takes memory slices start .. start + size - 1 of eight. A GPU has a few hundred legal layouts, so
-all of them are listed once, and every question is a look-up: exact, and the same answer on every run.
+An instance takes memory slices start .. start + size - 1 of eight. A GPU has a few hundred legal layouts. The
+module lists all of them once, so that every query is an exact look-up with the same answer on every run. All
+functions are pure.
 """
 
 import re
@@ -12,8 +13,12 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """A size of GPU instance: `name` ("3g.71gb") and NVML's `id`; `starts`: the memory slices that it may
-    begin at, `size` of them; at most `instances_max` at a time; `memory_gib` usable, `sms` to compute on."""
+    """A size of GPU instance: its `name` ("3g.71gb") and NVML's `id` for it.
+
+    An instance begins at one of the memory slices `starts` and takes `size` of them. A GPU has at most
+    `instances_max` such instances at a time. Each has `memory_gib` of usable memory and `sms`
+    multiprocessors.
+    """
 
     id: int
     name: str
@@ -29,12 +34,15 @@ Geometry = tuple[MigProfile, ...]
 Layout = tuple[tuple[int, str], ...]
 """(first memory slice, profile) of each instance of a GPU, ascending."""
 Multiset = tuple[str, ...]
-"""Names of profiles, the largest first, as `multiset` orders them."""
+"""Names of profiles, the largest first, in the order of `multiset`."""
 
 
 def _table(names: Iterable[str], memory_gib: Iterable[float], sms: Iterable[int]) -> Geometry:
-    """The table of A100, H100 and H200, which differ in names, memory and multiprocessors only (NVIDIA, MIG
-    user guide; `nvidia-smi mig -lgipp`). Without 1g+me, an 1g with the media engines."""
+    """Return the table of A100, H100 and H200, which differ in names, memory and multiprocessors only.
+
+    The source is NVIDIA's MIG user guide and `nvidia-smi mig -lgipp`. The table leaves out 1g+me, a 1g with
+    the media engines.
+    """
     places = (
         (19, (0, 1, 2, 3, 4, 5, 6), 1, 7),
         (15, (0, 2, 4, 6), 2, 4),
@@ -65,7 +73,7 @@ H200_141 = _table(
     (16.0, 32.25, 32.25, 69.5, 69.5, 139.0),
     _HOPPER_SMS,
 )
-"""What `nvidia-smi mig -lgip` lists; the memory of A100_80 is as its users report it."""
+"""The values that `nvidia-smi mig -lgip` lists. The memory of A100_80 is as its users report it."""
 
 _KNOWN = (
     (r"gpu-nvidia-a100-(.+-)?40gb(-.+)?", A100_40),
@@ -76,62 +84,77 @@ _KNOWN = (
 
 
 def known_geometry(kind: str) -> Geometry | None:
-    """Of a kind of device ("gpu-nvidia-a100-sxm4-80gb"); None where only its driver knows it."""
+    """Return the geometry of a device kind ("gpu-nvidia-a100-sxm4-80gb").
+
+    Return None if only the device's driver knows it.
+    """
     return next((geometry for pattern, geometry in _KNOWN if re.fullmatch(pattern, kind)), None)
 
 
 @cache
 def layouts(geometry: Geometry) -> tuple[Layout, ...]:
-    """All legal ones, () and those with room left included: 298 of an A100 without its 1g of double memory,
-    723 with it."""
+    """Return all legal layouts, including () and layouts with room left.
+
+    An A100 has 298 without its 1g of double memory, and 723 with it.
+    """
     return tuple(sorted(_beside(geometry, 0, ())))
 
 
 def multisets(geometry: Geometry) -> tuple[Multiset, ...]:
-    """What the layouts consist of, wherever it lies, () included: 38, 78 with that 1g."""
+    """Return the multisets of instances that form a legal layout, wherever they lie, including ().
+
+    An A100 has 38 without its 1g of double memory, and 78 with it.
+    """
     return tuple(_arrangements(geometry))
 
 
 @cache
 def maximal_layouts(geometry: Geometry) -> tuple[Layout, ...]:
-    """Those to which nothing can be added: 19, 78 with that 1g."""
+    """Return the layouts to which no instance can be added: 19 for an A100, 78 with that 1g."""
     return tuple(layout for layout in layouts(geometry) if not open_slices(geometry, layout))
 
 
 @cache
 def maximal_multisets(geometry: Geometry) -> tuple[Multiset, ...]:
-    """What the maximal layouts consist of: 14, 38 with that 1g."""
+    """Return the multisets of the maximal layouts: 14 for an A100, 38 with that 1g."""
     found = {multiset(geometry, names(layout)) for layout in maximal_layouts(geometry)}
     return tuple(each for each in multisets(geometry) if each in found)
 
 
 def names(layout: Layout) -> tuple[str, ...]:
-    """The profiles of its instances, by start."""
+    """Return the profiles of the layout's instances, in the order of their starts."""
     return tuple(name for _, name in layout)
 
 
 def multiset(geometry: Geometry, wanted: Iterable[str]) -> Multiset:
-    """The names, the largest first; KeyError where one is no profile of the geometry."""
+    """Return the names, the largest first; raise KeyError if one is no profile of the geometry."""
     rank = _ranks(geometry)
     return tuple(sorted(wanted, key=rank.__getitem__))
 
 
 def arrangements(geometry: Geometry, wanted: Iterable[str]) -> tuple[Layout, ...]:
-    """Every layout of instances of these profiles, that which leaves the most open first; () where there is
-    none. KeyError as in `multiset`."""
+    """Return every layout of instances of these profiles, the one that leaves the most open first.
+
+    Return () if there is none. Raise KeyError as `multiset` does.
+    """
     return _arrangements(geometry).get(multiset(geometry, wanted), ())
 
 
 def place(geometry: Geometry, wanted: Iterable[str], kept: Collection[tuple[int, str]] = ()) -> Layout | None:
-    """Where instances of these profiles lie when those of `kept` (start, profile), which are among them, stay
-    where they are; None where they do not fit. Of all ways that which leaves the most open. KeyError as in
-    `multiset`."""
+    """Return the layout of instances of these profiles in which all instances of `kept` stay where they are.
+
+    `kept`: (start, profile) of some of the wanted instances. Of several layouts, return the one that leaves
+    the most open. Return None if the instances do not fit. Raise KeyError as `multiset` does.
+    """
     found = arrangements(geometry, wanted)
     return next((layout for layout in found if all(each in layout for each in kept)), None)
 
 
 def open_slices(geometry: Geometry, layout: Layout) -> int:
-    """What could still be created, weighted by size: 1g in a corner leaves room for 3g and 4g."""
+    """Return how much could still be created, weighted by size.
+
+    For example, a 1g in a corner leaves room for 3g and 4g.
+    """
     mask = _taken(geometry, layout)
     there = names(layout)
     return sum(
@@ -142,7 +165,7 @@ def open_slices(geometry: Geometry, layout: Layout) -> int:
 
 
 def _slices(profile: MigProfile, start: int) -> int:
-    """The memory slices that it takes there, as bits."""
+    """Return the memory slices that an instance takes from `start` on, as bits."""
     return ((1 << profile.size) - 1) << start
 
 
@@ -152,7 +175,7 @@ def _taken(geometry: Geometry, layout: Layout) -> int:
 
 
 def _beside(geometry: Geometry, first: int, before: Layout) -> Iterator[Layout]:
-    """The layouts that begin with `before`, which ends before the memory slice `first`."""
+    """Yield the layouts that begin with `before`, which ends before the memory slice `first`."""
     yield before
     for profile in geometry:
         if sum(name == profile.name for _, name in before) < profile.instances_max:
@@ -163,14 +186,17 @@ def _beside(geometry: Geometry, first: int, before: Layout) -> Iterator[Layout]:
 
 @cache
 def _ranks(geometry: Geometry) -> Mapping[str, int]:
-    """The place of each profile when the largest comes first."""
+    """Return the place of each profile in the order that has the largest first."""
     ordered = sorted(geometry, key=lambda profile: (-profile.size, -profile.sms, profile.name))
     return {profile.name: rank for rank, profile in enumerate(ordered)}
 
 
 @cache
 def _arrangements(geometry: Geometry) -> Mapping[Multiset, tuple[Layout, ...]]:
-    """By multiset; of layouts that leave as much open, first those whose large instances begin early."""
+    """Return the layouts of each multiset, the ones that leave the most open first.
+
+    Of layouts that leave the same open, those with large instances at early starts come first.
+    """
     rank = _ranks(geometry)
 
     def worth(layout: Layout) -> tuple[int, list[int]]:

@@ -1,9 +1,8 @@
-"""Fill: what is paid for is used. What a placement leaves of a device that is divided by amounts goes to the
-models that would be short first.
+"""Fill: what a placement leaves of a device that is divided by amounts goes to models with little headroom.
 
-Max-min, device by device: the model that carries the smallest multiple of its rate gets a larger share
-(iGniter, TPDS 2023, raises shares so where one is violated; here it is for headroom) or one more replica. All
-others there keep what they carry.
+That part of the device is paid for in any case. The method is max-min, device by device. The model that
+carries the smallest multiple of its rate gets a larger share or one more replica. For a violated SLO, iGniter
+(TPDS 2023) raises shares in this way; here it is for headroom. All other models there keep what they carry.
 """
 
 from bisect import bisect_left, insort
@@ -16,12 +15,14 @@ from serving.policy.placement.problem import Parts, PlacementProblem
 from serving.policy.placement.shared_slices import NEAR, Stack, Turn, press, settle, settle_all
 
 NEWCOMERS = 8
-"""Models that are tried on a device without being there, those with the least headroom."""
+"""The number of models that are tried on a device without being there: those with the least headroom."""
 
 
 def fill(problem: PlacementProblem, bundles: Sequence[Bundle]) -> tuple[Bundle, ...]:
-    """The same devices with larger shares and more replicas where there is room: no replica carries less, and
-    nothing costs more. Devices divided into instances stay as they are."""
+    """Return the same devices with larger shares and more replicas where there is room.
+
+    No replica carries less, and nothing costs more. Devices divided into instances stay as they are.
+    """
     filler = _Filler(problem)
     shelves = {
         place: shelf for place, each in enumerate(bundles) if (shelf := filler.shelve(each)) is not None
@@ -58,7 +59,7 @@ class Headroom:
                     self._carried[each.model] += sign * each.capacity
 
     def change(self, before: Iterable[Slot], after: Sequence[Slot]) -> None:
-        """A device has other slices now."""
+        """Count the slices `after` instead of `before`, on one device."""
         models = sorted({each.model for slot in after for each in slot.residents} & self._rates.keys())
         for model in models:
             del self._least[bisect_left(self._least, self._key(model))]
@@ -68,7 +69,7 @@ class Headroom:
             insort(self._least, self._key(model))
 
     def least(self) -> Iterator[str]:
-        """The models, that with the least headroom first."""
+        """Return the models, the one with the least headroom first."""
         return (model for _, model in self._least)
 
 
@@ -80,8 +81,11 @@ class _Filler:
         self.headroom = Headroom(problem, ())
 
     def shelve(self, bundle: Bundle) -> DevicePacking | None:
-        """A device of which every slice is to carry what it does at least; None where it is not divided by
-        amounts, or not run as `turns.py` would."""
+        """Return the device as one where every slice has to carry what it carries now.
+
+        Return None if the device is not divided by amounts, or does not run as `shared_slices.py` would have
+        it.
+        """
         pool = self._pools[bundle.pool]
         models = {each.model for slot in bundle.slots for each in slot.residents}
         if not isinstance(pool.division, Parts) or not models <= self._problem.demand_of.keys():
@@ -95,15 +99,21 @@ class _Filler:
         return tuple(Turn.of(demand_of[each.model], each.option, each.capacity) for each in slot.residents)
 
     def _kept(self, shelf: DevicePacking, slots: Sequence[Slot | None]) -> DevicePacking | None:
-        """The shelf with these slices, each to carry what it does from now on; None where one is None."""
+        """Return the device with these slices, or None if one is None.
+
+        Each slice has to carry what it carries from now on.
+        """
         whole = tuple(slot for slot in slots if slot is not None)
         if len(whole) < len(slots):
             return None
         return replace(shelf, stacks=tuple(map(self._stack, whole)), slots=whole)
 
     def grow(self, shelf: DevicePacking) -> DevicePacking | None:
-        """One step, for the model with the least headroom that there is one for: that which brings it most
-        for the amount that it takes. None where there is none for any."""
+        """Return the device after one step for the model with the least headroom that there is a step for.
+
+        The step is the one that brings this model most for the amount that it takes. Return None if no model
+        has a step.
+        """
         left = shelf.left
         for model in self._models(shelf, left[0]):
             carried = _carried(shelf.slots, model)
@@ -122,8 +132,10 @@ class _Filler:
         return None
 
     def _models(self, shelf: DevicePacking, amount: float) -> Iterator[str]:
-        """Those on the device and some others that would fit, the least headroom first; none where nothing is
-        left."""
+        """Yield the models on the device and some others that would fit, the least headroom first.
+
+        Yield none if nothing of the device is left.
+        """
         there = {turn.model for stack in shelf.stacks for turn in stack}
         tried = 0
         for model in self.headroom.least() if amount > 0 else ():
@@ -136,7 +148,10 @@ class _Filler:
                     yield model
 
     def _steps(self, shelf: DevicePacking, model: str) -> Iterator[tuple[int, Stack]]:
-        """(number of a slice, what is there then): equal slices once, and the next number for one more."""
+        """Yield (place of a slice, its stack after a step).
+
+        Equal slices come once. The place after the last stands for one more slice.
+        """
         seen = set()
         for place, stack in enumerate(shelf.stacks):
             if stack not in seen and any(turn.model == model for turn in stack):
@@ -150,7 +165,10 @@ class _Filler:
             yield len(shelf.stacks), (Turn.of(demand, option, 0.0),)
 
     def _settled(self, shelf: DevicePacking, place: int, stack: Stack) -> tuple[Slot | None, ...]:
-        """All slices when that one is so: the others as they are where it presses no more than before."""
+        """Return all slices of the device when the one at `place` has this stack.
+
+        The others stay as they are if the stack presses no more than before.
+        """
         stacks = (*shelf.stacks[:place], stack, *shelf.stacks[place + 1 :])
         before = press(shelf.stacks[place]) if place < len(shelf.stacks) else 0.0
         if press(stack) > before:

@@ -1,8 +1,8 @@
-"""From one placement to the next: which replicas start, end and stay, what that costs, if it is worth it.
+"""The moves from one placement to the next, what they cost, and whether the change is worth it.
 
-A replica stays where its slice does (device, share, start) and it is the same there (model, variant,
-streams); another batch or capacity moves nothing. Where a device has equal slices, those with the most in
-common are the same slice.
+A replica stays if its slice stays (device, share, start) and it is the same there (model, variant, streams).
+Another batch or capacity moves nothing. If a device has equal slices, those with the most in common count as
+the same slice.
 """
 
 from collections import Counter, defaultdict
@@ -17,12 +17,14 @@ from serving.policy.placement.plan import ROUNDING, PlacedReplica, Placement, Sl
 from serving.policy.placement.problem import Option, Parts, PlacementProblem
 
 SETTLE_US = 60_000_000
-"""A replica that has been loaded is counted on a minute later: caches warm, its share of the rows found."""
+"""A loaded replica is counted on a minute later. By then its caches are warm and it gets its share of the
+rows."""
 FACTOR = 2.0
-"""Make before break: while a replica starts, what it takes the place of is held as well."""
+"""A start costs so many times the replica's part of a device. With make-before-break, the replica that it
+replaces is held as well while it starts."""
 
 Replica = tuple[str, str, int]
-"""What a replica is, wherever: model, variant, streams."""
+"""What identifies a replica, wherever it runs: (model, variant, streams)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,10 @@ class ReplicaPlace:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What starts and ends, and what stays, as it will be; by device."""
+    """The replicas that start, end and stay, in the order of their devices.
+
+    `kept` has the replicas as they will be.
+    """
 
     started: tuple[ReplicaPlace, ...] = ()
     ended: tuple[ReplicaPlace, ...] = ()
@@ -44,7 +49,7 @@ class Moves:
 
     @property
     def by_model(self) -> dict[str, tuple[int, int, int]]:
-        """How many replicas of each model (start, end, stay); by name."""
+        """How many replicas of each model (start, end, stay), in the order of the models' names."""
         counts = [
             Counter(each.resident.model for each in part) for part in (self.started, self.ended, self.kept)
         ]
@@ -56,7 +61,10 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a new placement is taken, and why. `saving`: within the horizon; `cost`: of its moves."""
+    """Whether a new placement is taken, and why.
+
+    `saving`: what it saves within the horizon. `cost`: what its moves cost.
+    """
 
     taken: bool
     reason: str
@@ -65,22 +73,22 @@ class Verdict:
 
 
 def replica(resident: PlacedReplica) -> Replica:
-    """What stays itself in another batch."""
+    """Return what identifies a replica, in whatever batches it runs."""
     return resident.model, resident.option.variant, resident.option.streams
 
 
 def start_us(option: Option) -> int:
-    """Until a replica that is started can be counted on."""
+    """Return the time from the start of a replica until it can be counted on, in us."""
     return option.load_us + SETTLE_US
 
 
 def slots_us(slots: Iterable[Slot]) -> int:
-    """To start all replicas of these slots, one after the other."""
+    """Return the time to start all replicas of these slots, one after the other, in us."""
     return sum(start_us(each.option) for slot in slots for each in slot.residents)
 
 
 def common(old: Slot, new: Slot) -> Counter[Replica]:
-    """The replicas that both have."""
+    """Return the replicas that both slots have."""
     if len(old.residents) == len(new.residents) == 1:
         first, second = replica(old.residents[0]), replica(new.residents[0])
         return Counter((first,) if first == second else ())
@@ -88,8 +96,11 @@ def common(old: Slot, new: Slot) -> Counter[Replica]:
 
 
 def same_slices(old: Sequence[Slot], new: Sequence[Slot]) -> list[tuple[int, int]]:
-    """(place in `old`, place in `new`) of the slots of one device that are one slice before and after, chosen
-    so that what stays would take longest to start."""
+    """Return (place in `old`, place in `new`) of the slots that are one slice before and after.
+
+    All slots are of one device. Of several pairings, return the one that keeps the replicas that would take
+    longest to start.
+    """
     found: list[tuple[int, int]] = []
     alike: dict[tuple[object, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, slots in enumerate((old, new)):
@@ -107,7 +118,7 @@ def same_slices(old: Sequence[Slot], new: Sequence[Slot]) -> list[tuple[int, int
 
 
 def kept_us(old: Slot, new: Slot) -> int:
-    """What need not be started when the one becomes the other."""
+    """Return the starting time that is saved when the slot `old` becomes `new`, in us."""
     both = common(old, new)
     if not both:
         return 0
@@ -116,12 +127,12 @@ def kept_us(old: Slot, new: Slot) -> int:
 
 
 def stays_us(old: Sequence[Slot], new: Sequence[Slot]) -> int:
-    """What need not be started on a device that goes from the one to the other."""
+    """Return the starting time that is saved on a device that goes from `old` to `new`, in us."""
     return sum(kept_us(old[one], new[other]) for one, other in same_slices(old, new))
 
 
 def moves(old: Placement, new: Placement) -> Moves:
-    """What it takes to come from the one to the other; by the name of the device."""
+    """Return the moves that lead from `old` to `new`, in the order of the devices' names."""
     started: list[ReplicaPlace] = []
     ended: list[ReplicaPlace] = []
     kept: list[ReplicaPlace] = []
@@ -143,7 +154,7 @@ def moves(old: Placement, new: Placement) -> Moves:
 
 
 def _split(slot: Slot, staying: Counter[Replica]) -> tuple[list[PlacedReplica], list[PlacedReplica]]:
-    """Its residents: (those among `staying`, the others)."""
+    """Split the slot's residents into (those among `staying`, the others)."""
     left = staying.copy()
     parts: tuple[list[PlacedReplica], list[PlacedReplica]] = ([], [])
     for resident in slot.residents:
@@ -154,8 +165,11 @@ def _split(slot: Slot, staying: Counter[Replica]) -> tuple[list[PlacedReplica], 
 
 
 def move_cost(problem: PlacementProblem, moved: Moves, factor: float = FACTOR) -> float:
-    """What the started replicas cost: each its slice's part of its device's price until it can be counted on,
-    times `factor`. The devices are the problem's; KeyError otherwise."""
+    """Return what the started replicas cost.
+
+    Each costs its slice's part of its device's price until it can be counted on, times `factor`. Raise
+    KeyError if a device is not the problem's.
+    """
     each_hour = (
         problem.pool_of[place.device].price * _part(problem, place) * start_us(place.resident.option) / 3.6e9
         for place in moved.started
@@ -164,7 +178,7 @@ def move_cost(problem: PlacementProblem, moved: Moves, factor: float = FACTOR) -
 
 
 def _part(problem: PlacementProblem, place: ReplicaPlace) -> float:
-    """Of its device: of the amount, or of the memory slices."""
+    """Return the slice's part of its device, by amount or by memory slices."""
     division = problem.pool_of[place.device].division
     if isinstance(division, Parts):
         return place.slot.share.amount / division.total
@@ -174,8 +188,11 @@ def _part(problem: PlacementProblem, place: ReplicaPlace) -> float:
 
 
 def accept(problem: PlacementProblem, old: Placement, new: Placement, horizon_s: float) -> Verdict:
-    """Whether to go from `old` to `new`: yes where the old one breaks a rule or carries less of the demands,
-    no where the new one does, else where it saves more within the horizon than its moves cost."""
+    """Return whether to go from `old` to `new`, and why.
+
+    Take `new` if `old` breaks a rule or carries less of the demands. Refuse `new` if it does so itself.
+    Otherwise take it if it saves more within the horizon than its moves cost.
+    """
     if wrong := faults(problem, new):
         return Verdict(False, f"the new plan is none: {wrong[0]}")
     if wrong := faults(problem, old):
@@ -197,7 +214,10 @@ def accept(problem: PlacementProblem, old: Placement, new: Placement, horizon_s:
 
 
 def lacking(problem: PlacementProblem, placement: Placement) -> float:
-    """What the demands ask for and it lacks: the part of each model's rate, and of its failure domains."""
+    """Return what the placement lacks of the demands, as a sum of parts.
+
+    The sum is over the missing part of each model's rate, and the missing part of its failure domains.
+    """
     missing = [rate / problem.demand_of[model].rate for model, rate in short(problem, placement).items()]
     spread = domains(problem, placement)
     for each in problem.demands:

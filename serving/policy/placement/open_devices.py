@@ -1,8 +1,8 @@
-"""Shelves: the devices that a packing has taken so far, and where the next slice goes.
+"""Open devices: the devices that a packing has taken so far, and where the next slice goes.
 
-Of the devices with room, that where the slice and the others slow each other down least (iGniter, TPDS 2023;
-USHER, OSDI 2024), then the fullest (best fit). One more device is taken where it costs least for what the
-slice takes of it.
+It goes to the device with room where it and the others slow each other down least (iGniter, TPDS 2023; USHER,
+OSDI 2024). Of equal devices it goes to the fullest (best fit). One more device is taken where it costs least
+for what the slice takes of it.
 """
 
 from bisect import bisect_left, insort
@@ -27,15 +27,17 @@ from serving.policy.placement.shared_slices import NEAR, Stack
 from serving.specs import Share
 
 SHORTLIST = 16
-"""Devices of a pool that a slice is held against: so many of the fullest and as many of the others."""
+"""The devices of a pool that a slice is compared with: so many of the fullest and as many of the others."""
 TRIES = 8
-"""Of those, how many are tried, the least slowed down first."""
+"""Of this shortlist, the number of devices that are tried, the least slowed down first."""
 
 
 class OpenDevices:
-    """`shelves`: the devices in use, by number. Never more of a pool than it has, nor of a failure domain.
+    """The devices in use: `shelves` has what each holds, by number.
 
-    `_refused`: by model, option and domain the least rate that there was no room for; it only grows less.
+    There are never more devices than a pool has, nor more than a failure domain has.
+
+    `_refused`: by model, option and domain, the least rate that found no room. It only falls, until `clear`.
     """
 
     def __init__(self, pools: Sequence[Pool], ladder: ShareLadder) -> None:
@@ -51,7 +53,7 @@ class OpenDevices:
         self.shelves: dict[int, DevicePacking] = {}
 
     def place(self, stack: Stack, domain: str | None = None) -> bool:
-        """Puts it on a device, one in use where possible; whether there was one."""
+        """Put the stack on a device, one in use where possible; return whether there was one."""
         turn = stack[0]
         key = turn.model, turn.option.kind, turn.option.variant, turn.option.share, domain
         if len(stack) == 1 and turn.rate >= self._refused.get(key, inf):
@@ -64,16 +66,19 @@ class OpenDevices:
         return found is not None
 
     def keep(self, place: int, stacks: Sequence[Stack]) -> None:
-        """The device has only these of its stacks from now on."""
+        """Leave only these stacks on the device."""
         shelf = self.shelves[place]
         self._put(place, hold(replace(shelf, stacks=(), slots=()), stacks, self._ladder) if stacks else None)
 
     def fullness(self, place: int) -> float:
-        """The part of its amount that is taken."""
+        """Return the part of the device's amount that is taken."""
         return 1 - self._left[place][0] / find_limits(self.shelves[place].pool)[0]
 
     def clear(self, place: int) -> bool:
-        """Whether all that the device has could go to others in use; else all is as before."""
+        """Move all slices of the device to others in use; return whether they could all go there.
+
+        If they could not, all is as before.
+        """
         shelf = self.shelves[place]
         before: dict[int, DevicePacking] = {}
         self._refused.clear()
@@ -90,7 +95,7 @@ class OpenDevices:
         return True
 
     def cheapen(self, place: int) -> None:
-        """A cheaper device instead, where there is one left on which all holds."""
+        """Replace the device by a cheaper one, if there is one left that carries all the same."""
         shelf = self.shelves[place]
         for pool in self._pools:
             fits = all(pool.fits(turn.option) for stack in shelf.stacks for turn in stack)
@@ -101,7 +106,7 @@ class OpenDevices:
                     return
 
     def _put(self, place: int, shelf: DevicePacking | None) -> None:
-        """The device is so now; None: it is not in use."""
+        """Record what the device holds now; None means that it is not in use."""
         old = self.shelves.pop(place, None)
         if old is not None:
             listed = self._fullest[old.pool.name]
@@ -117,7 +122,10 @@ class OpenDevices:
             self._count = max(self._count, place + 1)
 
     def _beside(self, stack: Stack, domain: str | None) -> tuple[int, DevicePacking] | None:
-        """On a device in use: where no share has to be raised, else where least is raised."""
+        """Return a device in use with the stack on it, or None.
+
+        It is one where no share has to be raised, or else the one where shares rise least.
+        """
         ranked = sorted(
             (self._extra(place, find_strain((stack,))), left, place)
             for pool in self._pools
@@ -137,12 +145,12 @@ class OpenDevices:
         return min(raised, key=lambda each: each[:2])[1:] if raised else None
 
     def _extra(self, place: int, strain: tuple[float, float]) -> float:
-        """By how much the slices of the device and one more slow each other down, in all."""
+        """Return by how much the slices of the device and one more slow each other down, in all."""
         pressure, sensitivity = self._strain[place]
         return pressure * strain[1] + strain[0] * sensitivity
 
     def _shortlist(self, pool: Pool, stack: Stack, domain: str | None) -> Iterator[tuple[float, int]]:
-        """The fullest with room, and some from all over the others."""
+        """Yield the fullest devices with room, and some from all over the others."""
         taken = find_taken((stack,))
         listed = self._fullest[pool.name]
         place = bisect_left(listed, (taken[0] - NEAR * find_limits(pool)[0], -1))
@@ -165,7 +173,7 @@ class OpenDevices:
         return shelf.domain is None and self._has_of(shelf.pool, domain)
 
     def _alone(self, stack: Stack, domain: str | None) -> tuple[int, DevicePacking] | None:
-        """On one that is not in use yet."""
+        """Return a device that is not in use yet, with the stack on it, or None."""
         fitting = [
             (pool.price * find_part(pool, stack), find_part(pool, stack), place, pool)
             for place, pool in enumerate(self._pools)
@@ -178,9 +186,9 @@ class OpenDevices:
         return None
 
     def _has_more(self, pool: Pool, domain: str | None) -> bool:
-        """Whether there is one that is not in use."""
+        """Return whether the pool has a device in the domain that is not in use."""
         return self._opened[pool.name] < len(pool.devices) and (domain is None or self._has_of(pool, domain))
 
     def _has_of(self, pool: Pool, domain: str) -> bool:
-        """Whether not all devices of that domain have been asked for."""
+        """Return whether the pool has a device of that domain that was not asked for."""
         return self._asked[pool.name, domain] < self._there[pool.name][domain]

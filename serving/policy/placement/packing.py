@@ -1,8 +1,8 @@
 """Packing: a greedy placement on devices that are divided by amounts, for fleets of any size.
 
-Demands are cut and merged to slices (`pieces.py`), which go to devices, the largest first (`shelves.py`).
-Then devices are emptied whose slices fit elsewhere, dear ones are exchanged for cheap ones that do, and what
-turned out needless goes.
+It cuts demands and merges the pieces into slices (`demand_pieces.py`). The slices go to devices, the largest
+first (`open_devices.py`). Then it empties devices if their slices fit elsewhere, and replaces expensive
+devices by cheaper ones that carry the same. At last it drops slices that turned out needless.
 """
 
 from collections import Counter, defaultdict
@@ -29,17 +29,20 @@ from serving.policy.placement.shared_slices import Stack, Turn
 from serving.policy.placement.spread import Spread
 
 CAUTIONS = (1.0, 0.0, 1.5, 0.5, 2.0)
-"""How much of the expected pressure of neighbours slices are made for. None is best everywhere: the best of
-all five takes 5 % fewer devices than the first alone, on small fleets with much interference."""
+"""The multiple of the expected pressure of neighbours that slices are made for. No single one is best
+everywhere. The best of all five takes 5 % fewer devices than the first alone, on small fleets with much
+interference."""
 ATTEMPTS = 500
-"""Demands that are packed in all: small fleets in many ways, large ones in the first."""
+"""The number of demands that are packed in all: small fleets in many ways, large ones in the first."""
 CLEARED = 64
-"""Devices that are tried to be emptied, the emptiest first."""
+"""The number of devices that the packing tries to empty, the emptiest first."""
 
 
 def pack(problem: PlacementProblem) -> Draft:
-    """A placement on the pools that are divided by amounts. What does not fit there is not carried
-    (`plan.short`), nor is a model without an option there."""
+    """Return a draft on the pools that are divided by amounts.
+
+    It does not carry what does not fit there (`plan.short`), nor a model without an option there.
+    """
     rank = partial(_rank, problem)
     ways = [*islice(_ways(problem), max(1, ATTEMPTS // max(len(problem.demands), 1)))]
     best = min((_put_all(problem, each, attrgetter("order")) for each in ways), key=rank)
@@ -51,11 +54,14 @@ def pack(problem: PlacementProblem) -> Draft:
 
 
 WaysOf = Mapping[str, Sequence[Way]]
-"""By model; those without any are left out."""
+"""The ways to run each model, by model. Models without any are left out."""
 
 
 def _ways(problem: PlacementProblem) -> Iterator[WaysOf]:
-    """How models may be run, with more and less caution; then with each kind of device where it can be."""
+    """Yield how models may be run, with more and less caution.
+
+    At last, yield how they may be run with each kind of device where possible.
+    """
     pools = parts_pools(problem)
     asked = [each for each in problem.demands if each.rate > 0]
     crowd = expect_crowd(asked, pools)
@@ -77,7 +83,10 @@ def _ways(problem: PlacementProblem) -> Iterator[WaysOf]:
 
 
 def _rank(problem: PlacementProblem, shelves: OpenDevices) -> tuple[float, float, float]:
-    """The least is the best: parts of rates and domains that are missing, cost, what is taken of devices."""
+    """Return a sort key, least is best: the missing parts, the cost, and what is taken of devices.
+
+    Missing are parts of rates and failure domains.
+    """
     there = shelves.shelves.values()
     carried = _carried(slot for shelf in there for slot in shelf.slots)
     domains = {(turn.model, shelf.domain) for shelf in there for stack in shelf.stacks for turn in stack}
@@ -93,7 +102,10 @@ def _rank(problem: PlacementProblem, shelves: OpenDevices) -> tuple[float, float
 
 
 def _worth(problem: PlacementProblem, piece: DemandPiece) -> tuple[float, str]:
-    """For fleets that are too small: what carries most of demands for what it takes first."""
+    """Return a sort key for fleets that are too small.
+
+    First comes the piece that carries most of demands for what it takes.
+    """
     parts = sum(turn.rate / problem.demand_of[turn.model].rate for turn in piece.stack)
     return -parts / piece.part, piece.stack[0].model
 
@@ -127,14 +139,16 @@ def _put_all(
 
 
 def _most(ways: Sequence[Way], pools: Iterable[Pool]) -> int:
-    """Slices that there can be of a model at all."""
+    """Return the number of slices that there can be of a model at all."""
     smallest = min(way.option.share.amount for way in ways)
     return sum(len(pool.devices) * int(find_limits(pool)[0] / smallest + 1) for pool in pools)
 
 
 def squeeze(shelves: OpenDevices, ways: Sequence[Way], turn: Turn, domains: Iterable[str | None]) -> None:
-    """Carries on slices of its own, of any share, on any kind of device, what it can of that, in the first of
-    the domains that has room, and what is left in the next."""
+    """Carry what is possible of `turn` on slices of its own, of any share, on any kind of device.
+
+    The slices go to the first of the domains that has room, and what is left goes to the next.
+    """
     left = turn.rate
     for domain in domains:
         if left <= ROUNDING * turn.rate:
@@ -148,8 +162,11 @@ def squeeze(shelves: OpenDevices, ways: Sequence[Way], turn: Turn, domains: Iter
 
 
 def drop_needless(shelves: OpenDevices, problem: PlacementProblem) -> None:
-    """Takes away slices whose models are all carried without them, on the emptiest devices first and the
-    smallest of each; none of a model that has to be in several domains."""
+    """Drop slices if all of their models are carried without them.
+
+    The emptiest devices come first, and of each device the smallest slices. A model that has to be in several
+    domains keeps its slices.
+    """
     total = _carried(slot for shelf in shelves.shelves.values() for slot in shelf.slots)
     for place in sorted(shelves.shelves, key=shelves.fullness):
         shelf = shelves.shelves[place]
@@ -159,7 +176,7 @@ def drop_needless(shelves: OpenDevices, problem: PlacementProblem) -> None:
             without = {each.model: total[each.model] - each.capacity for each in slot.residents}
             if all(each.domains_min < 2 and without[each.model] >= each.rate for each in demands):
                 total.update(without)
-            else:  # what it carries, not what it was to carry, is counted on now
+            else:  # from now on, all that it carries is counted on, not only what was planned
                 pairs = zip(stack, slot.residents, strict=True)
                 kept.append(tuple(replace(turn, rate=each.capacity) for turn, each in pairs))
         if len(kept) < len(shelf.stacks):
@@ -171,7 +188,7 @@ def _amount(pair: tuple[Stack, Slot]) -> float:
 
 
 def _carried(slots: Iterable[Slot]) -> dict[str, float]:
-    """By model, rows a second."""
+    """Return what the slots carry of each model, in rows a second."""
     found: dict[str, float] = defaultdict(float)
     for slot in slots:
         for resident in slot.residents:

@@ -1,10 +1,11 @@
-"""Patterns: every bundle of slices worth having on one device that is divided by amounts, for an integer
-program to choose from.
+"""Patterns: every bundle of slices worth having on one device that is divided by amounts.
 
-A slice is one model's alone, or that of two to four in turns (groups of four: USHER, OSDI 2024). In turns
-each carries all of its rate, or what replicas that are alone leave of it: so there are finitely many slices.
-A bundle with a slice that would miss a budget beside the others is vetoed (gpulet, ATC 2022), and with it all
-that have more slices: neighbours only slow down.
+An integer program chooses from them. A slice belongs to one model, or two to four models take turns on it
+(groups of four: USHER, OSDI 2024). In turns, a model carries all of its rate, or what its replicas alone on
+slices leave of the rate. So there are finitely many slices.
+
+A bundle is vetoed if one of its slices would miss a budget because of the others (gpulet, ATC 2022). All
+bundles that add slices to it are vetoed as well, because neighbours only slow a slice down.
 """
 
 from collections import defaultdict
@@ -22,20 +23,24 @@ from serving.specs import Share
 GROUP_MAX = 4
 SLICES_MAX = 4_000
 LOOKS = 150_000
-DIGITS = 9  # of a part of a rate; what is closer is equal
-"""Slices to choose from, and slices in bundles that are looked at, before there are too many: seconds."""
+DIGITS = 9  # parts of a rate that are equal to so many decimal places count as equal
+"""The most slices to choose from (`SLICES_MAX`), and the most slices in bundles that are looked at (`LOOKS`).
+More would be too many: these take seconds."""
 
 Patterns = tuple[tuple[Slot, ...], ...]
 Parted = tuple[tuple[int, float], ...]
-"""(place of a model, part of its rate) that are carried."""
+"""(place of a model, part of its rate) of each model that is carried."""
 
 
 def patterns(problem: PlacementProblem, pool: Pool, limit: int) -> Patterns | None:
-    """The slices of one device of the pool, in every way that no other way is as good as.
+    """Return the ways to fill one device of the pool, without the ways that another is as good as.
 
-    One is as good as another where it carries as much of each model; of equals that with less of the device,
-    then with fewer slices. None where more than `limit` are left, or more than LOOKS had to be looked at
-    before one was found that carries all. ValueError for a pool that is not divided by amounts.
+    A way is as good as another if it carries as much of each model. Of equal ways, the one with less of the
+    device wins, then the one with fewer slices.
+
+    Return None if there are more than SLICES_MAX slices to choose from, or if more than `limit` ways are
+    left. Return None also if LOOKS are used up before a way was found that carries all. Raise ValueError for
+    a pool that is not divided by amounts.
     """
     if not isinstance(pool.division, Parts):
         raise ValueError(f"{pool.name} is not divided by amounts")
@@ -51,7 +56,7 @@ def patterns(problem: PlacementProblem, pool: Pool, limit: int) -> Patterns | No
 
 
 def _stacks(asked: Sequence[Demand], pool: Pool) -> Iterator[Stack]:
-    """Every slice that carries something on a device that has nothing else."""
+    """Yield every slice that carries something on an otherwise empty device."""
     pieces: dict[Share, list[list[Turn]]] = defaultdict(list)
     for demand in asked:
         options: dict[Share, list[Option]] = defaultdict(list)
@@ -68,7 +73,10 @@ def _stacks(asked: Sequence[Demand], pool: Pool) -> Iterator[Stack]:
 
 
 def _useless(ways: Sequence[Option], place: int) -> bool:
-    """Whether another option for the same share is as good in every way; of equals all but the first."""
+    """Return whether another option for the same share is as good in every way.
+
+    Of equal options, all but the first are useless.
+    """
     way = ways[place]
     return any(
         _as_good(other, way) and (at < place or not _as_good(way, other))
@@ -87,8 +95,11 @@ def _as_good(one: Option, other: Option) -> bool:
 
 
 def _pieces(demand: Demand, option: Option) -> Iterator[Turn]:
-    """What it may carry in turns with others, smallest first: what replicas of the best offer for the share
-    leave of the rate, and the rate itself, where it carries that at all."""
+    """Yield what the model may carry in turns with others, the smallest rate first.
+
+    A piece is what replicas of the best offer for the share leave of the rate. The last piece is the rate
+    itself. No piece is more than the option carries at all.
+    """
     here = (option.kind, option.share)
     best = next((each for each in demand.offers if (each.option.kind, each.option.share) == here), None)
     if best is None or option.streams > 1:
@@ -104,7 +115,10 @@ def _pieces(demand: Demand, option: Option) -> Iterator[Turn]:
 
 
 def _groups(models: Sequence[Sequence[Turn]], pool: Pool, stack: Stack, begin: int) -> Iterator[Stack]:
-    """`stack` and more of the models from `begin` on, GROUP_MAX in all, in every way that carries."""
+    """Yield `stack` with more of the models from `begin` on, in every way that carries their rates.
+
+    A group has at most GROUP_MAX models.
+    """
     for place in range(begin, len(models)):
         for turn in models[place]:
             grown = (*stack, turn)
@@ -118,7 +132,10 @@ def _groups(models: Sequence[Sequence[Turn]], pool: Pool, stack: Stack, begin: i
 
 
 class _Slice:
-    """A stack, with what it takes and carries. `worst`: that beside as much pressure as there can be."""
+    """A stack, with what it takes and carries.
+
+    `worst`: what it carries under as much pressure as there can be.
+    """
 
     def __init__(self, stack: Stack, rates: Mapping[str, float]) -> None:
         self.stack = stack
@@ -131,7 +148,7 @@ class _Slice:
         self.worst: Parted = ()
 
     def beside(self, pressure: float) -> tuple[Slot, Parted] | None:
-        """What it is and carries beside that pressure; None where that makes it miss a budget."""
+        """Return the slot and what it carries under that pressure; None if that makes it miss a budget."""
         if pressure not in self._settled:
             slot = settle(self.stack, pressure)
             self._settled[pressure] = None if slot is None else (slot, self._parted(slot))
@@ -142,18 +159,21 @@ class _Slice:
         return tuple((model, min(each.capacity / rate, 1.0)) for model, each, rate in pairs)
 
     def carried(self, pressure: float) -> Parted:
-        """Nothing where it misses a budget."""
+        """Return what the slice carries under that pressure: nothing if it misses a budget."""
         found = self.beside(pressure)
         return () if found is None else found[1]
 
 
 def _worth(slices: Sequence[_Slice], parts: Parts, models: int) -> list[_Slice]:
-    """Those worth having, the smallest first, with their `worst`: not where one that takes no more carries at
-    its worst what this one does at its best."""
+    """Return the slices worth having, the smallest first, with their `worst`.
+
+    A slice is not worth having if another takes no more and carries at its worst what this one does at its
+    best.
+    """
     dense = max((each.pressure / each.amount for each in slices), default=0.0)
     most = (parts.slices_max - 1) * max((each.pressure for each in slices), default=0.0)
     kept: list[_Slice] = []
-    table = np.zeros((len(slices), models + 2))  # what is carried, then less is better
+    table = np.zeros((len(slices), models + 2))  # parts carried, then memory and pressure, negated
     for each in sorted(slices, key=lambda each: (each.amount, each.memory_bytes, len(each.stack))):
         around = max(dense * (parts.total - each.amount), 0.0)
         each.worst = each.carried(min(around, most) if parts.slices_max else around)
@@ -166,7 +186,7 @@ def _worth(slices: Sequence[_Slice], parts: Parts, models: int) -> list[_Slice]:
 
 
 class _Search:
-    """Depth first over the multisets of slices, small slices first; `found` gets what is legal."""
+    """A depth-first search over the multisets of slices, small slices first. `found` gets the legal ones."""
 
     def __init__(self, slices: Sequence[_Slice], pool: Pool, parts: Parts, models: int) -> None:
         self._slices, self._parts, self._models = slices, parts, models
@@ -175,7 +195,10 @@ class _Search:
         self.found: list[tuple[list[float], tuple[Slot, ...]]] = []
 
     def run(self, chosen: tuple[_Slice, ...] = (), begin: int = 0) -> bool:
-        """All that hold `chosen` and more from `begin` on; whether that was no more than LOOKS."""
+        """Search all multisets that hold `chosen` and more slices from `begin` on.
+
+        Return whether that took no more than LOOKS.
+        """
         left = self._parts.total * (1 + NEAR) - sum(each.amount for each in chosen)
         room = self._memory_bytes - sum(each.memory_bytes for each in chosen)
         if self._parts.slices_max and len(chosen) == self._parts.slices_max:
@@ -194,8 +217,11 @@ class _Search:
         return True
 
     def _keep(self, chosen: Sequence[_Slice]) -> bool:
-        """False where one misses a budget, and where one is needless: even where all carry the least they
-        can, its models' rates are carried without it, and the bundle that lacks it is as good."""
+        """Add a legal multiset to `found`; return False if a slice misses a budget or is needless.
+
+        A slice is needless if its models' rates are carried without it, even where all slices carry the least
+        they can. The bundle without it is then as good.
+        """
         worst = _sum(self._models, [each.worst for each in chosen])
         for each in chosen:
             if each.worst and all(worst[model] - part >= 1 - NEAR for model, part in each.worst):
@@ -214,7 +240,7 @@ class _Search:
 
 
 def _sum(models: int, parted: Iterable[Parted]) -> list[float]:
-    """By place of the model."""
+    """Return the sum of the parts, by place of the model."""
     found = [0.0] * models
     for each in parted:
         for model, part in each:
@@ -225,9 +251,9 @@ def _sum(models: int, parted: Iterable[Parted]) -> list[float]:
 def _front(
     found: Sequence[tuple[Sequence[float], tuple[Slot, ...]]], models: int, limit: int
 ) -> Patterns | None:
-    """Those that no other is as good as; None for more than `limit`.
+    """Return the ways that no other is as good as; None if there are more than `limit`.
 
-    What carries more in all comes first, and nothing that comes later can be as good as it.
+    Ways that carry more in all come first, and no later way can be as good as an earlier one.
     """
 
     def order(place: int) -> tuple[float, float, int]:

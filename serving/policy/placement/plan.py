@@ -1,4 +1,4 @@
-"""What a placement is: on each device slices, on each slice the replicas that compute there in turns."""
+"""A placement: the slices of each device, and the replicas that compute in turns on each slice."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,8 +11,10 @@ from serving.specs import Share
 
 @dataclass(frozen=True, slots=True)
 class PlacedReplica:
-    """A replica in its place: of `model`, run as `option` says in batches of up to `rows`; there it carries
-    `capacity` rows a second."""
+    """A replica of `model` in its place: it runs as `option` says, in batches of up to `rows`.
+
+    There it carries `capacity` rows a second.
+    """
 
     model: str
     option: Option
@@ -22,8 +24,11 @@ class PlacedReplica:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A slice: `residents` compute on it in turns. `start`: the first memory slice of a MIG instance, -1
-    where that is not decided yet or there are no positions."""
+    """A slice: its `residents` compute on it in turns.
+
+    `start`: the first memory slice of a MIG instance. It is -1 if it is not decided yet or if there are no
+    positions.
+    """
 
     share: Share
     residents: tuple[PlacedReplica, ...]
@@ -31,23 +36,28 @@ class Slot:
 
     @property
     def memory_bytes(self) -> int:
-        """Of all residents together."""
+        """The memory of all residents together."""
         return sum(each.option.memory_bytes for each in self.residents)
 
     @property
     def pressure(self) -> float:
-        """On the other slices of the device: one batch runs at a time, so that of the worst resident."""
+        """The pressure on the other slices of the device.
+
+        The slice runs one batch at a time, so this is the highest pressure of its residents.
+        """
         return max((each.option.pressure for each in self.residents), default=0.0)
 
 
 Placement = Mapping[str, tuple[Slot, ...]]
-"""By the name of a device; one that has nothing is left out."""
+"""The slices of each device, by the device's name. A device without slices is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The slices of one device of a pool, before it is known which one; `domain`: one of that domain, None
-    for any."""
+    """The slices of one device of a pool, before it is known which device.
+
+    `domain`: the device has to be in this failure domain; None means any.
+    """
 
     pool: str
     slots: tuple[Slot, ...]
@@ -56,8 +66,11 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a solver found. `bound`: no placement that carries all demands can cost less (the LP relaxation);
-    inf where not even the relaxation carries them. `optimal`: nor can any cost less than this one."""
+    """What a solver found.
+
+    `bound`: no placement that carries all demands can cost less (the LP relaxation). It is inf if not even
+    the relaxation carries them. `optimal`: no placement can cost less than this one.
+    """
 
     bundles: tuple[Bundle, ...]
     method: str
@@ -69,7 +82,7 @@ class Draft:
 class PlacementPlan:
     """A placement that can be carried out, and how good it is.
 
-    `cost`: of all devices that are used, for an hour; `bound`: as in `Draft`; `short`: the rows a second that
+    `cost`: the price of all used devices for an hour. `bound`: as in `Draft`. `short`: the rows a second that
     could not be placed, by model.
     """
 
@@ -82,12 +95,12 @@ class PlacementPlan:
 
     @property
     def gap(self) -> float:
-        """By how much it is dearer than the bound, relative to that; 0 where nothing is asked."""
+        """How much more the plan costs than the bound, relative to the bound. It is 0 if nothing is asked."""
         return self.cost / self.bound - 1 if 0 < self.bound < inf else 0.0
 
 
 def residents(placement: Placement) -> Iterator[tuple[str, Slot, PlacedReplica]]:
-    """Every replica with its device and slice."""
+    """Yield every replica with its device and its slice."""
     for device, slots in placement.items():
         for slot in slots:
             for resident in slot.residents:
@@ -95,7 +108,7 @@ def residents(placement: Placement) -> Iterator[tuple[str, Slot, PlacedReplica]]
 
 
 def capacities(placement: Placement) -> dict[str, float]:
-    """What is carried in all, rows a second by model."""
+    """Return what the placement carries in all, in rows a second by model."""
     found: dict[str, float] = defaultdict(float)
     for _, _, resident in residents(placement):
         found[resident.model] += resident.capacity
@@ -103,7 +116,7 @@ def capacities(placement: Placement) -> dict[str, float]:
 
 
 def domains(problem: PlacementProblem, placement: Placement) -> dict[str, set[str]]:
-    """The failure domains in which each model has a replica."""
+    """Return the failure domains in which each model has a replica."""
     found: dict[str, set[str]] = defaultdict(set)
     for device, _, resident in residents(placement):
         found[resident.model].add(problem.domain_of[device])
@@ -111,16 +124,19 @@ def domains(problem: PlacementProblem, placement: Placement) -> dict[str, set[st
 
 
 def cost(problem: PlacementProblem, placement: Placement) -> float:
-    """Of all devices that have a slice, for an hour."""
+    """Return the price for an hour of all devices that have a slice."""
     return sum(problem.pool_of[device].price for device, slots in placement.items() if slots)
 
 
 def short(problem: PlacementProblem, placement: Placement) -> dict[str, float]:
-    """What is not carried of the demands, rows a second by model; models that lack nothing are left out."""
+    """Return what the placement does not carry of the demands, in rows a second by model.
+
+    Models that lack nothing are left out.
+    """
     there = capacities(placement)
     missing = {each.model: each.rate - there.get(each.model, 0.0) for each in problem.demands}
     return {model: rate for model, rate in missing.items() if rate > ROUNDING * problem.demand_of[model].rate}
 
 
 ROUNDING = 1e-6
-"""Relative: solvers meet a constraint only to about so much."""
+"""A relative tolerance: solvers meet a constraint only to about so much."""

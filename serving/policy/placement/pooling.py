@@ -1,9 +1,11 @@
-"""How much of its SLO a batch may take where several replicas answer a model: more than half.
+"""The part of its SLO that a batch may take if several replicas answer a model: more than half.
 
-n replicas that work off one queue start batches n times as often. A request waits for the next start, one
-n-th of a batch, then for its own batch: l * (1 + 1/n) within the SLO, so l may take n / (n + 1) of it; for
-one replica that is Nexus's half (SOSP 2019, section 6.1). Larger batches carry more, so fewer replicas may
-do, and with those a batch may take less: `check.faults` holds every placement against those that it has.
+n replicas that take work from one queue start batches n times as often. A request waits for the next start,
+one n-th of a batch, then for its own batch. That is l * (1 + 1/n) within the SLO, so l may take n / (n + 1)
+of the SLO. For one replica, that is Nexus's half (SOSP 2019, section 6.1).
+
+Larger batches carry more, so fewer replicas may be enough. With fewer replicas, a batch may take less. So
+`check.faults` checks every placement by the replicas that it has.
 """
 
 from collections import Counter
@@ -14,18 +16,20 @@ from serving.policy.placement.plan import Placement, residents
 from serving.policy.placement.problem import SLACK, PlacementProblem
 
 SPARE = 2 * SLACK
-"""Of the SLO, what is planned with at all: that with which one replica comes to SLACK."""
+"""The part of the SLO that is planned with at all. With it, `slack_of(1)` is SLACK."""
 
 
 def slack_of(replicas: int) -> float:
-    """Of the SLO, what a batch may take where so many replicas answer alike."""
+    """Return the part of the SLO that a batch may take if so many replicas answer a model."""
     return SPARE * replicas / (replicas + 1)
 
 
 def pooled(problem: PlacementProblem, placement: Placement) -> PlacementProblem:
-    """The problem with the slack that each model has by the replicas of `placement` that are alone on their
-    slices. A model with a replica in turns with others keeps its slack, as the others' batches are in its
-    way, and so does one whose slack was set to another than SLACK."""
+    """Return the problem with the slack that each model gets from its replicas in `placement`.
+
+    Only replicas that are alone on their slices count. A model with a replica in turns with others keeps its
+    slack, because the others' batches are in its way. A model with a slack other than SLACK keeps it too.
+    """
     alone = _alone(placement)
     return replace(
         problem,
@@ -39,7 +43,7 @@ def pooled(problem: PlacementProblem, placement: Placement) -> PlacementProblem:
 
 
 def _alone(placement: Placement) -> Mapping[str, int]:
-    """Replicas by model, 0 where one of them shares its slice."""
+    """Return the number of replicas of each model, or 0 if one of them shares its slice."""
     found: Counter[str] = Counter()
     sharing: set[str] = set()
     for _, slot, resident in residents(placement):

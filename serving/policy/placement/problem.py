@@ -1,7 +1,7 @@
-"""What a placement is decided from: what is asked of each model, what its replicas cost and carry on which
-share of which kind of device, and the devices that there are.
+"""The problem that a placement solves: the demands of models, and the pools of devices that can carry them.
 
-Rates and throughputs are rows a second, latencies microseconds, prices of a device for an hour.
+A demand's options say what a replica of its model costs and carries on each share of each kind of device.
+Rates and throughputs are rows a second. Latencies are microseconds. A price is for one device for an hour.
 """
 
 from bisect import bisect_right
@@ -13,19 +13,21 @@ from serving.profile.carrying import ProfiledCapacity
 from serving.specs import Share
 
 SLACK = 0.45
-"""Of an SLO, what one batch may take: a request that just missed one waits for it and then for its own, so
-two have to fit (Nexus, SOSP 2019), with a tenth to spare (ParvaGPU, SC 2024)."""
+"""The part of an SLO that one batch may take. A request that just missed a batch waits for that batch and
+then for its own, so two batches have to fit (Nexus, SOSP 2019). A tenth of the SLO is spare (ParvaGPU, SC
+2024)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """A way to run a model's replica: a variant on a share of a kind of device, `streams` batches at once.
 
-    `curve`: (rows, latency in us) of what was measured, rows ascending, latencies not falling.
-    `memory_bytes`: what a replica holds while it runs. `pressure` and `sensitivity`: beside others on a
-    device whose shares do not isolate, a batch takes 1 + sensitivity * sum of the others' pressures times as
-    long (Bubble-Up, MICRO 2011; `serving/profile/interference.py`). `profiled`: its profiled capacity, for
-    people: nothing is decided by it.
+    - `curve`: (rows, latency in us) of each measured batch. Rows ascend and latencies do not fall.
+    - `memory_bytes`: what a replica holds while it runs.
+    - `pressure`, `sensitivity`: the interference on a device with shares that do not isolate. A batch then
+      takes 1 + sensitivity * sum of the others' pressures times as long (Bubble-Up, MICRO 2011;
+      `serving/profile/interference.py`).
+    - `profiled`: the profiled capacity, for people to read. No decision uses it.
     """
 
     kind: str
@@ -40,8 +42,10 @@ class Option:
     profiled: ProfiledCapacity | None = None
 
     def latency_us(self, rows: int) -> float:
-        """Of a batch of that many rows, between measured ones on the line through both; ValueError beyond
-        the largest measured."""
+        """Return the latency in us of a batch of `rows` rows, on the line between its measured neighbours.
+
+        Raise ValueError if `rows` is above the largest measured batch.
+        """
         place = bisect_right(self.curve, (rows, float("inf")))
         if place == 0:
             return self.curve[0][1]
@@ -54,7 +58,7 @@ class Option:
         return low_us + (high_us - low_us) * (rows - low) / (high - low)
 
     def offer(self, budget_us: float, slowdown: float = 1.0) -> "Offer | None":
-        """The measured batch with the most throughput of those within `budget_us`; None where none is."""
+        """Return the measured batch with the most throughput within `budget_us`, or None if none fits."""
         fitting = [(rows, us * slowdown) for rows, us in self.curve if us * slowdown <= budget_us]
         if not fitting:
             return None
@@ -74,11 +78,9 @@ class Offer:
 
 @dataclass(frozen=True)
 class Demand:
-    """What is asked of a model: `rate` to be carried (what is kept in reserve included), each row within
-    `slo_us`.
+    """What a model is asked: `rate` rows a second, the reserve included, each row within `slo_us`.
 
-    `domains_min`: its replicas lie in at least so many failure domains. `slack`: of the SLO, what one batch
-    may take.
+    The replicas lie in at least `domains_min` failure domains. One batch may take `slack` of the SLO.
     """
 
     model: str
@@ -90,8 +92,10 @@ class Demand:
 
     @cached_property
     def offers(self) -> "tuple[Offer, ...]":
-        """The best offer of each (kind, share) within the slack, in the order of the options; of equal ones
-        that with less memory."""
+        """The best offer of each (kind, share) within the slack, in the order of the options.
+
+        Of equal offers it is the one with less memory.
+        """
         best: dict[tuple[str, Share], Offer] = {}
         for option in self.options:
             offer = option.offer(self.slack * self.slo_us)
@@ -110,9 +114,11 @@ def _better(one: Offer, other: Offer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A device divided by amounts: slices of `kind` ("cores", "mps", "sm", "whole") whose amounts come to at
-    most `total`, at most `slices_max` of them (0: no limit). They share the device's memory, and slow each
-    other down."""
+    """A device divided by amounts into slices of `kind` ("cores", "mps", "sm", "whole").
+
+    The amounts come to at most `total`, in at most `slices_max` slices (0: no limit). The slices share the
+    device's memory and slow each other down.
+    """
 
     kind: str
     total: float
@@ -121,23 +127,23 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """A device divided into MIG instances, each with memory of its own. They do not slow each other down."""
+    """A device divided into MIG instances, each with its own memory. They do not slow each other down."""
 
     geometry: Geometry
 
     @property
     def kind(self) -> str:
-        """The kind of share, as `Parts` has one."""
+        """The kind of share, as in `Parts`."""
         return "mig"
 
     def profile(self, share: Share) -> MigProfile | None:
-        """The size of instance that a share names; None where this device has none such."""
+        """Return the size of instance that a share names, or None if this device has no such size."""
         return next((each for each in self.geometry if each.name == share.label), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementDevice:
-    """One device; those of one `domain` fail together (a host, a rack)."""
+    """One device. The devices of one `domain` (a host, a rack) fail together."""
 
     name: str
     domain: str = ""
@@ -145,8 +151,7 @@ class PlacementDevice:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Devices that are alike: of one kind, memory and price, divided in one way. `memory_bytes` 0: not
-    limited."""
+    """Equal devices: of one kind, memory, price and division. `memory_bytes` 0 means no limit."""
 
     name: str
     kind: str
@@ -156,7 +161,7 @@ class Pool:
     memory_bytes: int = 0
 
     def fits(self, option: Option) -> bool:
-        """Whether a replica so run could be on a device of this pool that has nothing else."""
+        """Return whether a replica with this option fits on an empty device of this pool."""
         if option.kind != self.kind or option.share.kind != self.division.kind:
             return False
         if isinstance(self.division, Parts):
@@ -168,8 +173,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """All that a placement is decided from. Names of pools, of devices and of models are each used once;
-    ValueError otherwise."""
+    """All that a placement is decided from.
+
+    Each name of a pool, a device or a model is used once; otherwise ValueError.
+    """
 
     demands: tuple[Demand, ...]
     pools: tuple[Pool, ...]
@@ -186,15 +193,15 @@ class PlacementProblem:
 
     @cached_property
     def pool_of(self) -> dict[str, Pool]:
-        """By the name of a device."""
+        """The pool of each device, by the device's name."""
         return {device.name: pool for pool in self.pools for device in pool.devices}
 
     @cached_property
     def domain_of(self) -> dict[str, str]:
-        """By the name of a device."""
+        """The failure domain of each device, by the device's name."""
         return {device.name: device.domain for pool in self.pools for device in pool.devices}
 
     @cached_property
     def demand_of(self) -> dict[str, Demand]:
-        """By the name of a model."""
+        """The demand of each model, by the model's name."""
         return {each.model: each for each in self.demands}

@@ -1,5 +1,7 @@
-"""Linear and integer programs, built column by column and solved by HiGHS (Huangfu and Hall 2018, in
-scipy)."""
+"""Linear and integer programs, built column by column.
+
+HiGHS solves them (Huangfu and Hall 2018, in scipy).
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`values` by column, at the least `cost` that was found; `proved`: there is none less."""
+    """The `values` by column at the least `cost` that was found; `proved`: no cost is less."""
 
     values: Floats
     cost: float
@@ -24,8 +26,10 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """`values` by column with reals for integers; `prices` by row: by how much the cost rises when the row's
-    bound rises by one."""
+    """The `values` by column, with reals for integers.
+
+    `prices`: by row, how much the cost rises when the row's bound rises by one.
+    """
 
     values: Floats
     cost: float
@@ -37,10 +41,10 @@ class InfeasibleError(Exception):
 
 
 class Program:
-    """Find the values of least cost for which the sum of each row lies within its bounds.
+    """A program: find the values of least cost for which the sum of each row lies within its bounds.
 
-    Costs are not negative, so there is a least one. `costs`, `lower` and `upper` are by column and may be
-    changed between two solutions.
+    Costs are not negative, so there is a least one. `costs`, `lower` and `upper` are by column. A caller may
+    change them between two solutions.
     """
 
     def __init__(self) -> None:
@@ -55,7 +59,7 @@ class Program:
         self._factors: list[float] = []
 
     def column(self, cost: float = 0.0, upper: float = inf, integer: bool = False) -> int:
-        """A new value between 0 and `upper`; its place."""
+        """Add a value between 0 and `upper`; return its place."""
         self.costs.append(cost)
         self.lower.append(0.0)
         self.upper.append(upper)
@@ -63,7 +67,7 @@ class Program:
         return len(self.costs) - 1
 
     def row(self, terms: Iterable[tuple[int, float]] = (), lower: float = -inf, upper: float = inf) -> int:
-        """A new sum of factor * value over (column, factor); its place."""
+        """Add a sum of factor * value over (column, factor); return its place."""
         place = len(self._row_lower)
         self._row_lower.append(lower)
         self._row_upper.append(upper)
@@ -72,16 +76,16 @@ class Program:
         return place
 
     def put(self, row: int, column: int, factor: float) -> None:
-        """One more term of a row; those of the same column add up."""
+        """Add a term to a row. Terms of the same column add up."""
         self._rows.append(row)
         self._columns.append(column)
         self._factors.append(factor)
 
     def solve(self, time_limit_s: float = inf, nodes_max: int | None = None) -> Solution | None:
-        """With integers; None where a limit passed before there was a solution. InfeasibleError where there
-        is none.
+        """Solve with integers; return None if a limit passed before there was a solution.
 
-        Proved means a relative gap of 0: the default of HiGHS, 1e-4, is a device in 10 000.
+        Raise InfeasibleError if there is no solution. `proved` means a relative gap of 0. The default of
+        HiGHS, 1e-4, is one device in 10 000.
         """
         options: dict[str, float | int] = {"mip_rel_gap": 0.0}
         if time_limit_s < inf:
@@ -103,7 +107,7 @@ class Program:
         return Solution(values, float(np.dot(values, self.costs)), found.status == _PROVED)
 
     def relax(self) -> Relaxed:
-        """With reals for integers. InfeasibleError as in `solve`."""
+        """Solve with reals for integers. Raise InfeasibleError as `solve` does."""
         lower, upper = np.array(self._row_lower), np.array(self._row_upper)
         matrix, equal = self._matrix(), lower == upper
         above, below = (lower > -inf) & ~equal, (upper < inf) & ~equal

@@ -1,9 +1,9 @@
 """Price-and-round: a placement of thousands of demands on thousands of devices, in about a second.
 
-The linear relaxation gives prices of slices; by these, every demand has sets of whole replicas that carry it
-and are cheap, and a master program mixes them (`covers.py`, `master.py`). All but a few demands come out of
-it with one such set, and an integer program as small for a fleet of any size finds those few and the devices
-(`settling.py`).
+The linear relaxation gives prices of slices. At these prices, every demand has cheap sets of whole replicas
+that carry it, and a master program mixes the sets (`formulation/covers.py`, `formulation/master.py`). All but
+a few demands come out of it with one such set. An integer program finds those few and the devices
+(`formulation/settling.py`). It stays small for a fleet of any size.
 """
 
 from serving.policy.placement.bound import market
@@ -18,21 +18,23 @@ from serving.policy.placement.problem import Parts, PlacementProblem
 
 METHOD = "price-and-round"
 TINY = 1e-6
-"""Of a device's price, what all of it costs besides: of what costs the same, less is taken."""
+"""The part of a device's price that taking all of it costs besides. So of what costs the same, less is
+taken."""
 
 
 def price_and_round(problem: PlacementProblem) -> Draft:
-    """A draft near the cheapest; `optimal` where it costs no more than whole replicas, each on a MIG instance
-    of its own, have to.
+    """Return a draft near the cheapest.
 
-    Where devices do not suffice, demands are carried in part or not at all. Where slices slow each other down
-    they carry less than is asked: for those there is `packing.py`.
+    `optimal` is True if it costs no more than whole replicas, each on a MIG instance of its own, have to.
+
+    If the devices do not suffice, demands are carried in part or not at all. Slices that slow each other down
+    carry less than is asked: `packing.py` is for those.
     """
     return round_prices(problem)[0]
 
 
 def round_prices(problem: PlacementProblem) -> tuple[Draft, float]:
-    """(what `price_and_round` finds, what it costs at least to carry all demands by whole replicas)."""
+    """Return (the draft of `price_and_round`, the least cost to carry all demands by whole replicas)."""
     every = choices(problem)
     relaxed = market(choices(problem, between=True) if every.by_amounts else every)
     if not every.each:

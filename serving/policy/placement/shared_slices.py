@@ -1,9 +1,9 @@
-"""Turns: whether several models may share one slice, and in what batches; what the slices of a device then
-carry beside each other.
+"""Shared slices: whether several models may take turns on one slice, and in what batches.
 
-One batch of each model in a cycle (Nexus, SOSP 2019, section 6.1: squishy bin packing). A longer cycle needs
-larger batches, which make the cycle longer; the fixed point is found from below. What must hold is what
-`check.py` holds every plan against.
+The module also says what the slices of a device carry while all of them compute. One batch of each model runs
+in a cycle (Nexus, SOSP 2019, section 6.1: squishy bin packing). A longer cycle needs larger batches, and
+these make the cycle longer. The fixed point is found from below. The rules are those that `check.py` checks
+every plan against.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,18 @@ from serving.policy.placement.plan import PlacedReplica, Slot
 from serving.policy.placement.problem import Demand, Option
 
 NEAR = 1e-9
-"""Relative: a bound that is missed by less is met. Well within what `check.py` forgives."""
+"""A relative tolerance: a bound that is missed by less counts as met. It is well within what `check.py`
+forgives."""
 FINE = 7
-"""Halvings of what batches may be stretched by: to 1 %."""
+"""How often `stretch` halves the range of its factor: to 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one slice carries of a model: `rate` rows a second, as `option` runs it; the slice's cycle and its
-    own batch after that take at most `bound_us`."""
+    """What one slice carries of a model: `rate` rows a second, as `option` runs it.
+
+    The slice's cycle and the model's own batch after it take at most `bound_us`.
+    """
 
     model: str
     option: Option
@@ -32,23 +35,27 @@ class Turn:
 
     @staticmethod
     def of(demand: Demand, option: Option, rate: float) -> "Turn":
-        """A request that just missed its batch waits for a cycle, then for its own: two of the slack."""
+        """Return the turn of a demand, with a bound of twice its slack.
+
+        A request that just missed its batch waits for a cycle, then for its own batch.
+        """
         return Turn(demand.model, option, rate, 2 * demand.slack * demand.slo_us)
 
 
 Stack = tuple[Turn, ...]
-"""The models of one slice, each once, all with options for the same share; one alone has the slice for
+"""The models of one slice, each once, all with options for the same share. One alone has the slice for
 itself."""
 
 
 def batches(stack: Stack, pressure: float = 0.0) -> tuple[int, ...] | None:
-    """The smallest rows of each with which all carry their rates within their bounds, beside other slices
-    whose pressures come to `pressure`; None where there are none.
+    """Return the smallest rows of each model with which all carry their rates within their bounds.
+
+    `pressure`: the sum over the other slices of the device. Return None if no rows do.
 
     Rows b carry the rates when b >= F(b) = ceil(cycle(b) * rate), and F does not fall when b grows. Let b* be
-    any solution. The first guess, 1 of each, is within b*; and where b is, so is F(b) <= F(b*) <= b*. So no
-    guess is beyond any solution: the one that stays, F(b) = b, is the smallest there is, and where a guess
-    breaks a bound or is more than was measured there is no solution. Guesses only grow, so it ends.
+    any solution. The first guess, 1 of each, is within b*. If b is within b*, so is F(b) <= F(b*) <= b*. So
+    no guess is beyond any solution. The guess that stays, F(b) = b, is the smallest solution. If a guess
+    breaks a bound or is more than was measured, there is no solution. Guesses only grow, so the search ends.
     """
     if len(stack) > 1 and any(turn.option.streams > 1 for turn in stack):
         return None
@@ -74,8 +81,11 @@ def batches(stack: Stack, pressure: float = 0.0) -> tuple[int, ...] | None:
 
 
 def stretch(stack: Stack, pressure: float = 0.0) -> tuple[int, ...] | None:
-    """The rows with which all carry the most that is the same multiple, at least 1, of their rates, to 1 %:
-    what is left of the cycle's bounds is shared out. None where not even the rates are carried."""
+    """Return the rows with which all models carry the same multiple of their rates, the largest to 1 %.
+
+    The multiple is at least 1: what is left of the cycle's bounds is shared out. Return None if not even the
+    rates are carried.
+    """
     best = batches(stack, pressure)
     if best is None or not any(turn.rate for turn in stack):
         return best
@@ -97,15 +107,15 @@ def _scaled(stack: Stack, factor: float) -> Stack:
 
 
 def press(stack: Stack) -> float:
-    """Its pressure on the other slices of the device, as `Slot.pressure`."""
+    """Return the pressure of the stack on the other slices of the device, as `Slot.pressure` does."""
     return max(turn.option.pressure for turn in stack)
 
 
 def settle(stack: Stack, pressure: float = 0.0, stretched: bool = False) -> Slot | None:
-    """The slice with what each carries beside that pressure, at least its rate; None where one would not.
+    """Return the slice, with what each model carries under `pressure`; None if one misses its rate.
 
-    A model alone runs the measured batch with the most throughput. Others run the smallest that carry their
-    rates, or if `stretched` the largest that serve all alike.
+    A model alone runs the measured batch with the most throughput. Models in turns run the smallest batches
+    that carry their rates. If `stretched`, they run the largest batches that serve all in equal measure.
     """
     share = stack[0].option.share
     if len(stack) == 1:
@@ -130,8 +140,10 @@ def settle(stack: Stack, pressure: float = 0.0, stretched: bool = False) -> Slot
 
 
 def settle_all(stacks: Sequence[Stack], stretched: bool = False) -> tuple[Slot | None, ...]:
-    """The slices of one device beside each other, in this order; None for each that would not carry its
-    rates."""
+    """Return the slices of one device in this order, with what each carries while the others compute.
+
+    None stands for a slice that would not carry its rates.
+    """
     pressures = [*map(press, stacks)]
     total = sum(pressures)
     return tuple(

@@ -1,7 +1,7 @@
-"""Placements of a problem, better and better: a quick one first, then what takes longer to find.
+"""Plans for a problem, each better than the one before: a quick one first, then slower methods.
 
-It runs as a job beside the gateway (`serving/runtime/job.py`), and who waits takes the last that has come by
-the time limit. Every placement is held against `check.faults` before it is given out.
+The solver runs as a job beside the gateway (`serving/runtime/job.py`). Its caller takes the last plan that
+came by the time limit. Every placement passes `check.faults` before it is given out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,21 +22,28 @@ from serving.policy.placement.problem import Instances, Parts, PlacementProblem,
 from serving.policy.placement.rounding import price_and_round
 
 DEMANDS_MAX = 300
-"""Above this the integer program takes up to 9 s where price-and-round takes one, and that is within 0.01 %
-of what whole replicas need at least (`python -m loadtests.placement`)."""
+"""The most demands that the integer program is used for. Above this it takes up to 9 s, and price-and-round
+takes one. Price-and-round is within 0.01 % of what whole replicas need at least
+(`python -m loadtests.placement`)."""
 PATTERNS_MAX = 4_000
-"""Bundles of one device that the integer program may choose from, for each pool."""
+"""The most bundles of one device that the integer program may choose from, for each pool."""
 POOLINGS = 3
-"""How often a plan is sought with the slack that the replicas of the last one give."""
+"""How often the solver plans again with the slack that the replicas of its last plan give."""
 
 
 class PlacementError(Exception):
-    """A solver gave a placement that breaks a rule: its fault, not the operator's. The text says which."""
+    """A solver gave a placement that breaks a rule. The text says which rule.
+
+    It is the solver's fault, not the operator's.
+    """
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be solved, and what is in place; the exact solver gets at most `limit_s` at a time."""
+    """What the solver gets: the problem, and the placement that is in force now (`current`).
+
+    The exact solver gets at most `limit_s` at a time.
+    """
 
     problem: PlacementProblem
     current: Placement = field(default_factory=dict)
@@ -44,10 +51,13 @@ class Task:
 
 
 def plans(task: Task) -> Iterator[PlacementPlan]:
-    """Plans, each better than the one before: less that cannot be placed, then cheaper. At least one, even
-    where the fleet is too small (`PlacementPlan.short`). PlacementError where a solver is at fault.
+    """Yield plans, each better than the one before: less that cannot be placed, then cheaper.
 
-    A plan's bound is that of the batches that its replicas may run (`pooling.py`): the last may have a lower.
+    There is at least one plan, even if the fleet is too small (`PlacementPlan.short`). Raise PlacementError
+    if a solver is at fault.
+
+    A plan's bound assumes the batches that its replicas may run (`pooling.py`), so the last plan may have a
+    lower bound.
     """
     problem = task.problem
     best: PlacementPlan | None = None
@@ -68,7 +78,10 @@ def plans(task: Task) -> Iterator[PlacementPlan]:
 
 
 def make_plan(problem: PlacementProblem, draft: Draft, current: Placement) -> PlacementPlan:
-    """A solver's draft on named devices, with as little moved as can be. PlacementError as above."""
+    """Return a solver's draft as a plan on named devices, with as few moves as possible.
+
+    Raise PlacementError if the placement breaks a rule.
+    """
     filled = replace(draft, bundles=fill(problem, draft.bundles))
     placement = assign(problem, filled, current)
     if wrong := faults(problem, placement):
@@ -78,12 +91,12 @@ def make_plan(problem: PlacementProblem, draft: Draft, current: Placement) -> Pl
 
 
 def rank(problem: PlacementProblem, plan: PlacementPlan) -> tuple[float, float, bool]:
-    """The less the better: what is lacking of the demands, then the cost, then what is not proved."""
+    """Return a sort key, least is best: what the demands lack, then the cost, then a missing proof."""
     return round(lacking(problem, plan.placement), 6), plan.cost, not plan.optimal
 
 
 def _drafts(problem: PlacementProblem, limit_s: float) -> Iterator[Draft]:
-    """At least one, each with the bound of this problem."""
+    """Yield at least one draft, each with the bound of this problem."""
     bound = lower_bound(problem)
     for draft in _greedy(problem):
         yield replace(draft, bound=bound)
@@ -95,15 +108,18 @@ def _drafts(problem: PlacementProblem, limit_s: float) -> Iterator[Draft]:
 
 
 def _pressed(problem: PlacementProblem) -> bool:
-    """Whether neighbours may slow each other down. What replicas then leave of a rate is not among the pieces
-    that `patterns` tries, so that packing is cheaper now and then: nothing is proved."""
+    """Return whether colocated replicas may slow each other down.
+
+    Slowed replicas leave parts of a rate that are not among the pieces that `patterns` tries. Packing is then
+    cheaper now and then, so the integer program proves nothing.
+    """
     kinds = {pool.kind for pool in problem.pools if isinstance(pool.division, Parts)}
     options = [option for demand in problem.demands for option in demand.options if option.kind in kinds]
     return any(each.pressure for each in options) and any(each.sensitivity for each in options)
 
 
 def _patterns(problem: PlacementProblem) -> dict[str, Sequence[tuple[Slot, ...]]] | None:
-    """Of every pool that is divided by amounts; None where one has too many."""
+    """Return the patterns of every pool that is divided by amounts; None if a pool has too many."""
     found: dict[str, Sequence[tuple[Slot, ...]]] = {}
     for pool in problem.pools:
         if isinstance(pool.division, Parts):
@@ -115,10 +131,13 @@ def _patterns(problem: PlacementProblem) -> dict[str, Sequence[tuple[Slot, ...]]
 
 
 def _greedy(problem: PlacementProblem) -> Iterator[Draft]:
-    """Price-and-round where devices are divided into instances, packing where by amounts. Of a mixed fleet
-    each kind in turn comes first, and the other carries what is left."""
+    """Yield drafts by price-and-round for devices divided into instances, and by packing for the others.
+
+    In a mixed fleet, each of the two kinds comes first in one draft. The other kind then carries what is
+    left.
+    """
     kinds = sorted({type(pool.division) for pool in problem.pools}, key=lambda kind: kind.__name__)
-    if len(kinds) < 2:  # what is proved of one kind is proved of all
+    if len(kinds) < 2:  # with one kind only, its proof holds for the whole fleet
         yield _solve_kind(problem) if kinds else Draft((), "nothing")
         return
     for order in permutations(kinds):
@@ -137,7 +156,7 @@ def _solve_kind(problem: PlacementProblem) -> Draft:
 
 
 def _rest(problem: PlacementProblem, draft: Draft, pools: tuple[Pool, ...]) -> PlacementProblem:
-    """What a draft leaves for other pools to carry."""
+    """Return the problem that a draft leaves for other pools to carry."""
     carried: dict[str, float] = {}
     for bundle in draft.bundles:
         for slot in bundle.slots:

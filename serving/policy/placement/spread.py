@@ -1,4 +1,4 @@
-"""Spread: where pieces go that have to be in failure domains of their own."""
+"""Spread: the failure domains of pieces that have to be apart."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,16 @@ from serving.policy.placement.problem import Demand, Option, Pool
 from serving.policy.placement.shared_slices import NEAR, Turn
 
 CROWDED = 0.8
-"""Of a failure domain's devices, what may be taken before what has to be apart goes to another one."""
+"""The part of a failure domain's devices that may be taken before pieces that have to be apart go to another
+domain."""
 
 
 class Spread:
-    """Says where pieces go that have to be apart: each of a model to a domain of its own, the first that is
-    not crowded, large domains first, so that what may share a slice meets there."""
+    """Chooses where pieces go that have to be apart: each piece of a model to a domain of its own.
+
+    It takes the first domain that is not crowded, large domains first. So pieces that may share a slice meet
+    there.
+    """
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self._there: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -24,14 +28,20 @@ class Spread:
         self._taken: dict[str, set[str]] = defaultdict(set)
 
     def apart(self, demand: Demand, ways: Sequence[Way], slices_max: int) -> Iterator[DemandPiece]:
-        """Its pieces, as many of them with a domain as the demand asks for, or as there are."""
+        """Yield the demand's pieces.
+
+        As many of them have a domain as the demand asks for, or as there are domains.
+        """
         count = min(demand.domains_min, len({each for way in ways for each in self._there_of(way.option)}))
         for place, piece in enumerate(cut(replace(demand, domains_min=count), ways, slices_max)):
             yield self._assign(piece, ways) if place < count and count > 1 else piece
 
     def _assign(self, piece: DemandPiece, ways: Sequence[Way]) -> DemandPiece:
-        """The piece with a domain, run in another way where only that one has more domains; as it is where
-        none has that carries it."""
+        """Return the piece with a domain.
+
+        It runs in another way if only that way has more domains. It stays as it is if no domain is left that
+        carries it.
+        """
         (turn,) = piece.stack
         others = (way.option for way in ways if way.throughput >= turn.rate * (1 - NEAR))
         for option in (turn.option, *others):
@@ -45,17 +55,20 @@ class Spread:
         return piece
 
     def _there_of(self, option: Option) -> Counter[str]:
-        """The devices that such an option may be on, by domain."""
+        """Return how many devices such an option may be on, by domain."""
         return self._there[option.kind, option.share.kind]
 
     def _free(self, model: str, option: Option) -> dict[str, int]:
-        """The devices of the domains where the model has no piece yet, most first."""
+        """Return how many devices each domain has where the model has no piece yet, the largest first."""
         there, taken = self._there_of(option), self._taken[model]
         order = sorted(there, key=lambda each: (-there[each], each))
         return {each: there[each] for each in order if each not in taken}
 
     def instead(self, turn: Turn, domain: str | None) -> Iterator[str | None]:
-        """Where such a piece may go, the best first; a domain that was not asked for is taken only then."""
+        """Yield the domains where such a piece may go, the best first, and None (any) at the end.
+
+        A domain that was not asked for is taken only when it is yielded.
+        """
         if domain is not None:
             yield domain
             for other in self._free(turn.model, turn.option):

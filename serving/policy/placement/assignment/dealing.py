@@ -1,7 +1,7 @@
-"""What need not stay is dealt to what is free, each model over as many failure domains as can be.
+"""Dealing: what need not stay goes to free spots, each model over as many failure domains as can be.
 
-Models that have to be in several come first. The domains take turns, each model in the next that lacks it.
-Where what stays is in the way, two slices change places (`swapping.py`).
+Models that have to be in several domains come first. The domains take turns: each model goes to the next one
+that lacks it. If something that stays is in the way, two slices change places (`swapping.py`).
 """
 
 from collections import Counter, defaultdict, deque
@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from serving.policy.placement.assignment.lots import Slots, Spot, models
 
 PROBES = 32
-"""So many domains are looked at for one that lacks a model, where no number of domains is asked of it."""
+"""The domains that are searched for one without the model, if it does not ask for a number of domains."""
 
 Spread = dict[str, Counter[str]]
-"""By model, then by failure domain: in how many places it is."""
+"""By model, then by failure domain: in how many places the model is."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """Slices in their place, () where it is free; those of one `kind` could be in each other's."""
+    """Slices in their place, or () where the place is free.
+
+    Units of one `kind` could be in each other's place.
+    """
 
     kind: Hashable
     spot: Spot
@@ -27,7 +30,7 @@ class Unit:
 
 
 def spread_of(units: Iterable[Unit]) -> Spread:
-    """Where each model is."""
+    """Return where each model is."""
     found: Spread = defaultdict(Counter)
     for unit in units:
         _count(unit, found)
@@ -35,7 +38,10 @@ def spread_of(units: Iterable[Unit]) -> Spread:
 
 
 class Room:
-    """The free spots of one kind. Domains take turns, so that what is dealt one after the other is spread."""
+    """The free spots of one kind.
+
+    The domains take turns, so that slices that are dealt one after the other are spread.
+    """
 
     def __init__(self, spots: Sequence[Spot]) -> None:
         self._by_domain: dict[str, list[Spot]] = defaultdict(list)
@@ -47,12 +53,15 @@ class Room:
         self._by_device: dict[str, list[Spot]] = {}
 
     def rest(self) -> list[Spot]:
-        """Those that are still free."""
+        """Return the spots that are still free."""
         return [spot for stack in self._by_domain.values() for spot in stack if spot not in self._taken]
 
     def turn(self, present: Sequence[Mapping[str, int]], probes: int | None = None) -> tuple[str, int]:
-        """(domain, how many of `present` have it): of the next `probes` domains with a free spot, None for
-        all, the first that fewest have. IndexError where no spot is free."""
+        """Return (domain, how many of `present` have it) for the next domain that the fewest have.
+
+        Only the next `probes` domains with a free spot count; None means all. Raise IndexError if no spot is
+        free.
+        """
         passed: list[str] = []
         fewest, best = len(present) + 1, ""
         while fewest and self._turns and (probes is None or len(passed) < probes):
@@ -69,16 +78,18 @@ class Room:
         return best, fewest
 
     def take(self, domain: str) -> Spot:
-        """A free spot of a domain that has one."""
+        """Take a free spot of a domain that has one."""
         stack = self._by_domain[domain]
         while stack[-1] in self._taken:
             stack.pop()
         return self._use(stack.pop())
 
     def take_on(self, devices: Iterable[str], present: Sequence[Mapping[str, int]] = ()) -> Spot | None:
-        """A free spot on one of the devices, in a domain that none of `present` has; None where there is
-        none."""
-        if not self._by_device:  # most rooms are never asked
+        """Take a free spot on one of the devices, in a domain that none of `present` has.
+
+        Return None if there is none.
+        """
+        if not self._by_device:  # built late: most rooms never need it
             for spot in self.rest():
                 self._by_device.setdefault(spot.device, []).append(spot)
         for device in devices:
@@ -100,9 +111,11 @@ def deal(
     least: Mapping[str, int],
     holders: Mapping[str, Sequence[str]],
 ) -> list[Unit]:
-    """Each of `loose`, equal ones in one list, to a spot of the room of its kind, which has as many at least;
-    `spread` is kept up to date. `least`: in how many domains a model has to be; `holders`: the devices that
-    have it loaded."""
+    """Deal each of `loose` to a spot in the room of its kind, and return the units.
+
+    `loose`: by kind, with equal slots in one list. A room has at least as many spots. `spread` is kept up to
+    date. `least`: in how many domains a model has to be. `holders`: the devices that have it loaded.
+    """
     units: list[Unit] = []
     later: list[tuple[Hashable, list[Slots]]] = []
     for kind, many in loose.items():
@@ -122,7 +135,7 @@ def deal(
 
 
 def _short(slots: Slots, spread: Spread, least: Mapping[str, int]) -> list[Counter[str]]:
-    """Where those of its models are that are in too few domains."""
+    """Return where each of the slots' models is that is in too few domains."""
     named = models(slots) if least else ()
     return [spread[model] for model in named if len(spread[model]) < least.get(model, 0)]
 
@@ -135,7 +148,10 @@ def _count(unit: Unit, spread: Spread) -> None:
 def _deal_on(
     kind: Hashable, equal: Sequence[Slots], room: Room, spread: Spread, holders: Mapping[str, Sequence[str]]
 ) -> Iterator[Unit]:
-    """To domains that lack the models, if there are such; in each case first where one of them is loaded."""
+    """Deal equal slots to domains that lack their models, if there are such.
+
+    In each case, devices that have one of the models loaded come first.
+    """
     named = models(equal[0])
     present = [spread[model] for model in named]
     loaded = [device for model in named for device in holders.get(model, ())]

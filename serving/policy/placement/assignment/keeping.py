@@ -1,8 +1,8 @@
-"""MIG pools: which device is divided how, so that most of what runs stays where it is.
+"""Keeping, for MIG pools: which device is divided how, so that most of what runs stays where it is.
 
-A draft says only how many devices have which instances. Devices that are divided alike and hold as much that
-is still wanted are one source of a transport problem, the multisets of instances its sinks; what stays when
-one becomes the other is looked up in all layouts of that multiset.
+A draft says only how many devices have which instances. Equal devices are one source of a transport problem:
+they are divided alike, and the same of their instances are still needed. The sinks are the multisets of
+instances. What stays on a device is looked up in all layouts of a multiset.
 """
 
 from collections import Counter, defaultdict
@@ -27,20 +27,26 @@ Held = dict[Instance, Content]
 """What the instances of a device are for."""
 
 _BARE = 1e-3
-"""Minutes of starting that an instance is worth which stays without its replica: one is made at once."""
+"""An instance that stays without its replica is worth so many minutes of starting, because making one takes
+no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Devices divided alike: `instances` may stay, those of `claimed` with their replicas."""
+    """Devices that are divided in the same way.
+
+    `instances` may stay; those in `claimed` stay with their replicas.
+    """
 
     instances: Layout
     claimed: frozenset[Instance]
 
 
 def keep(lot: Lot, free: Sequence[PlacementDevice], current: Placement) -> KeptBundles:
-    """How to divide as many of the `free` devices, which the lot admits, as it has bundles; what is vacant is
-    as much as what is loose."""
+    """Choose how to divide as many of the `free` devices as the lot has bundles.
+
+    The lot has to admit the free devices. There are as many vacant spots as loose slots.
+    """
     wanted = by_content(lot)
     held = {device.name: held_by(lot, current.get(device.name, ())) for device in free}
     claims = _claims(lot, held, {each: len(slots) for each, slots in wanted.items()})
@@ -66,7 +72,7 @@ def keep(lot: Lot, free: Sequence[PlacementDevice], current: Placement) -> KeptB
 
 
 def by_content(lot: Lot) -> dict[Content, list[Slot]]:
-    """The slots of a MIG lot, equal ones together."""
+    """Return the slots of a MIG lot, equal ones together."""
     found: dict[Content, list[Slot]] = defaultdict(list)
     for bundle in lot.bundles:
         for slot in bundle.slots:
@@ -75,7 +81,7 @@ def by_content(lot: Lot) -> dict[Content, list[Slot]]:
 
 
 def held_by(lot: Lot, slots: Sequence[Slot]) -> Held:
-    """What there is on a device now; without what cannot be there."""
+    """Return what there is on a device now, without what cannot be there."""
     profiles = {profile.name: profile for profile in geometry_of(lot)}
     return {
         (slot.start, slot.share.label): content(slot)
@@ -85,13 +91,13 @@ def held_by(lot: Lot, slots: Sequence[Slot]) -> Held:
 
 
 def geometry_of(lot: Lot) -> Geometry:
-    """Of a MIG lot's pool."""
+    """Return the geometry of a MIG lot's pool."""
     division = lot.pool.division
     return division.geometry if isinstance(division, Instances) else ()
 
 
 def shapes_of(lot: Lot) -> dict[Multiset, int]:
-    """How many devices of a MIG lot have which instances; by the names of these."""
+    """Return how many devices of a MIG lot have which instances, by the names of the instances."""
     shapes = Counter(tuple(slot.share.label for slot in bundle.slots) for bundle in lot.bundles)
     geometry = geometry_of(lot)
     found: Counter[Multiset] = Counter()
@@ -103,8 +109,11 @@ def shapes_of(lot: Lot) -> dict[Multiset, int]:
 def _claims(
     lot: Lot, held: Mapping[str, Held], wanted: Mapping[Content, int]
 ) -> dict[str, frozenset[Instance]]:
-    """On each device the instances whose replicas are wanted there. Where more of a kind are there than are
-    wanted, the next claim is always that of the device that could stay most nearly as it is."""
+    """Return, by device, the instances with replicas that the lot needs there.
+
+    If there are more of a kind than the lot needs, the next claim goes to the device that could stay most as
+    it is.
+    """
     geometry = geometry_of(lot)
     left, shapes = Counter(wanted), Counter(shapes_of(lot))
     shape_of = {
@@ -120,7 +129,7 @@ def _claims(
     found: dict[str, frozenset[Instance]] = {}
     while queue:
         was, place, device = heappop(queue)
-        now = misfit(device)  # never less than it was: what others claimed is gone
+        now = misfit(device)  # it only rises, because what others claimed is gone
         if now > was:
             heappush(queue, (now, place, device))
             continue
@@ -140,8 +149,10 @@ def _groups(
     claims: Mapping[str, frozenset[Instance]],
     wanted: Mapping[Content, Sequence[Slot]],
 ) -> dict[Group, list[PlacementDevice]]:
-    """The devices by how they are divided, in each group first those where most is at stake; of equal ones
-    the domains in turns, so that few devices are in many domains."""
+    """Return the devices by how they are divided, in each group those with the most at stake first.
+
+    Of equal devices, the domains take turns, so that a few devices are in many domains.
+    """
     rounds: Counter[str] = Counter()
     turns: dict[str, int] = {}
     for device in free:
@@ -161,7 +172,7 @@ def _groups(
 def _divide(
     lot: Lot, groups: Mapping[Group, Sequence[PlacementDevice]], wanted: Mapping[Content, Sequence[Slot]]
 ) -> dict[str, Layout]:
-    """A layout for as many devices as there are bundles, of each shape as many as are wanted."""
+    """Return a layout for as many devices as there are bundles, with as many of each shape as the lot has."""
     shapes = shapes_of(lot)
     ways = [arrangements(geometry_of(lot), shape) for shape in shapes]
     first = np.cumsum([0, *map(len, ways)])
@@ -185,8 +196,10 @@ def _divide(
 def _worth(
     lot: Lot, groups: Sequence[Group], ways: Sequence[Layout], wanted: Mapping[Content, Sequence[Slot]]
 ) -> NDArray[np.float64]:
-    """What stays of each group's instances (rows) in each layout (columns), a replica by the mean of those
-    that its size of instance is wanted for."""
+    """Return what stays of each group's instances (rows) in each layout (columns), in minutes of starting.
+
+    A replica counts as the mean of the replicas that its size of instance is for.
+    """
     settled: dict[str, list[float]] = defaultdict(list)
     for (label, _), slots in wanted.items():
         settled[label].append(slots_us(slots[:1]) / SETTLE_US)

@@ -1,4 +1,4 @@
-"""What a draft leaves open, put in order: its bundles by pool and domain."""
+"""Lots: the bundles of a draft by pool and domain, each still to be given a device."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,19 +18,19 @@ Content = tuple[str, tuple[Replica, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """The bundles of a draft that go to devices of one pool, and there of one domain, None for any."""
+    """The bundles of a draft for devices of one pool, in one failure domain or in any (None)."""
 
     pool: Pool
     domain: str | None
     bundles: tuple[Bundle, ...]
 
     def admits(self, device: PlacementDevice) -> bool:
-        """Whether a device of the pool is of the domain."""
+        """Return whether a device of the pool is in the lot's domain."""
         return self.domain is None or device.domain == self.domain
 
 
 class Spot(NamedTuple):
-    """Where something may lie: a device, or the MIG instance there that begins at memory slice `start`."""
+    """A place for slices: a device, or the MIG instance there that begins at memory slice `start`."""
 
     device: str
     domain: str
@@ -39,8 +39,14 @@ class Spot(NamedTuple):
 
 @dataclass(slots=True)
 class KeptBundles:
-    """What of a lot stays: (kind, where, what). The `loose` rest, equal ones in one list, is to be dealt to
-    what is `vacant`, of each kind at least as much; kinds are MIG profiles, "" for whole bundles."""
+    """What of a lot stays, and what is to be dealt.
+
+    - `fixed`: (kind, where, what) of what stays.
+    - `loose`: the rest by kind, with equal ones in one list.
+    - `vacant`: by kind, the spots for the rest, of each kind at least as many.
+
+    Kinds are MIG profiles, or "" for whole bundles.
+    """
 
     fixed: list[tuple[str, Spot, Slots]] = field(default_factory=list)
     vacant: dict[str, list[Spot]] = field(default_factory=lambda: defaultdict(list))
@@ -48,8 +54,11 @@ class KeptBundles:
 
 
 def lots(problem: PlacementProblem, draft: Draft) -> list[Lot]:
-    """The bundles that have slots, those of one domain first. ValueError where the problem has no such pool,
-    or the pool not so many devices, or none of them can be divided so."""
+    """Return the bundles that have slots, as lots; lots of one domain come before lots of any.
+
+    Raise ValueError if the problem has no such pool, the pool has too few devices, or none of them can be
+    divided so.
+    """
     pools = {pool.name: pool for pool in problem.pools}
     found: dict[tuple[str, str | None], list[Bundle]] = defaultdict(list)
     for bundle in draft.bundles:
@@ -66,22 +75,24 @@ def lots(problem: PlacementProblem, draft: Draft) -> list[Lot]:
 
 
 def content(slot: Slot) -> Content:
-    """What a slot of a MIG pool is for."""
+    """Return what a slot of a MIG pool is for."""
     if len(slot.residents) == 1:
         return slot.share.label, (replica(slot.residents[0]),)
     return slot.share.label, tuple(sorted(map(replica, slot.residents)))
 
 
 def models(slots: Sequence[Slot]) -> tuple[str, ...]:
-    """Those that have a replica there, each once."""
+    """Return the models that have a replica in the slots, each once."""
     if len(slots) == 1 and len(slots[0].residents) == 1:
         return (slots[0].residents[0].model,)
     return tuple(dict.fromkeys(each.model for slot in slots for each in slot.residents))
 
 
 def spread_least(problem: PlacementProblem, made: Sequence[Lot]) -> dict[str, int]:
-    """In how many failure domains each model should be of which more than one is asked: no more than there
-    are, nor than it has separate places."""
+    """Return the number of failure domains for each model that asks for more than one.
+
+    It is at most the number of domains that there are, and of separate places that the model has.
+    """
     asked = {each.model: each.domains_min for each in problem.demands if each.domains_min > 1}
     places: Counter[str] = Counter()
     for lot in made if asked else ():

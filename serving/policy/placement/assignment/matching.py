@@ -1,9 +1,9 @@
-"""Pools divided by amounts: which device takes which bundle, so that most of what runs stays.
+"""Matching, for pools divided by amounts: which device takes which bundle, so that most of what runs stays.
 
-A bundle is as it was computed, its slices beside each other; only its device is open. One that is what a
-device has already stays there: nothing else starts less, for what another bundle has in common with that
-device it has in common with this bundle. Of the rest, alike ones are one source or sink of a transport
-problem.
+A bundle is fixed, with its slices as they were computed; only its device is open. If a device has exactly
+this bundle already, the bundle stays there. No other choice starts less: what another bundle has in common
+with that device, it has in common with this bundle. For the rest, equal bundles are one source of a transport
+problem and equal devices one sink.
 """
 
 from collections import Counter, defaultdict
@@ -19,15 +19,18 @@ from serving.policy.placement.plan import Bundle, Placement, Slot
 from serving.policy.placement.problem import PlacementDevice
 
 WAYS_MAX = 16
-"""So many kinds of devices are looked at for a bundle: those that have most in common with it."""
-_ROWS = 256  # kinds of bundles that are compared with all devices at a time: it bounds the memory
+"""The kinds of devices that are looked at for a bundle: those that have most in common with it."""
+_ROWS = 256  # kinds of bundles compared with all devices at a time: this bounds the memory
 
 Pairs = list[tuple[PlacementDevice, Bundle]]
 
 
 def match(lot: Lot, free: Sequence[PlacementDevice], current: Placement) -> KeptBundles:
-    """Which bundles go to which of the `free` devices, which the lot admits, because something of theirs runs
-    there; vacant are the others of these, where the lot is of one domain only as many as are loose."""
+    """Choose which bundles go to which of the `free` devices, because some of their replicas run there.
+
+    The lot has to admit the free devices. Those that get no bundle are vacant. If the lot is of one domain,
+    only as many are vacant as bundles are loose.
+    """
     bundles: dict[Hashable, list[Bundle]] = defaultdict(list)
     for bundle in lot.bundles:
         bundles[alike(bundle.slots)].append(bundle)
@@ -56,14 +59,14 @@ def match(lot: Lot, free: Sequence[PlacementDevice], current: Placement) -> Kept
 
 
 def alike(slots: Sequence[Slot]) -> Hashable:
-    """The same for slots that are the same slices with the same replicas."""
+    """Return a key that is equal for slots that are the same slices with the same replicas."""
     return tuple(
         sorted((slot.share, slot.start, tuple(sorted(map(replica, slot.residents)))) for slot in slots)
     )
 
 
 def ways(bundles: Sequence[Sequence[Slot]], devices: Sequence[Sequence[Slot]]) -> Arcs:
-    """(bundle, device, minutes of starting that it saves) where the one could go and something stays."""
+    """Return (bundle, device, minutes of starting that it saves) for each way on which something stays."""
     columns: dict[Hashable, int] = {}
     after = _replicas(bundles, columns)
     before = _replicas(devices, columns)[:, : after.shape[1]]
@@ -88,8 +91,11 @@ def ways(bundles: Sequence[Sequence[Slot]], devices: Sequence[Sequence[Slot]]) -
 
 
 def _replicas(many: Sequence[Sequence[Slot]], columns: dict[Hashable, int]) -> csr_array:
-    """A row for each, a column for each (share, replica, how many of it there are), with what it takes to
-    start: rows then have in common what multisets have."""
+    """Return a matrix with a row for each of `many`, of the times to start its replicas, in us.
+
+    A column stands for a (share, start, replica) and how many of it there are. So rows have in common what
+    multisets have.
+    """
     rows, places, values = [], [], []
     for row, slots in enumerate(many):
         count: Counter[Hashable] = Counter()
@@ -104,7 +110,7 @@ def _replicas(many: Sequence[Sequence[Slot]], columns: dict[Hashable, int]) -> c
 
 
 def _pair(bundles: list[Bundle], devices: list[PlacementDevice], count: int) -> Pairs:
-    """Takes so many off both, as far as there are."""
+    """Take so many pairs off both lists, as far as there are, and return them."""
     pairs = list(zip(devices[:count], bundles[:count], strict=False))
     del devices[: len(pairs)], bundles[: len(pairs)]
     return pairs

@@ -1,8 +1,8 @@
-"""Which device takes what, exactly: one integer program over all pools, for some dozens of devices.
+"""The exact assignment: one integer program over all pools, for some dozens of devices.
 
-Devices of a domain that hold the same are one group. How many of a group take which bundle or layout, how
-many of their instances stay as they are, in which domain the rest is started: from these follow what has to
-be started and where each model is.
+Devices of a domain that hold the same are one group. The program decides how many devices of a group take
+which bundle or layout. It also decides how many of their instances stay as they are, and in which domain the
+rest is started. From these numbers follow what has to be started and where each model is.
 """
 
 from collections import Counter, defaultdict
@@ -20,11 +20,12 @@ from serving.policy.placement.problem import Instances, PlacementDevice
 from serving.policy.placement.programs import Program
 
 COLUMNS_MAX = 4_000
-"""Larger programs are not tried: one would take seconds."""
+"""The most columns. Larger programs are not tried, because one would take seconds."""
 NODES_MAX = 1_000
-"""Of the search; most programs are solved at its root."""
+"""The node limit of the search. Most programs are solved at its root."""
 _TIE = 1e-3
-"""Minutes of starting: so much do all ties together count, domains without a model and instances to make."""
+"""All ties together count as so many minutes of starting. Ties are domains without a model, and instances to
+make."""
 
 
 @dataclass(slots=True)
@@ -39,8 +40,13 @@ class _Group:
 
 @dataclass(slots=True)
 class _Choice:
-    """Which columns decide on a lot: how many devices of a group take bundles that are alike, or a layout,
-    how many of a group's instances stay as they are, how many of a content are started in a domain."""
+    """The columns that decide on a lot.
+
+    - `bundles`: how many devices of a group take equal bundles.
+    - `layouts`: how many devices of a group take a layout.
+    - `stays`: how many of a group's instances stay as they are.
+    - `starts`: how many of a content are started in a domain.
+    """
 
     bundles: list[tuple[int, _Group, list[Bundle]]] = field(default_factory=list)
     layouts: list[tuple[int, _Group, Layout]] = field(default_factory=list)
@@ -49,7 +55,7 @@ class _Choice:
 
 
 class Naming:
-    """The program for `made`, all lots of a draft."""
+    """The program that assigns `made`, all lots of a draft, to devices."""
 
     def __init__(self, made: Sequence[Lot], current: Placement) -> None:
         self.program = Program()
@@ -66,8 +72,10 @@ class Naming:
             self._choices.append((lot, choice))
 
     def spread(self, least: Mapping[str, int]) -> None:
-        """Rows for the failure domains: those that a model lacks of `least` outweigh everything, the others
-        are ties."""
+        """Add rows for the failure domains.
+
+        The domains that a model lacks of `least` outweigh everything; the others are ties.
+        """
         for model, domains in self._present.items():
             most = min(self._places[model], len(domains))
             if most < 2:
@@ -91,7 +99,7 @@ class Naming:
         ]
 
     def _column(self, group: _Group, row: int, cost: float = 0.0) -> int:
-        """How many of a group's devices count in that row."""
+        """Add a column that counts a group's devices in that row."""
         column = self.program.column(cost, len(group.devices), integer=True)
         self.program.put(row, column, 1)
         return column
@@ -142,7 +150,8 @@ class Naming:
     def _group_of_instances(self, lot: Lot, group: _Group, rows: "_Rows", choice: _Choice) -> None:
         there = held_by(lot, group.slots)
         wanted = {one: each for one, each in there.items() if each in rows.content}
-        left = {one: self.program.row(lower=0) for one in wanted}  # at least as many as stay as they are
+        # an instance stays on at most as many devices as get a layout that has it
+        left = {one: self.program.row(lower=0) for one in wanted}
         for one, each in wanted.items():
             column = self._column(group, rows.content[each])
             self.program.put(left[one], column, -1)
@@ -162,7 +171,7 @@ class Naming:
                 choice.layouts.append((column, group, layout))
 
     def units(self, values: Sequence[int], holders: Mapping[str, Sequence[str]]) -> list[Unit]:
-        """What a solution says. `holders`: the devices that have a model loaded."""
+        """Return what a solution says. `holders`: the devices that have a model loaded."""
         found: list[Unit] = []
         rooms: dict[Hashable, Room] = {}
         loose: dict[Hashable, list[list[Slots]]] = defaultdict(list)
@@ -193,8 +202,11 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Of a MIG lot: so many of each content, of each shape; in each domain and of each profile as many
-    instances as have a content."""
+    """The rows of a MIG lot.
+
+    `content` and `shape`: so many of each. `filled`: in each domain and of each profile, as many instances as
+    have a content.
+    """
 
     content: Mapping[Content, int]
     shape: Mapping[tuple[str, ...], int]
@@ -202,7 +214,10 @@ class _Rows:
 
 
 def _distinct(layouts: Sequence[Layout], there: Iterable[Instance]) -> list[Layout]:
-    """Of layouts that leave the same of what is there the first, and none that leaves less than another."""
+    """Return the layouts that differ in what stays of `there`, without one that leaves less than another.
+
+    Of layouts that leave the same, return the first.
+    """
     kept = {frozenset(there).intersection(layout): layout for layout in reversed(layouts)}
     return [layout for each, layout in reversed(kept.items()) if not any(each < other for other in kept)]
 
@@ -216,8 +231,11 @@ def _take(devices: list[PlacementDevice], count: int) -> list[PlacementDevice]:
 def name(
     made: Sequence[Lot], current: Placement, least: Mapping[str, int], holders: Mapping[str, Sequence[str]]
 ) -> list[Unit] | None:
-    """Where every slot of the lots goes: the most models in as many domains as `least` says, then the least
-    that is started; of equals each model in the most domains. None where there is too much to choose from."""
+    """Return where every slot of the lots goes, or None if the program is too large or finds nothing.
+
+    As few as possible of the domains in `least` are missing. Of such results the least is started. Of equal
+    ones, each model is in the most domains.
+    """
     if _size(made, current) > COLUMNS_MAX:
         return None
     naming = Naming(made, current)
@@ -227,7 +245,7 @@ def name(
 
 
 def _size(made: Sequence[Lot], current: Placement) -> int:
-    """About how many columns the program would have."""
+    """Return about how many columns the program would have."""
     count = 0
     for lot in made:
         groups = {(each.domain, alike(current.get(each.name, ()))) for each in lot.pool.devices}

@@ -1,7 +1,7 @@
-"""Where a model is in fewer failure domains than are asked for: two slices change places.
+"""Swaps: two slices change places if a model is in fewer failure domains than it should be.
 
-For fleets that are too large for the exact program (`program.py`). One step at a time; each leaves one model
-better and none worse.
+This is for fleets that are too large for the exact program (`program.py`). Each swap leaves one model better
+and none worse.
 """
 
 from collections import Counter, defaultdict
@@ -12,15 +12,17 @@ from serving.policy.placement.assignment.dealing import Spread, Unit
 from serving.policy.placement.assignment.lots import Slots, Spot, models
 
 LOOKED_AT = 100
-"""Of the changes that help a model so many are compared."""
+"""The number of swaps that are compared, out of all that help a model."""
 
 Stays = Callable[[Spot, Slots], float]
-"""What need not be started where slices come to a spot."""
+"""The starting time that is saved when slices come to a spot."""
 
 
 def repair(units: Sequence[Unit], spread: Spread, least: Mapping[str, int], stays: Stays) -> None:
-    """Has units change places until every model is in as many domains as `least` says or no change of two
-    helps, each time the two that start least; `spread` is kept up to date."""
+    """Swap units until every model is in as many domains as `least` says, or until no swap helps.
+
+    Each time, the two that start least are swapped. `spread` is kept up to date.
+    """
     alike: dict[Hashable, list[Unit]] = defaultdict(list)
     homes: dict[str, list[Unit]] = defaultdict(list)
     for unit in units:
@@ -47,8 +49,7 @@ def _helping(
     least: Mapping[str, int],
     model: str,
 ) -> Iterator[tuple[Unit, Unit]]:
-    """Which of its `own` units could change places with which others, so that the model is in one domain
-    more."""
+    """Yield (own unit, other unit) for each swap that brings the model into one more domain."""
     for unit in own:
         if spread[model][unit.spot.domain] > 1:
             for other in alike[unit.kind]:
@@ -57,7 +58,7 @@ def _helping(
 
 
 def _harmless(one: Unit, other: Unit, spread: Spread, least: Mapping[str, int]) -> bool:
-    """Whether no model that needs its domains is in fewer once the two have changed places."""
+    """Return whether a swap leaves every model that needs its domains in as many."""
     first, second = models(one.slots), models(other.slots)
     for named, both, leaves, enters in (
         (first, second, one.spot.domain, other.spot.domain),
@@ -74,7 +75,7 @@ def _harmless(one: Unit, other: Unit, spread: Spread, least: Mapping[str, int]) 
 
 
 def _cost(one: Unit, other: Unit, stays: Stays) -> float:
-    """What has to be started that had not to be before."""
+    """Return the starting time that a swap adds."""
     before = stays(one.spot, one.slots) + stays(other.spot, other.slots)
     return before - stays(one.spot, other.slots) - stays(other.spot, one.slots)
 
@@ -83,5 +84,5 @@ def _change(one: Unit, other: Unit, spread: Spread) -> None:
     for unit, to in ((one, other.spot.domain), (other, one.spot.domain)):
         for model in models(unit.slots):
             spread[model][unit.spot.domain] -= 1
-            spread[model] += Counter((to,))  # and drops the domains where there is none
+            spread[model] += Counter((to,))  # this also drops the domains with a count of 0
     one.slots, other.slots = other.slots, one.slots

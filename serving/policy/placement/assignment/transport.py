@@ -1,9 +1,9 @@
-"""The transport problem: units from sources to sinks, so that they are worth most in all.
+"""The transport problem: units go from sources to sinks so that they are worth most in all.
 
 F. L. Hitchcock, "The distribution of a product from several sources to numerous localities" (1941). Its
-matrix is totally unimodular: a vertex of the linear program, where the simplex method ends, is whole. Where
-there are many ways between few units each, they are matched one by one, which is faster (R. Jonker and
-A. Volgenant, 1987, for sparse matrices).
+matrix is totally unimodular, so a vertex of the linear program is whole, and the simplex method ends at a
+vertex. If there are many ways between few units each, units are matched one by one. That is faster (R. Jonker
+and A. Volgenant, 1987, for sparse matrices).
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,21 @@ from scipy.sparse import csr_array, eye_array, hstack
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 PROGRAM_MAX = 20_000
-"""So many ways make a linear program, if more would be ways between single units."""
+"""Up to so many ways are always a linear program. More are matched, up to `MATCHED_MAX`."""
 MATCHED_MAX = 4_000_000
-"""So many ways between single units are matched; if there are more, it is a linear program all the same."""
+"""Up to so many ways between single units are matched. If there are more, it is a linear program all the
+same."""
 
 Arcs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-"""(source, sink, worth of a unit) of each way that there is; worth above 0."""
+"""(source, sink, worth of a unit) of each way that there is. Each worth is above 0."""
 
 
 def transport(arcs: Arcs, supply: Sequence[int], demand: Sequence[int]) -> NDArray[np.int64]:
-    """How many units go each way: from a source and to a sink no more than it has. All of the demand is met
-    where every source reaches every sink and all together have enough."""
+    """Return how many units go each way.
+
+    No source gives more than it has, and no sink takes more than it asks for. All of the demand is met if
+    every source reaches every sink and all together have enough.
+    """
     sources, sinks, worth = arcs
     if not len(worth):
         return np.zeros(0, np.int64)
@@ -44,7 +48,10 @@ def transport(arcs: Arcs, supply: Sequence[int], demand: Sequence[int]) -> NDArr
 
 
 def _matched(arcs: Arcs, supply: Sequence[int], demand: Sequence[int]) -> NDArray[np.int64]:
-    """The same, unit by unit: each unit of a source gets one of a sink or, worth nothing, stays."""
+    """Return the same as `transport`, unit by unit.
+
+    Each unit of a source gets a unit of a sink or stays, which is worth nothing.
+    """
     sources, sinks, worth = arcs
     first_out, first_in = np.cumsum([0, *supply]), np.cumsum([0, *demand])
     times = np.take(supply, sources) * np.take(demand, sinks)

@@ -1,4 +1,4 @@
-"""Published placement algorithms, each a small file to be read next to its paper, to compare with."""
+"""Published placement algorithms to compare with, each a small file to be read next to its paper."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -16,5 +16,5 @@ BASELINES: Mapping[str, Callable[[PlacementProblem], Draft]] = MappingProxyType(
         "Nexus": nexus.solve,
     }
 )
-"""By name. ParvaGPU and MIG-Serving divide GPUs by MIG, gpulet and Nexus by amounts; first fit does either.
-None knows of failure domains, or of what is in place already."""
+"""The algorithms by name. ParvaGPU and MIG-Serving divide GPUs by MIG, gpulet and Nexus by amounts; first fit
+does either. None knows failure domains or the placement that is in force."""

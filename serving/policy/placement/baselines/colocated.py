@@ -1,4 +1,4 @@
-"""Devices divided by amounts, as slices are put on them beside each other and slow each other down."""
+"""Slices that are colocated on a device divided by amounts, and slow each other down."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +13,17 @@ from serving.specs import Share
 
 @dataclass(frozen=True)
 class ColocatedPart:
-    """A slice to be and who has it, alone or in turns. A session's rate is what it is to carry there."""
+    """A slice to be, for one session alone or for several in turns.
+
+    The rate of a session is what it has to carry there.
+    """
 
     share: Share
     sessions: tuple[Session, ...]
 
     @cached_property
     def pressure(self) -> float:
-        """On the other parts."""
+        """The pressure on the other parts."""
         return max(each.option.pressure for each in self.sessions)
 
     @cached_property
@@ -29,7 +32,10 @@ class ColocatedPart:
         return sum(each.load for each in self.sessions)
 
     def slot(self, pressure: float) -> Slot | None:
-        """What runs there beside parts of that pressure; None where a rate or an SLO is not kept."""
+        """Return what runs there while parts of that pressure compute.
+
+        Return None if a rate or an SLO is not kept.
+        """
         slowdowns = [1 + each.option.sensitivity * pressure for each in self.sessions]
         loads = sum(each.load * slow for each, slow in zip(self.sessions, slowdowns, strict=True))
         if loads > 1 + ROUNDING:
@@ -47,7 +53,7 @@ class ColocatedPart:
 
 
 def settle(pool: Pool, parts: Sequence[ColocatedPart]) -> tuple[Slot, ...] | None:
-    """What runs on a device of that pool that has these parts; None where they cannot be there together."""
+    """Return what runs on a device of that pool with these parts, or None if they cannot all be there."""
     division = pool.division
     if not isinstance(division, Parts) or len(parts) > (division.slices_max or len(parts)):
         return None
@@ -65,8 +71,10 @@ def settle(pool: Pool, parts: Sequence[ColocatedPart]) -> tuple[Slot, ...] | Non
 
 
 def first_fit(pool: Pool, parts: Sequence[ColocatedPart]) -> list[tuple[Slot, ...]]:
-    """Each part on the first device of the pool on which all keep their SLOs and carry what they were given;
-    left out where there is none."""
+    """Put each part on the first device of the pool where it fits, and return the slots of each device.
+
+    It fits if all parts keep their SLOs and carry what they were given. Parts that fit nowhere are left out.
+    """
     devices: list[tuple[ColocatedPart, ...]] = []
     for part in parts:
         fresh = [()] if len(devices) < len(pool.devices) else []

@@ -9,15 +9,15 @@ from serving.policy.placement.geometry import Geometry, Multiset, arrangements, 
 from serving.policy.placement.plan import Slot
 
 Rank = Callable[[int, Multiset], tuple[float, ...]]
-"""A GPU's place in the order in which those with room are taken, by its index and its instances; the lowest
-is taken, and of GPUs with the same instances the lowest index."""
+"""A GPU's rank, by its index and its instances. Of the GPUs with room, the lowest rank is taken. Of GPUs with
+the same instances, the lowest index is taken."""
 
 
 class Filling:
-    """`devices`: the slices of each GPU that was begun, at most `limit`.
+    """GPUs that are being filled. `devices`: the slices of each GPU that was begun, at most `limit`.
 
-    GPUs with the same instances are alike, and there are only some dozens of such sets: a GPU is sought among
-    the first of each, whatever the size of the fleet.
+    GPUs with the same instances are equal, and there are only some dozens of such sets. So the search looks
+    at the first GPU of each set, whatever the size of the fleet.
     """
 
     def __init__(self, geometry: Geometry, limit: float = inf) -> None:
@@ -29,7 +29,7 @@ class Filling:
         self._known: dict[tuple[Multiset, str], bool] = {}
 
     def place(self, slot: Slot, rank: Rank) -> bool:
-        """Put it on the GPU that ranks lowest of those with room for it; False where there is none."""
+        """Put the slot on the GPU that has room for it and ranks lowest; return False if there is none."""
         open_to = [
             (rank(first, names), first)
             for names in list(self._alike)
@@ -49,7 +49,7 @@ class Filling:
         return True
 
     def remove(self, index: int, slot: Slot) -> None:
-        """From that GPU, which has it."""
+        """Remove the slot from that GPU, which has it."""
         self.devices[index].remove(slot)
         self._sort_in(index)
 
@@ -58,14 +58,17 @@ class Filling:
         heappush(self._alike[self._names[index]], index)
 
     def _first(self, names: Multiset) -> int | None:
-        """The first GPU with those instances; what was put there and changed since is dropped on the way."""
+        """Return the first GPU with those instances, or None.
+
+        On the way, drop GPUs that have changed since they were listed.
+        """
         heap = self._alike[names]
         while heap and self._names[heap[0]] != names:
             heappop(heap)
         return heap[0] if heap else None
 
     def _fits(self, there: Multiset, name: str) -> bool:
-        """Whether one more can lie beside those."""
+        """Return whether one more instance can lie with those."""
         if (there, name) not in self._known:
             joined = (*there, name)
             self._known[there, name] = bool(arrangements(self._geometry, joined))

@@ -1,8 +1,9 @@
-"""First fit decreasing (Johnson, 1973): each rate as copies of the replica that carries most for its size and
-a smaller one for the rest, all of them the largest first, each on the first device that has room.
+"""First fit decreasing (Johnson, 1973): the largest replica first, each on the first device that has room.
 
-On devices divided by amounts, room is also memory, and that all keep their SLOs and carry what they are to
-beside their neighbours.
+Each rate becomes copies of the replica that carries most for its size, and a smaller one for the rest.
+
+On devices divided by amounts, room is also memory. There, all replicas also have to keep their SLOs and carry
+what they should while the others compute.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from serving.policy.placement.problem import Instances, PlacementProblem, Pool
 
 
 def solve(problem: PlacementProblem) -> Draft:
-    """Placements on pools of any kind."""
+    """Return a draft on pools of any kind."""
     return each_pool(problem, "first_fit", _pack)
 
 

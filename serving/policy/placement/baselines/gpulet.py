@@ -1,13 +1,15 @@
 """Gpulets (Choi et al., USENIX ATC 2022): GPUs cut in two at most, each part as large as is efficient.
 
-Elastic partitioning: models in descending rate * SLO; each asks for the smaller of its most efficient part,
-the knee, and the least that carries what is left of its rate. That comes from the smallest remainder of a GPU
-that holds it, which is then all the model's; else the model shares a part in turns; else a GPU is cut. A part
-is refused where one of the two would miss its SLO, or no longer carry what it was given, beside the other.
+Elastic partitioning takes models in descending rate * SLO. Each model asks for the smaller of two parts. One
+is its most efficient part, the knee. The other is the least that carries what is left of its rate. The
+model gets all of the smallest remainder of a GPU that holds this part. If there is none, the model shares a
+part in turns. If that fails too, a GPU is cut. A part is refused if one of the two on the GPU would miss its
+SLO or carry less than it was given.
 
 The public code (casys-kaist/glet) sorts ascending, never takes the largest size for a knee, and accepts 85 %
-of a rate; here it is as the paper has it, and all of the rate. Interference is `Option`'s pressure and
-sensitivity here, not the paper's linear model, as every plan is held against that.
+of a rate. Here the order and the knee are as in the paper, and all of the rate has to be carried.
+Interference is `Option`'s pressure and sensitivity here, because every plan is checked against them. The
+paper has a linear model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +24,15 @@ from serving.policy.placement.problem import Demand, Offer, Option, Parts, Place
 from serving.specs import Share
 
 GAIN_MIN = 1.05
-"""A larger part that carries less than so many times as much is no candidate for the knee (glet)."""
+"""A larger part has to carry so many times as much to be a candidate for the knee (glet)."""
 
 Gpu = tuple[ColocatedPart, ...]
 Change = tuple[int, Gpu, float]
-"""A GPU by its index, what it becomes, and what of the rate it takes on."""
+"""A GPU by its index, what it becomes, and what it takes on of the rate."""
 
 
 def solve(problem: PlacementProblem) -> Draft:
-    """Placements on pools of devices divided by amounts; others are not used."""
+    """Return a draft on pools of devices divided by amounts. Other pools are not used."""
     return each_pool(problem, "gpulet", _pack)
 
 
@@ -44,7 +46,7 @@ def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
 
 
 class _Partitioning:
-    """`gpus`: those that are cut, one part or two of each in use."""
+    """GPUs that are being cut. `gpus`: those that are cut, with one part or two of each in use."""
 
     def __init__(self, pool: Pool, parts: Parts) -> None:
         self.gpus: list[Gpu] = []
@@ -53,7 +55,7 @@ class _Partitioning:
         self._singles: dict[tuple[str, Share], Option | None] = {}
 
     def add(self, demand: Demand) -> None:
-        """As much of it as there is room for."""
+        """Add as much of the demand as there is room for."""
         found = offers(self._pool, demand)
         left = demand.rate
         while found and left > NEAR * demand.rate:
@@ -70,7 +72,7 @@ class _Partitioning:
             left -= rate
 
     def _remainders(self, demand: Demand, found: Sequence[Offer], rate: float) -> Iterator[Change]:
-        """What GPUs with one part have left, the smallest first, given whole to the model."""
+        """Yield changes that give the model all that a GPU with one part has left, the smallest first."""
         least = ideal(found, rate).option.share.amount
         near = self._parts.total * ROUNDING / 2
         rooms = [
@@ -88,7 +90,7 @@ class _Partitioning:
                 yield index, (beside, part), given
 
     def _shared(self, demand: Demand, rate: float) -> Iterator[Change]:
-        """All of it in turns with whoever has a part, the fullest first."""
+        """Yield changes that put the whole rate on a part that is in use, in turns, the fullest first."""
         sessions: dict[Share, Session | None] = {}
         found = []
         for index, gpu in enumerate(self.gpus):
@@ -106,7 +108,10 @@ class _Partitioning:
                 yield index, (*gpu[:place], joined, *gpu[place + 1 :]), rate
 
     def _joined(self, part: ColocatedPart, session: Session) -> ColocatedPart | None:
-        """The part with one more, all in turns; None where one cannot so, or is there already."""
+        """Return the part with one session more, all in turns.
+
+        Return None if a model cannot run so, or is there already.
+        """
         sessions = []
         for each in part.sessions:
             option = self._single(each.demand, part.share)
@@ -122,7 +127,7 @@ class _Partitioning:
         return self._singles[key]
 
     def _cut(self, demand: Demand, found: Sequence[Offer], rate: float) -> Iterator[Change]:
-        """A part of a GPU that nobody is on."""
+        """Yield the change that cuts a part of an empty GPU."""
         if len(self.gpus) < len(self._pool.devices):
             offer = ideal(found, rate)
             given = min(rate, offer.throughput)
@@ -131,13 +136,19 @@ class _Partitioning:
 
 
 def ideal(found: Sequence[Offer], rate: float) -> Offer:
-    """The smaller of the most efficient part and the least that carries the rate; offers ascend by amount."""
+    """Return the smaller of the most efficient part and the least that carries the rate.
+
+    Offers ascend by amount.
+    """
     enough = [each for each in found if each.throughput >= rate * (1 - NEAR)]
     return min([knee(found), *enough[:1]], key=lambda each: each.option.share)
 
 
 def knee(found: Sequence[Offer]) -> Offer:
-    """The part up to which more of the GPU gains most, of equals the smallest; offers ascend by amount."""
+    """Return the part up to which more of the GPU gains most, of equal ones the smallest.
+
+    Offers ascend by amount.
+    """
     gains = [
         ((high.throughput - low.throughput) / (high.option.share.amount - low.option.share.amount), high)
         for low, high in pairwise(found)

@@ -1,14 +1,16 @@
 """MIG-Serving's fast algorithm (Tan et al., arXiv 2109.11067): greedy over whole GPU configurations.
 
-A configuration is a GPU cut in full with a model on each instance; it carries u of a model, as a share of its
-rate. Where c of each model is carried already, the configuration that is bought next is that with the most
-sum((1 - c) * u). At most two models are on a GPU, as all mixtures are too many; when every such configuration
-would carry more of a model than it lacks, the tail is packed: instance after instance to the model that it
-scores most for, any number of models on a GPU, and what nobody needs is left out.
+A configuration is a GPU cut in full, with a model on each instance. It carries u of a model, as a share of
+the model's rate. If c of each model is carried already, the next configuration is the one with the largest
+sum((1 - c) * u). At most two models are on a GPU, because all mixtures are too many.
 
-The paper goes on to a genetic algorithm over trees searched by Monte Carlo (its slow algorithm): minutes for
-what `exact` proves in seconds, so it is not here. There is no public code; where the two phases part is a
-reading of the text.
+The tail is packed when every such configuration would carry more of a model than it lacks. Then each instance
+goes to the model that it scores most for, with any number of models on a GPU. Instances that no model needs
+are left out.
+
+The paper goes on to its slow algorithm, a genetic algorithm over trees searched by Monte Carlo. That takes
+minutes for what `exact` proves in seconds, so it is not here. There is no public code, so where the two
+phases part is an interpretation of the text.
 """
 
 from collections.abc import Sequence
@@ -25,11 +27,11 @@ from serving.policy.placement.problem import Instances, PlacementProblem, Pool
 
 Floats = NDArray[np.float64]
 Given = list[tuple[int, str]]
-"""What a GPU is cut into: (model by its place, profile)."""
+"""What a GPU is cut into: (place of the model, profile)."""
 
 
 def solve(problem: PlacementProblem) -> Draft:
-    """Placements on pools of MIG devices; others are not used."""
+    """Return a draft on pools of MIG devices. Other pools are not used."""
     return each_pool(problem, "mig_serving", _pack)
 
 
@@ -60,11 +62,14 @@ def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
 
 
 class Greedy:
-    """What each model lacks as GPUs are bought. `utility`: by model and profile, what an instance carries as
-    a share of the model's rate, 0 where the model cannot run there."""
+    """What each model lacks while GPUs are bought.
+
+    `utility`: by model and profile, what an instance carries as a share of the model's rate. It is 0 if the
+    model cannot run there.
+    """
 
     def __init__(self, names: Sequence[str], multisets: Sequence[Multiset], utility: Floats) -> None:
-        nobody = np.zeros((1, len(names)))  # beside whom one model has a GPU alone
+        nobody = np.zeros((1, len(names)))  # paired with it, a model has a GPU alone
         self._names = names
         self._multisets = multisets
         self._utility = np.vstack([utility, nobody])
@@ -78,7 +83,7 @@ class Greedy:
         self._refresh(range(len(self._utility)))
 
     def whole(self) -> Given:
-        """The next GPU for two models, or for one, that need all of it; nothing where there is none."""
+        """Return the next GPU for two models, or for one, that need all of it; empty if there is none."""
         pair = [int(place) for place in np.unravel_index(int(np.argmax(self._pairs)), self._pairs.shape)]
         if self._pairs[pair[0], pair[1]] <= 0:
             return []
@@ -92,14 +97,17 @@ class Greedy:
         return given
 
     def tail(self) -> Given:
-        """The next GPU for any number of models; nothing where none lacks anything that it can have."""
+        """Return the next GPU for any number of models.
+
+        It is empty if no model lacks anything that it can have.
+        """
         packed = [self._filled(multiset) for multiset in self._multisets]
         _, given, lacking = max(packed, key=lambda each: each[0])
         self._lacking = lacking
         return given
 
     def _filled(self, multiset: Multiset) -> tuple[float, Given, Floats]:
-        """(its score, who has which of its instances, what is lacking then)."""
+        """Return (its score, the model of each of its instances, what is lacking then)."""
         lacking, given, score = self._lacking.copy(), [], 0.0
         for name in multiset:
             utility = self._utility[:, self._names.index(name)]
@@ -112,8 +120,10 @@ class Greedy:
         return score, given, lacking
 
     def _refresh(self, models: Sequence[int]) -> None:
-        """Score the configurations of these models anew, with each other one. What would carry more than is
-        lacking is none."""
+        """Score again the configurations of these models with each other model.
+
+        A configuration that would carry more than is lacking does not count.
+        """
         for scores, parts, able in zip(self._scores, self._parts, self._able, strict=True):
             for model in models:
                 lacking = self._lacking[model]
@@ -126,8 +136,10 @@ class Greedy:
 
 
 def _splits(names: Sequence[str], multisets: Sequence[Multiset]) -> tuple[Floats, Floats]:
-    """Every way to deal the instances of a multiset to two models: (the one's, the other's), each by way and
-    profile."""
+    """Return every way to deal the instances of a multiset to two models.
+
+    The result is (the first model's, the second model's) instances, each by way and profile.
+    """
     found = []
     for multiset in multisets:
         counts = [multiset.count(name) for name in names]
@@ -137,6 +149,6 @@ def _splits(names: Sequence[str], multisets: Sequence[Multiset]) -> tuple[Floats
 
 
 def _less(lacking: float, carried: float) -> float:
-    """What is lacking then."""
+    """Return what is lacking then."""
     left = lacking - carried
     return left if left > NEAR else 0.0

@@ -1,11 +1,12 @@
 """Nexus (Shen et al., SOSP 2019, section 6.1): whole nodes for what fills them, the rest in turns.
 
-A rate is as many nodes as the largest batch within half the SLO fills. What is left of each model goes into
-nodes that models share in turns, those that take most of a node first, each where it leaves the least idle.
+A rate becomes as many nodes as the largest batch within half the SLO fills. What is left of each model goes
+into nodes that models share in turns. Models that take most of a node come first, and each goes where it
+leaves the least idle.
 
-A node is a GPU there; here it is the largest slice that a model was measured on, so a device may hold
-several. Of the SLO, what is left to spare is `Demand.slack`'s matter. The merging is as the paper has it; in
-the public code (uwsampl/nexus) it is commented out.
+A node is a GPU in the paper. Here it is the largest slice that a model was measured on, so a device may hold
+several. The spare part of the SLO follows from `Demand.slack`. The merging is as in the paper; in the public
+code (uwsampl/nexus) it is commented out.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from serving.policy.placement.problem import Demand, Parts, PlacementProblem, Po
 
 
 def solve(problem: PlacementProblem) -> Draft:
-    """Placements on pools of devices divided by amounts; others are not used."""
+    """Return a draft on pools of devices divided by amounts. Other pools are not used."""
     return each_pool(problem, "nexus", _pack)
 
 
@@ -35,7 +36,10 @@ def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
 
 
 def _saturate(pool: Pool, demand: Demand) -> tuple[list[ColocatedPart], list[Session]]:
-    """Nodes that the rate fills, and what is left; a rest that cannot share a node has one."""
+    """Return the nodes that the rate fills, and what is left.
+
+    What is left gets a node of its own if it cannot share one.
+    """
     found = offers(pool, demand)
     if not found or demand.rate <= 0:
         return [], []
@@ -55,7 +59,10 @@ def _saturate(pool: Pool, demand: Demand) -> tuple[list[ColocatedPart], list[Ses
 
 
 def _merge(pool: Pool, residual: Sequence[Session]) -> list[ColocatedPart]:
-    """Nodes for what is left, merged in descending occupancy, each into the node that is fullest then."""
+    """Return nodes for what is left, merged in descending occupancy.
+
+    Each session joins the node that is then the fullest.
+    """
     nodes: list[ColocatedPart] = []
     for session in sorted(residual, key=lambda each: -occupancy([each])):
         joined = [

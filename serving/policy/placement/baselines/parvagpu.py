@@ -1,13 +1,16 @@
 """ParvaGPU (Lee et al., SC 2024; MunQ-Lee/ParvaGPU_SC24, MIT): MIG instances by throughput per slice.
 
-The configurator covers each rate with copies of the instance that has the most throughput for its size and a
-smaller one for the rest. The allocator puts them, the largest first, where the fewest slices are left. What
-is on GPUs that are at most half full is then cut into instances of 2 and 1 slices, which fit into gaps.
+The configurator covers each rate with copies of the instance that has the most throughput for its size, and a
+smaller one for the rest. The allocator puts them, the largest first, where the fewest slices are left.
+Instances on GPUs that are at most half full are then cut into instances of 2 and 1 slices, which fit into
+gaps.
 
-An instance of 3 slices lies on the upper half only, as two of them waste a slice. Batch and number of
-processes are the best offer's. The public code notes start indices that overlap on 32 of its 46 GPUs; what
-lies on a GPU together is always legal, and that is all that is decided here. Where it drops an instance, as
-its model has no smaller one, that stays whole here. It knows no end of GPUs; here the fullest are taken.
+An instance of 3 slices lies on the upper half only, because two of them waste a slice. Batch and number of
+processes are the best offer's.
+
+The public code notes start indices that overlap on 32 of its 46 GPUs. Here, what lies on a GPU together is
+always legal, and only that is decided. The public code drops an instance if its model has no smaller one;
+here the instance stays whole. The public code has no limit of GPUs; here the fullest are taken.
 """
 
 from collections import defaultdict
@@ -23,15 +26,15 @@ from serving.policy.placement.plan import Draft, Slot
 from serving.policy.placement.problem import Instances, Offer, PlacementProblem, Pool
 
 SPLIT_MAX = 4
-"""Slices in use on a GPU whose instances are cut (the code's `usage <= 4`)."""
+"""The most slices in use on a GPU with instances that are cut (the code's `usage <= 4`)."""
 SMALL = (2, 1)
-"""Slices of the instances that they are cut into."""
+"""The sizes, in slices, of the instances that they are cut into."""
 
 Small = Mapping[float, Offer]
 
 
 def solve(problem: PlacementProblem) -> Draft:
-    """Placements on pools of MIG devices; others are not used."""
+    """Return a draft on pools of MIG devices. Other pools are not used."""
     return each_pool(problem, "parvagpu", _pack)
 
 
@@ -51,7 +54,7 @@ def _pack(problem: PlacementProblem, pool: Pool) -> Sequence[tuple[Slot, ...]]:
 
 
 def _upper_only(geometry: Geometry) -> Geometry:
-    """The geometry, in which an instance of 3 slices lies at its last start only."""
+    """Return the geometry in which an instance of 3 slices lies at its last start only."""
     return tuple(
         replace(each, starts=each.starts[-1:]) if slices(each.name) == 3 else each for each in geometry
     )
@@ -62,7 +65,7 @@ def _fullest(_: int, names: Multiset) -> tuple[float, ...]:
 
 
 def _small(found: Sequence[Offer]) -> Small:
-    """The best offer of each of the SMALL sizes."""
+    """Return the best offer of each of the SMALL sizes."""
     best: dict[float, Offer] = {}
     for offer in found:
         size = offer.option.share.amount
@@ -72,8 +75,11 @@ def _small(found: Sequence[Offer]) -> Small:
 
 
 def _split(gpus: Filling, small: Mapping[str, Small]) -> None:
-    """From the last GPU to the first, each instance of those at most half full is cut and its pieces placed,
-    here or elsewhere. What a model's pieces carry too much is taken off what its next have to."""
+    """Cut the instances of GPUs that are at most half full, and place the pieces here or elsewhere.
+
+    It goes from the last GPU to the first. What a model's pieces carry in excess is taken off what its next
+    pieces have to carry.
+    """
     spare: dict[str, float] = defaultdict(float)
     for index in reversed(range(len(gpus.devices))):
         if sum(slot.share.amount for slot in gpus.devices[index]) > SPLIT_MAX:
@@ -90,8 +96,11 @@ def _split(gpus: Filling, small: Mapping[str, Small]) -> None:
 
 
 def _pieces(model: str, rate: float, small: Small) -> list[Slot] | None:
-    """Small instances that carry that rate: of 2 slices as many as are filled where they carry more by the
-    slice, of 1 slice for the rest. None where the model has neither."""
+    """Return small instances that carry that rate, or None if the model has none.
+
+    If instances of 2 slices carry more by the slice, as many of them are taken as are filled. Instances of 1
+    slice carry the rest.
+    """
     if not small:
         return None
     two, one = (small.get(size) for size in SMALL)

@@ -1,5 +1,6 @@
-"""Fleets of several kinds of device, for methods that were published for one: one pool after another, each
-with what the pools before could not carry.
+"""Fleets of several kinds of device, for methods that were published for one kind.
+
+The pools come one after another, each with what the pools before could not carry.
 """
 
 from collections import defaultdict
@@ -15,24 +16,27 @@ NEAR = 1e-9
 """Relative to a demand's rate: less than that is not worth a replica."""
 
 Pack = Callable[[PlacementProblem, Pool], Sequence[tuple[Slot, ...]]]
-"""The slices of each device that is used of that pool, at most as many as it has, for the problem's
-demands."""
+"""Returns the slices of each used device of the pool, for the problem's demands. There are at most as many
+devices as the pool has."""
 
 
 def offers(pool: Pool, demand: Demand) -> tuple[Offer, ...]:
-    """What the model could be run as on that pool, at most one offer for each share, smallest first."""
+    """Return the model's offers on that pool, at most one for each share, the smallest first."""
     fitting = replace(demand, options=tuple(each for each in demand.options if pool.fits(each)))
     return tuple(sorted(fitting.offers, key=lambda each: each.option.share))
 
 
 def single(pool: Pool, demand: Demand, share: Share) -> Option | None:
-    """How the model is best run on that share one batch at a time, as it must where it shares a slice."""
+    """Return the option that runs the model best on that share, one batch at a time.
+
+    A model has to run so where it shares a slice.
+    """
     options = tuple(each for each in demand.options if each.share == share and each.streams == 1)
     return next((each.option for each in offers(pool, replace(demand, options=options))), None)
 
 
 def each_pool(problem: PlacementProblem, method: str, pack: Pack) -> Draft:
-    """The pools one after another, that first on which the demands are cheapest."""
+    """Return a draft of the pools one after another, first the pool on which the demands are cheapest."""
     left = {each.model: each.rate for each in problem.demands if each.rate > 0}
     bundles: list[Bundle] = []
     for pool in _cheapest_first(problem):
@@ -48,7 +52,10 @@ def each_pool(problem: PlacementProblem, method: str, pack: Pack) -> Draft:
 
 
 def _cheapest_first(problem: PlacementProblem) -> list[Pool]:
-    """By how much dearer a row is there than on its model's cheapest pool, on average."""
+    """Return the pools by their mean price ratio, the lowest first.
+
+    The ratio is a model's price of a row there to its price on its cheapest pool.
+    """
     ratios: dict[str, list[float]] = defaultdict(list)
     for demand in problem.demands:
         prices = {pool.name: _price(pool, demand) for pool in problem.pools}
@@ -63,7 +70,7 @@ def _cheapest_first(problem: PlacementProblem) -> list[Pool]:
 
 
 def _price(pool: Pool, demand: Demand) -> float:
-    """Of a row a second, by the share of a device that it takes at the most efficient offer."""
+    """Return the price of a row a second, by the share of a device that the most efficient offer takes."""
     whole = capacity(pool)
     return min(
         (pool.price * each.option.share.amount / whole / each.throughput for each in offers(pool, demand)),
@@ -72,12 +79,12 @@ def _price(pool: Pool, demand: Demand) -> float:
 
 
 def capacity(pool: Pool) -> float:
-    """What a device can be divided into: its amount, or the compute slices of its largest instance."""
+    """Return what a device is divided into: its amount, or the compute slices of its largest instance."""
     if isinstance(pool.division, Parts):
         return pool.division.total
     return max((slices(each.name) for each in pool.division.geometry), default=0.0)
 
 
 def slices(name: str) -> float:
-    """The compute slices of a MIG profile: 3 of "3g.40gb"."""
+    """Return the compute slices of a MIG profile: 3 of "3g.40gb"."""
     return float(name.partition("g")[0])

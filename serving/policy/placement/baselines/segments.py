@@ -1,5 +1,7 @@
-"""A rate as whole replicas: copies of the most efficient, and one smaller for the rest. ParvaGPU calls them
-segments (Lee et al., SC 2024: optimal triplet decision and demand matching)."""
+"""A rate as whole replicas: copies of the most efficient one, and a smaller one for the rest.
+
+ParvaGPU calls them segments (Lee et al., SC 2024: optimal triplet decision and demand matching).
+"""
 
 from collections.abc import Sequence
 from math import ceil
@@ -10,9 +12,11 @@ from serving.policy.placement.problem import Demand, Offer
 
 
 def cover(demand: Demand, offers: Sequence[Offer]) -> list[tuple[Offer, float]]:
-    """Copies of the offer with the most throughput for its amount, of equal ones the smallest, each with what
-    it is to carry; the last copy is the smallest offer that carries the rest. Nothing where nothing is asked
-    or offered."""
+    """Return copies of the offer with the most throughput for its amount, each with what it has to carry.
+
+    Of equal offers, the smallest is copied. The last copy is the smallest offer that carries the rest. The
+    list is empty if nothing is asked or offered.
+    """
     if not offers or demand.rate <= 0:
         return []
     best = max(
@@ -27,5 +31,5 @@ def cover(demand: Demand, offers: Sequence[Offer]) -> list[tuple[Offer, float]]:
 
 
 def alone(model: str, offer: Offer) -> Slot:
-    """A slice with one replica, that is never idle."""
+    """Return a slice with one replica, that is never idle."""
     return Slot(offer.option.share, (PlacedReplica(model, offer.option, offer.rows, offer.throughput),))

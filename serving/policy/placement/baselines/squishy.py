@@ -1,7 +1,7 @@
 """Squishy bin packing (Nexus: Shen et al., SOSP 2019, section 6.1): models share a slice in a duty cycle.
 
-Each runs one batch a cycle, of the rows that came in it. A shorter cycle makes smaller batches, so what fits
-into a slice depends on who else is there.
+Each model runs one batch a cycle, of the rows that came in it. A shorter cycle makes smaller batches. So what
+fits into a slice depends on the other models there.
 """
 
 from bisect import bisect_right
@@ -17,8 +17,11 @@ from serving.policy.placement.problem import Demand, Option
 
 @dataclass(frozen=True)
 class Session:
-    """A model's `rate` (rows a second, above 0) as `option` runs it, each batch `slowdown` times as long as
-    measured; in turns with others one batch at a time."""
+    """A model's `rate` (rows a second, above 0) as `option` runs it.
+
+    Each batch takes `slowdown` times as long as measured. In turns with others, the model runs one batch at a
+    time.
+    """
 
     demand: Demand
     option: Option
@@ -27,7 +30,7 @@ class Session:
 
     @property
     def bound_us(self) -> float:
-        """For a cycle and a batch together."""
+        """The bound for a cycle and a batch together."""
         return 2 * self.demand.slack * self.demand.slo_us
 
     @cached_property
@@ -37,13 +40,16 @@ class Session:
         return self.rate * row_us * self.slowdown / 1e6
 
     def batch_us(self, rows: int) -> float:
-        """How long a batch takes."""
+        """Return how long a batch takes."""
         return self.option.latency_us(rows) * self.slowdown
 
     @cached_property
     def duty_us(self) -> float:
-        """The cycle of the largest batch whose first row can wait for the last to come: (b - 1) / rate + l(b)
-        within the bound. 0 where one row is too late, or a batch takes longer than its rows to come."""
+        """The cycle of the largest batch with a first row that can wait for the last one to come.
+
+        A batch of b rows is possible if (b - 1) / rate + l(b) is within the bound. The cycle is 0 if one row
+        is too late, or if a batch takes longer than its rows take to come.
+        """
         largest = self.option.curve[-1][0]
         gather_us = 1e6 / self.rate
         rows = bisect_right(
@@ -57,12 +63,15 @@ class Session:
         return duty_us if duty_us >= self.batch_us(rows) else 0.0
 
     def rows(self, duty_us: float) -> int:
-        """Of its batch in such a cycle."""
+        """Return the rows of its batch in such a cycle."""
         return max(1, ceil(duty_us * self.rate / 1e6 - NEAR))
 
 
 def occupancy(sessions: Sequence[Session]) -> float:
-    """What their batches take of the shortest of their duty cycles: over 1 where they cannot share one."""
+    """Return what part of the shortest of their duty cycles their batches take.
+
+    The sessions cannot share a slice if it is over 1.
+    """
     duty_us = min(session.duty_us for session in sessions)
     if not duty_us:
         return inf
@@ -70,7 +79,10 @@ def occupancy(sessions: Sequence[Session]) -> float:
 
 
 def in_turns(sessions: Sequence[Session]) -> tuple[PlacedReplica, ...]:
-    """Their batches in that cycle; they go on at once when the last has ended."""
+    """Return the replicas that run one batch each in that cycle.
+
+    The next cycle starts at once when the last batch has ended.
+    """
     duty_us = min(session.duty_us for session in sessions)
     rows = [session.rows(duty_us) for session in sessions]
     total_us = sum(session.batch_us(count) for session, count in zip(sessions, rows, strict=True))

@@ -1,5 +1,7 @@
-"""From numbers of replicas and of devices to the slices of each device, and no replica more than is
-needed."""
+"""Bundling: from numbers of replicas and devices to the slices of each device.
+
+It keeps no more replicas than are needed.
+"""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -14,8 +16,11 @@ from serving.policy.placement.problem import Demand, PlacementProblem
 def deal(
     division: Division, devices: Sequence[int], slots: Iterable[Slot], domain: str | None = None
 ) -> list[Bundle]:
-    """The slices dealt to MIG devices, of which there are so many by way of the division; those that find no
-    room are left out, as are devices that stay empty."""
+    """Deal the slices to MIG devices, and return these as bundles.
+
+    `devices`: how many devices there are, by way of the division. Slices that find no room are left out, as
+    are devices that stay empty.
+    """
     open_to: dict[Hashable, deque[int]] = defaultdict(deque)
     count = 0
     for gives, number in zip(division.gives, devices, strict=True):
@@ -32,13 +37,13 @@ def deal(
 
 
 def cost(problem: PlacementProblem, bundles: Iterable[Bundle]) -> float:
-    """Of their devices, for an hour."""
+    """Return what the devices of the bundles cost, for an hour."""
     prices = {pool.name: pool.price for pool in problem.pools}
     return sum(prices[bundle.pool] for bundle in bundles)
 
 
 def carries(problem: PlacementProblem, bundles: Iterable[Bundle]) -> bool:
-    """Whether they carry all rates."""
+    """Return whether the bundles carry all rates."""
     found: dict[str, float] = defaultdict(float)
     for bundle in bundles:
         for slot in bundle.slots:
@@ -49,7 +54,10 @@ def carries(problem: PlacementProblem, bundles: Iterable[Bundle]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of a replica: its slice, the `at`-th of the bundle at `bundle`; `domain`: what fails with it."""
+    """The place of a replica: its slice is number `at` of the bundle number `bundle`.
+
+    `domain`: what fails with it.
+    """
 
     bundle: int
     at: int
@@ -59,9 +67,11 @@ class _Place:
 
 
 def needed(problem: PlacementProblem, bundles: Sequence[Bundle]) -> tuple[Bundle, ...]:
-    """The bundles less the replicas without which their models carry their rates too, with as many replicas
-    and in as many failure domains as they should be: large slices go first. A bundle without a domain counts
-    as one of its own."""
+    """Return the bundles without the replicas that their models do not need to carry their rates.
+
+    Each model keeps as many replicas, in as many failure domains, as it should have. Replicas on large slices
+    go first. A bundle without a domain counts as a domain of its own.
+    """
     there: dict[str, list[_Place]] = defaultdict(list)
     for place, bundle in enumerate(bundles):
         domain = place if bundle.domain is None else bundle.domain

@@ -1,4 +1,4 @@
-"""What every program over a whole fleet chooses from: replicas of demands, and ways to divide devices."""
+"""Choices: the replicas of demands and the ways to divide devices, for programs over a whole fleet."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,19 +10,22 @@ from serving.policy.placement.problem import Demand, Offer, Parts, PlacementProb
 from serving.policy.placement.programs import Program
 
 PENALTY_MAX = 1e7
-"""Devices; solvers lose their precision with numbers that differ by more."""
+"""The highest penalty, in devices. Solvers lose their precision with numbers that differ by more."""
 
 REPLICA = 1e-3
-"""Of a device: a replica more weighs so much, where what is taken of devices is to be little."""
+"""What one more replica weighs, as a part of a device, where a program takes as little of devices as it
+can."""
 
 Prices = tuple[tuple[float, ...], ...]
-"""Of each resource of each division: what one more of it would save."""
+"""For each resource of each division, what one more of it would save."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """A way to carry something of a demand: replicas run as `offer` says on devices of a pool. `demand` and
-    `division`: places in `Choices`; `taken` of the device by each."""
+    """A way to carry something of a demand: replicas run as `offer` says on devices of a pool.
+
+    `demand` and `division` are places in `Choices`. `taken`: what each replica takes of a device.
+    """
 
     demand: int
     division: int
@@ -32,8 +35,11 @@ class DeviceChoice:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """`demands`: those that something can carry; `hopeless`: the others that ask for anything. `divisions`:
-    of the pools that can carry something."""
+    """All choices, with the demands and the divisions that they refer to.
+
+    `demands`: those that something can carry. `hopeless`: the others that ask for anything. `divisions`: of
+    the pools that can carry something.
+    """
 
     demands: tuple[Demand, ...]
     hopeless: tuple[Demand, ...]
@@ -42,24 +48,27 @@ class Choices:
 
     @property
     def fleet_price(self) -> float:
-        """Of all devices of those pools, for an hour."""
+        """The price for an hour of all devices of the divisions' pools."""
         return sum(each.pool.price * len(each.pool.devices) for each in self.divisions)
 
     @property
     def by_amounts(self) -> bool:
-        """Whether any of the devices are divided by amounts."""
+        """True if any of the devices are divided by amounts."""
         return any(isinstance(each.pool.division, Parts) for each in self.divisions)
 
     def slot(self, choice: DeviceChoice) -> Slot:
-        """A slice with such a replica alone on it."""
+        """Return a slice with such a replica alone on it."""
         offer = choice.offer
         model = self.demands[choice.demand].model
         return Slot(offer.option.share, (PlacedReplica(model, offer.option, offer.rows, offer.throughput),))
 
 
 def choices(problem: PlacementProblem, between: bool = False) -> Choices:
-    """All that are worth having, of all pools. `between`: batches of replicas in turns may have any number of
-    rows; only where devices are divided by amounts are there such replicas."""
+    """Return all choices that are worth having, of all pools.
+
+    `between`: batches of replicas in turns may have any number of rows. Only devices that are divided by
+    amounts have such replicas.
+    """
     asked = [demand for demand in problem.demands if demand.rate > 0]
     offered = []
     for pool in problem.pools:
@@ -91,8 +100,11 @@ def _taken(division: Division, here: Iterable[tuple[int, Offer]]) -> Iterator[Re
 
 
 def missing_price(every: Choices) -> float:
-    """What to charge for a demand that is not carried at all: twice what any could cost, or all devices. Of a
-    demand for millions of devices that is less, and it may not be worth carrying in part."""
+    """Return what to charge for a demand that is not carried at all.
+
+    It is twice what any demand could cost alone, or twice what all devices cost if that is more. A demand for
+    millions of devices gets less, so it may not be worth carrying in part.
+    """
     alone = (
         every.demands[each.demand].rate / each.offer.throughput * every.divisions[each.division].pool.price
         for each in every.each
@@ -103,15 +115,18 @@ def missing_price(every: Choices) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DeviceColumns:
-    """Some of a program's devices: its `rows` by resource, what is given less what is taken, at least 0; and
-    its `columns` by way of the division, how many devices are so divided."""
+    """Some of a program's devices.
+
+    `rows`: by resource, what is given less what is taken, at least 0. `columns`: by way of the division, how
+    many devices are divided in that way.
+    """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
 
 def add_devices(program: Program, division: Division, count: int, integer: bool = False) -> DeviceColumns:
-    """At most `count` devices of a pool."""
+    """Add at most `count` devices of a pool to the program."""
     columns = tuple(program.column(division.pool.price, integer=integer) for _ in division.gives)
     program.row([(column, 1.0) for column in columns], upper=count)
     rows = tuple(
@@ -127,7 +142,7 @@ def add_devices(program: Program, division: Division, count: int, integer: bool 
 def add_replicas(
     program: Program, devices: DeviceColumns, choice: DeviceChoice, integer: bool = False
 ) -> int:
-    """The number of replicas of a choice on those devices: its column."""
+    """Add replicas of a choice on those devices; return the column of their number."""
     column = program.column(integer=integer)
     for resource, amount in choice.taken.resources:
         program.put(devices.rows[resource], column, -amount)

@@ -1,7 +1,8 @@
 """Covers: whole replicas that carry a demand together, the cheapest first at given prices of slices.
 
-A knapsack with a least instead of a most, by depth-first branch and bound (Horowitz and Sahni 1974): few
-sizes of slices carry a row about as cheaply as the best, so a few dozen looks do.
+The search solves a knapsack problem with a minimum instead of a maximum, by depth-first branch and bound
+(Horowitz and Sahni 1974). Few sizes of slices carry a row about as cheaply as the best, so a few dozen looks
+are enough.
 """
 
 from bisect import insort
@@ -12,14 +13,16 @@ from math import ceil, inf
 from serving.policy.placement.formulation.choices import Choices, Prices
 
 LOOKS_MAX = 1_000
-"""For a demand. Where choices carry a row at almost the same price it would take more: with ParvaGPU's A100
-profiles for 1 demand in 1,000."""
+"""The most looks for a demand. More would be needed where choices carry a row at almost the same price: with
+ParvaGPU's A100 profiles, for 1 demand in 1,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A replica that can be had any number of times: the `place` of its choice, and what it costs and
-    carries."""
+    """A replica that can be had any number of times, with what it costs and carries.
+
+    `place`: the place of its choice.
+    """
 
     place: int
     price: float
@@ -35,9 +38,11 @@ class Cover:
 
 
 def items(every: Choices, prices: Prices, tiny: float = 0.0) -> list[list[Item]]:
-    """By demand, what its choices cost; `tiny` of a device's price is added for a whole device, so that of
-    what costs the same less is taken. The least price per row first, without those that a cheaper one
-    outdoes."""
+    """Return what the choices of each demand cost, the least price per row first.
+
+    Items that a cheaper one outdoes are left out. `tiny` is added to the price of a whole device, and so much
+    less for a part of it. So of items that cost the same, the one that takes less wins.
+    """
     found: list[list[Item]] = [[] for _ in every.demands]
     for place, choice in enumerate(every.each):
         here = prices[choice.division]
@@ -57,11 +62,13 @@ def _useful(known: Sequence[Item]) -> list[Item]:
 
 
 class Search:
-    """The cheapest numbers of `items`, as `items` gives them for a demand, that carry a rate: up to `most`
-    ones, each cheaper than `below`.
+    """A search for the cheapest numbers of items that carry a rate.
 
-    `found`: (cost, numbers by item), ascending. What is left out costs at least the last of them, or `below`,
-    less `near`; or `floor`, where there was too much to look at.
+    `known`: the items that `items` returns for a demand. The search finds up to `most` solutions, each
+    cheaper than `below`.
+
+    `found`: (cost, numbers by item), ascending. A solution that is left out costs at least the last of these,
+    or `below`, less `near`. If there was too much to look at, it costs at least `floor`.
     """
 
     def __init__(self, known: Sequence[Item], most: int, below: float = inf, near: float = 0.0) -> None:
@@ -74,13 +81,16 @@ class Search:
         self._looks = 0
 
     def run(self, rate: float, replicas_min: int = 1) -> "Search":
-        """Itself, done."""
+        """Search for the rate, and return the search itself."""
         self._branch(0, rate, 0.0, replicas_min)
         return self
 
     def _branch(self, place: int, left: float, paid: float, replicas_left: int) -> None:
-        """With numbers of all items before `place`, nothing but those of `place` first; then fewer of these,
-        and items that carry a row at higher prices for the rest."""
+        """Search on from the item `place`, with fixed numbers of all items before it.
+
+        First carry all with this item. Then take fewer of it, and carry the rest with items of a higher price
+        per row.
+        """
         item, counts = self._items[place], self._counts
         enough = max(ceil(left / item.throughput), replicas_left, 0)
         counts[place] = enough
@@ -97,7 +107,7 @@ class Search:
                     counts[place] = count
                     self._branch(place + 1, rest, cost, replicas_left - count)
                 elif rest > 0:
-                    break  # what fewer of these save, the rest costs more
+                    break  # fewer of this item save less than the rest then costs more
         counts[place] = 0
 
     def _keep(self, cost: float) -> None:
@@ -110,6 +120,6 @@ class Search:
 
 
 def cover(demand: int, known: Sequence[Item], counts: Sequence[int]) -> Cover:
-    """What these numbers of items are."""
+    """Return the cover that these numbers of items make."""
     pieces = [(item.place, count) for item, count in zip(known, counts, strict=True) if count]
     return Cover(demand, tuple(sorted(pieces)))

@@ -1,9 +1,9 @@
-"""In which ways a device can be divided, as linear programs see it: what each way gives, what a replica
-takes.
+"""Divisions: the ways to divide a device for linear programs, what each way gives, what a replica takes.
 
-A way is a multiset of slices, as patterns are in cutting stock (Gilmore and Gomory 1961). The few dozen of a
-MIG geometry do not grow with the fleet, nor do those of cores or per cents where few amounts are in use.
-Where there are too many, a device is taken to give its amount however it is cut, which is never less.
+A way is a multiset of slices, as patterns are in cutting stock (Gilmore and Gomory 1961). A MIG geometry has
+a few dozen ways, and they do not grow with the fleet. The same holds for cores or per cents where few amounts
+are in use. Where there are too many ways, a device is assumed to give its amount however it is cut. That is
+never less than it gives.
 """
 
 from collections import Counter
@@ -17,16 +17,19 @@ from serving.policy.placement.problem import Instances, Option, Parts, Pool
 from serving.specs import Share
 
 WAYS_MAX = 1000
-"""Of 20 amounts that are multiples of the smallest there are 627 (partitions of 20)."""
+"""The most ways of a division. Of 20 amounts that are multiples of the smallest there are 627 (partitions of
+20)."""
 
 Counts = tuple[int, ...]
-"""Slices by size, in an order that is given elsewhere."""
+"""The slices of each size, in an order that is given elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """(resource, how much of it), for the resources of a division; and `part`, how much of a device that is:
-    of its memory slices if it has MIG instances, else of its amount."""
+    """What a replica takes: (resource, how much of it) for the resources of a division.
+
+    `part`: how much of a device that is, of its memory slices for MIG instances, else of its amount.
+    """
 
     resources: tuple[tuple[int, float], ...]
     part: float
@@ -34,11 +37,11 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How the devices of `pool` can be divided: of each way, `gives` is how much there is of each resource.
+    """How the devices of `pool` can be divided; `gives` has how much of each resource each way gives.
 
-    Resources are the slices of each size, by `sizes`; without sizes, as the ways are too many, the amount
-    and, where it is limited, the number of slices. The last is memory, where slices share it and it is
-    limited. All but slices of a size are parts of what the whole device has.
+    The resources are the slices of each size, by `sizes`. If the ways are too many, there are no sizes. The
+    resources are then the amount and, where it is limited, the number of slices. The last resource is memory,
+    where slices share it and it is limited. All but slices of a size are parts of what the whole device has.
     """
 
     pool: Pool
@@ -46,7 +49,7 @@ class Division:
     gives: tuple[tuple[float, ...], ...]
 
     def taken(self, option: Option) -> ResourceUse:
-        """By a replica so run."""
+        """Return what a replica with this option takes."""
         share, parts = option.share, self.pool.division
         if isinstance(parts, Instances):
             profiles = {each.name: each.size for each in parts.geometry}
@@ -65,7 +68,7 @@ class Division:
 
 
 def divide(pool: Pool, shares: Iterable[Share]) -> Division:
-    """The ways to divide a device of the pool into slices of these shares."""
+    """Return the ways to divide a device of the pool into slices of these shares."""
     sizes = {size(pool, share): share for share in shares}
     if isinstance(pool.division, Instances):
         whole = [Counter(each) for each in maximal_multisets(pool.division.geometry)]
@@ -87,7 +90,7 @@ def _places(sizes: Iterable[Hashable]) -> dict[Hashable, int]:
 
 
 def _most(ways: Iterable[Counts]) -> list[Counts]:
-    """Those that give something, and of which no other gives as much of everything."""
+    """Return the ways that give something, without those where another gives as much of everything."""
     found = [way for way in dict.fromkeys(ways) if any(way)]
     return [
         way for way in found if not any(other != way and all(map(int.__ge__, other, way)) for other in found)
@@ -95,8 +98,10 @@ def _most(ways: Iterable[Counts]) -> list[Counts]:
 
 
 def _cuts(parts: Parts, amounts: Sequence[float]) -> list[Counts] | None:
-    """The ways to cut a device into slices of these amounts to which none can be added; None where there are
-    more than WAYS_MAX."""
+    """Return the ways to cut a device into slices of these amounts to which no slice can be added.
+
+    Return None if there are more than WAYS_MAX.
+    """
     order = sorted(range(len(amounts)), key=lambda place: -amounts[place])
     most = parts.slices_max or int(parts.total * (1 + ROUNDING) / min(amounts))
     found: list[Counts] = []
@@ -109,8 +114,10 @@ def _cuts(parts: Parts, amounts: Sequence[float]) -> list[Counts] | None:
 
 
 def _filled(amounts: Sequence[float], left: float, slices_left: int) -> Iterator[Counts]:
-    """By amounts, which descend: slices within `left` and `slices_left` to which not even the smallest can be
-    added."""
+    """Yield numbers of slices within `left` and `slices_left` to which not even the smallest can be added.
+
+    They are by `amounts`, which descend.
+    """
     most = min(int(left / amounts[0]), slices_left)
     if len(amounts) == 1:
         yield (most,)

@@ -1,10 +1,9 @@
-"""A fleet as an integer program over numbers: of replicas by how they are run, and of devices by how they are
-divided.
+"""A fleet as an integer program over numbers: of replicas by offer, and of devices by division.
 
-Devices that are alike are one variable, so the program does not grow with the fleet: for MIG it has some five
-variables a model and a dozen a kind of device. Where models have to be in several failure domains, devices
-are alike within one. Devices that are divided by amounts are filled as patterns say, which know how slices
-slow each other down.
+Equal devices are one variable, so the program does not grow with the fleet. For MIG it has some five
+variables a model and a dozen a kind of device. If models have to be in several failure domains, only equal
+devices of one domain are one variable. Devices that are divided by amounts are filled by patterns, which
+account for how slices slow each other down.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +23,12 @@ from serving.policy.placement.problem import Instances, PlacementProblem, Pool
 from serving.policy.placement.programs import Floats, Program
 
 Bundles = Sequence[tuple[Slot, ...]]
-"""Of one device, to choose from: its patterns."""
+"""The patterns of one device, to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """Devices that are alike: `count` of a pool, in one failure domain or in any (None)."""
+    """Equal devices: `count` of a pool, in one failure domain or in any (None)."""
 
     pool: Pool
     domain: str | None
@@ -45,7 +44,7 @@ def _sections(problem: PlacementProblem, spread: bool) -> Iterator[_Section]:
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """MIG devices in the program; `replicas`: columns by choice."""
+    """The columns for MIG devices; `replicas`: columns by choice."""
 
     section: _Section
     division: Division
@@ -55,7 +54,7 @@ class _Divided:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """Devices that are divided by amounts, of `total`, in the program; `columns`: by pattern."""
+    """The columns for devices that are divided by amounts, each of `total`; `columns`: by pattern."""
 
     section: _Section
     total: float
@@ -64,8 +63,10 @@ class _Filled:
 
 
 class FleetProgram:
-    """The program, and what its columns mean. Its costs are devices' prices; nothing may be missing, at
-    first."""
+    """The integer program of a fleet, and what its columns mean.
+
+    Its costs are the devices' prices. At first, nothing may be missing.
+    """
 
     def __init__(self, problem: PlacementProblem, patterns: Mapping[str, Bundles]) -> None:
         self._every = choices(problem)
@@ -115,18 +116,18 @@ class FleetProgram:
         self._filled.append(_Filled(section, total, patterns, columns))
 
     def _add(self, column: int, slot: Slot, domain: str | None) -> None:
-        """That such a slice is there as often as the column says."""
+        """Add that the slice is there as often as the column says."""
         for resident in slot.residents:
             demand = self._demands.get(resident.model)
             if demand is None:
                 continue
-            part = min(resident.capacity / demand.rate, 1.0)  # else a millionth of a replica might do
+            part = min(resident.capacity / demand.rate, 1.0)  # else a millionth of a replica might be enough
             self.program.put(self._carried[resident.model], column, part)
             if domain is not None and (resident.model, domain) in self._present:
                 self.program.put(self._present[resident.model, domain], column, 1.0)
 
     def fall_short(self) -> list[int]:
-        """Let demands be carried in part, and be in fewer domains; the columns of what is missing."""
+        """Let demands be carried in part, and be in fewer domains; return the columns of what is missing."""
         for column in self._missing.values():
             self.program.upper[column] = 1.0
         for model, column in self._lacking.items():
@@ -135,18 +136,20 @@ class FleetProgram:
 
     @property
     def devices(self) -> list[Sequence[int]]:
-        """Columns of numbers of devices, of those that are alike together."""
+        """The columns of numbers of devices, equal devices together."""
         return [each.devices.columns for each in self._divided] + [each.columns for each in self._filled]
 
     def cost_between(self, lower: float, upper: float) -> None:
-        """That devices cost so much: what is known of the cost, the solver need not search for."""
+        """Bound what devices cost, so that the solver need not search for what is known of it."""
         costs = self.program.costs
         terms = [(column, costs[column]) for columns in self.devices for column in columns]
         self.program.row(terms, lower, upper)
 
     def parts(self) -> dict[int, float]:
-        """Columns of numbers of replicas and patterns, with how much of a device one takes, and a little for
-        each replica."""
+        """Return how much of a device one replica or pattern of each column takes.
+
+        Each replica adds a little (`REPLICA`).
+        """
         found = {
             column: self._every.each[place].taken.part + REPLICA
             for divided in self._divided
@@ -158,7 +161,7 @@ class FleetProgram:
         return found
 
     def bundles(self, values: Floats) -> Iterator[Bundle]:
-        """What the values of the columns mean."""
+        """Yield the bundles that the values of the columns mean."""
         for divided in self._divided:
             there = [
                 slot

@@ -1,8 +1,8 @@
 """The master program: the cheapest mix of covers of all demands on all devices.
 
-It mixes the covers that are known and so prices slices; whoever has a cheaper cover at those prices adds it
-(column generation; Gilmore and Gomory 1961, Dantzig and Wolfe 1960). A vertex divides no more demands between
-covers than there are resources that are scarce: a few dozen, for a fleet of any size.
+The program mixes the covers that it knows, and so gives slices prices. A demand with a cheaper cover at those
+prices adds it (column generation; Gilmore and Gomory 1961, Dantzig and Wolfe 1960). A vertex divides no more
+demands between covers than there are scarce resources. These are a few dozen, for a fleet of any size.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,20 +14,25 @@ from serving.policy.placement.formulation.covers import Cover, Item, Search, cov
 from serving.policy.placement.programs import Program
 
 COVERS_MAX = 2
-"""Of a demand, to add in a round: 6 make the answer no better, and take twice the time (measured)."""
+"""The covers of a demand that a round adds. With 6 the answer is no better, and takes twice the time
+(measured)."""
 ROUNDS_MAX = 20
 WORTH = 1e-6
-"""By how much, relatively, a cover has to be cheaper to be added."""
+"""How much cheaper, relatively, a cover has to be to be added."""
 NEAR = 1e-9
-"""Relative: of a rate, what may be missing, so that two replicas carry twice what one does."""
+"""The part of a rate that may be missing, so that two replicas carry twice what one does."""
 WHOLE = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class CoverMix:
-    """`settled`: the one cover of each demand that has one, None of those that are not carried at all. The
-    other demands are `divided`. `missing`: parts of demands that are not carried, in all. `prices`:
-    those of the last round."""
+    """The result of the master program.
+
+    - `settled`: the one cover of each demand that has one, None if a demand is not carried at all.
+    - `divided`: the other demands.
+    - `missing`: the parts of demands that are not carried, in all.
+    - `prices`: the prices of the last round.
+    """
 
     settled: Mapping[int, Cover | None]
     divided: tuple[int, ...]
@@ -36,8 +41,11 @@ class CoverMix:
 
 
 def mix(every: Choices, prices: Prices, tiny: float) -> CoverMix:
-    """The cheapest mix; `prices` are those to begin with, `tiny` as in `items`. Where devices do not suffice
-    as much as can be is carried, by parts of demands."""
+    """Return the cheapest mix.
+
+    `prices`: the prices to begin with. `tiny`: as in `items`. If the devices do not suffice, the mix carries
+    as much as can be, by parts of demands.
+    """
     master = _Master(every, tiny)
     paid = [inf] * len(every.demands)
     for _ in range(ROUNDS_MAX):
@@ -48,7 +56,7 @@ def mix(every: Choices, prices: Prices, tiny: float) -> CoverMix:
 
 
 def _cheapest(every: Choices, known: Sequence[Sequence[Item]], paid: Sequence[float]) -> Iterator[Cover]:
-    """Of each demand the covers that cost least, and less than is paid."""
+    """Yield the covers of each demand that cost least, and less than is paid."""
     for place, (demand, each, now) in enumerate(zip(every.demands, known, paid, strict=True)):
         search = Search(each, COVERS_MAX, now * (1 - WORTH)).run(demand.rate * (1 - NEAR), demand.domains_min)
         for _, counts in search.found:
@@ -56,7 +64,10 @@ def _cheapest(every: Choices, known: Sequence[Sequence[Item]], paid: Sequence[fl
 
 
 class _Master:
-    """The program; `add` at least one cover before `solve`, and that before `mix`."""
+    """The linear program of the mix.
+
+    Call `add` with at least one cover before `solve`, and `solve` before `mix`.
+    """
 
     def __init__(self, every: Choices, tiny: float) -> None:
         self._every, self._tiny = every, tiny
@@ -70,7 +81,7 @@ class _Master:
         self._columns: dict[Cover, int] = {}
 
     def add(self, covers: Iterable[Cover]) -> bool:
-        """Whether any of them is new."""
+        """Add the covers; return whether any of them is new."""
         known = len(self._columns)
         for each in covers:
             if each not in self._columns:
@@ -89,17 +100,17 @@ class _Master:
         return column
 
     def solve(self) -> tuple[Prices, list[float]]:
-        """(prices, what is paid for each demand)."""
+        """Solve the program; return (prices, what is paid for each demand)."""
         self._found = found = self._program.relax()
         return self._prices(), [float(found.prices[row]) for row in self._rows]
 
     def _prices(self) -> Prices:
-        """None is negative, but for what solvers forgive."""
+        """Return the prices of slices. A solver's rounding may make one negative: then it is 0."""
         found = self._found.prices
         return tuple(tuple(max(float(found[row]), 0.0) for row in each.rows) for each in self._devices)
 
     def mix(self) -> CoverMix:
-        """By what was last solved."""
+        """Return the mix that was last solved."""
         values = self._found.values
         settled: dict[int, Cover | None] = {
             place: None for place, column in enumerate(self._missing) if values[column] >= WHOLE

@@ -1,7 +1,7 @@
 """What replicas of many demands carry on the devices of a pool, looked up rather than tried out.
 
-Thousands of demands have few profiles between them, so what an option carries is kept by budget: its measured
-batches in the order of their latencies, each with the best so far.
+Thousands of demands share few profiles. So the module keeps the measured batches of each option in the order
+of their latencies, each with the best so far. What an option carries within a budget is then a look-up.
 """
 
 from bisect import bisect_right
@@ -14,13 +14,16 @@ from serving.policy.placement.problem import Demand, Instances, Offer, Option, P
 from serving.specs import Share
 
 Point = tuple[int, float]
-"""Rows of a batch and the microseconds that it takes."""
+"""(rows of a batch, the microseconds that it takes)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """`best`: of the measured batches that take up to `latencies_us`, ascending, that with the most
-    throughput."""
+    """The best batch of an option for each of its latencies.
+
+    `best`: of the measured batches that take up to each of `latencies_us` (ascending), the one with the most
+    throughput.
+    """
 
     latencies_us: tuple[float, ...]
     best: tuple[Point, ...]
@@ -39,17 +42,17 @@ class _Steps:
 
 
 def size(pool: Pool, share: Share) -> Hashable:
-    """What makes two shares of a pool's devices the same: the name of an instance's profile, else the
-    amount."""
+    """Return what makes two shares of a pool's devices equal: the instance's profile name, or the amount."""
     return share.label if isinstance(pool.division, Instances) else share.amount
 
 
 class Offers:
-    """The best offers of demands on one pool. It knows options by their identity: for as long as the problem
-    lives.
+    """The best offers of demands on one pool.
 
-    `between`: replicas may take turns, and then a batch may have any number of rows (`turns.py`). With
-    several streams a replica has its slice for itself, and those run measured ones.
+    It knows options by their identity, so the problem has to live as long as it does.
+
+    `between`: replicas may take turns, and then a batch may have any number of rows (`shared_slices.py`). A
+    replica with several streams has its slice for itself, and runs measured batches.
     """
 
     def __init__(self, pool: Pool, between: bool = False) -> None:
@@ -60,8 +63,11 @@ class Offers:
         self._steps: dict[int, _Steps] = {}  # of options that are asked for again
 
     def of(self, demand: Demand) -> list[Offer]:
-        """The best offer of each size within the slack, as in `Demand.offers`, of the options that fit; where
-        memory is shared and limited also those that need less of it than all that are better."""
+        """Return the best offer of each size within the slack, of the options that fit.
+
+        The rule is that in `Demand.offers`. If memory is shared and limited, return also the offers that need
+        less of it than all better ones.
+        """
         found: dict[Hashable, list[Offer]] = {}
         for option in demand.options:
             offer = self._offer(option, demand.slack * demand.slo_us)
@@ -101,8 +107,11 @@ class Offers:
 
 
 def _largest(option: Option, budget_us: float) -> Point:
-    """The largest batch of any number of rows within the budget, in which the smallest measured one is. Of
-    those between two measured ones either the largest carries the most or the smallest does."""
+    """Return the largest batch of any number of rows within the budget.
+
+    The smallest measured batch has to be within it. Of the batches between two measured ones, either the
+    largest carries the most or the smallest does.
+    """
     place = bisect_right(option.curve, budget_us, key=lambda point: point[1])
     low, low_us = option.curve[place - 1]
     if place == len(option.curve):

@@ -19,17 +19,21 @@ from serving.policy.placement.programs import InfeasibleError, Program, Solution
 
 NEAR = 1e-9
 LOOSE = 10
-"""Demands that are settled here besides those that the mix divides: those that are carried the most too much.
-More make the program harder and its answer no better (measured from 0 to 100)."""
+"""The demands that are settled here besides those that the mix divides: the ones that are carried most in
+excess. More make the program harder and its answer no better (measured from 0 to 100)."""
 LOOSE_MAX = 200
-"""With so many, of the largest, something may be missing, if whole devices still do not suffice."""
+"""With so many loose demands, the largest first, something may be missing if whole devices still do not
+suffice."""
 NODES_MAX, NODES_SMALLER = 500, 20
-"""Limits that, unlike those of time, give the same problem the same answer."""
+"""Limits on nodes: unlike limits on time, they give the same problem the same answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """`replicas` by choice, `devices` by division and way; `missing`: parts of demands, in all."""
+    """Whole numbers: `replicas` by choice, and `devices` by division and way.
+
+    `missing`: the parts of demands that are not carried, in all.
+    """
 
     replicas: Counter[int]
     devices: Sequence[Sequence[int]]
@@ -37,8 +41,10 @@ class Numbers:
 
 
 def settle(every: Choices, mix: CoverMix, least: float) -> Numbers:
-    """Whole numbers near the mix: what that carries they carry too, if whole devices suffice for it. `least`:
-    what devices cost at least where nothing is missing."""
+    """Return whole numbers near the mix, which carry what it carries if whole devices suffice.
+
+    `least`: what devices cost at least if nothing is missing.
+    """
     excess = {place: _excess(every, cover) for place, cover in mix.settled.items()}
     size = {place: _size(every, cover) for place, cover in mix.settled.items()}
     loose = {*mix.divided, *sorted(excess, key=lambda place: (-excess[place], place))[:LOOSE]}
@@ -58,12 +64,12 @@ def settle(every: Choices, mix: CoverMix, least: float) -> Numbers:
 
 
 def _size(every: Choices, cover: Cover | None) -> float:
-    """In devices."""
+    """Return how many devices a cover takes."""
     return sum(every.each[place].taken.part * count for place, count in cover.pieces) if cover else 0.0
 
 
 def _excess(every: Choices, cover: Cover | None) -> float:
-    """The devices that what it carries too much comes to."""
+    """Return how many devices a cover takes for what it carries in excess."""
     if cover is None:
         return 0.0
     carried = sum(every.each[place].offer.throughput * count for place, count in cover.pieces)
@@ -71,10 +77,10 @@ def _excess(every: Choices, cover: Cover | None) -> float:
 
 
 class _Settling:
-    """The program: any numbers of replicas for the loose demands, their covers for those that are settled.
-    Devices cost at least `least`; where that is None, something may be missing.
+    """The program: any numbers of replicas for the loose demands, and their covers for the settled ones.
 
-    The devices of pools that are divided by amounts need not be whole: their slices have yet to be fitted.
+    Devices cost at least `least`. If that is None, something may be missing. The devices of pools that are
+    divided by amounts need not be whole, because their slices have yet to be fitted.
     """
 
     def __init__(self, every: Choices, mix: CoverMix, loose: Collection[int], least: float | None) -> None:
@@ -98,7 +104,10 @@ class _Settling:
             program.row(prices, lower=least * (1 - NEAR))
 
     def _take_covers(self) -> dict[int, int]:
-        """Their replicas, by choice; what these take is a constant, which is a column of 1."""
+        """Add what the covers of the settled demands take, and return their replicas by choice.
+
+        What they take is constant, so it is a column with the value 1.
+        """
         covers = [cover for place, cover in self._mix.settled.items() if cover and place not in self._loose]
         replicas = {place: count for cover in covers for place, count in cover.pieces}
         constant = self._program.column(upper=1.0)
@@ -111,7 +120,7 @@ class _Settling:
         return replicas
 
     def _carry(self) -> None:
-        """Of each loose demand all, and by enough replicas, but for what is missing."""
+        """Add rows that carry each loose demand, by enough replicas, except for what is missing."""
         program, demands = self._program, self._every.demands
         least = {place: demands[place].domains_min for place in self._missing}
         carried = {place: program.row([(column, 1.0)], lower=1.0) for place, column in self._missing.items()}
@@ -128,7 +137,7 @@ class _Settling:
                 program.put(spread[choice.demand], column, 1.0)
 
     def solve(self) -> Numbers | None:
-        """None where there are no such numbers, or none are found."""
+        """Return the numbers, or None if there are none or none are found."""
         try:
             found = self._program.solve(nodes_max=NODES_MAX)
         except InfeasibleError:
@@ -148,7 +157,10 @@ class _Settling:
         )
 
     def _smaller(self, found: Solution) -> Solution:
-        """With as many devices and no more missing, replicas on as little of them as is found."""
+        """Return a solution with replicas on as little of the devices as is found.
+
+        It has as many devices, and no more missing.
+        """
         program = self._program
         for each in self._devices:
             terms = [(column, 1.0) for column in each.columns]
@@ -160,5 +172,5 @@ class _Settling:
         program.costs = [parts.get(column, 0.0) for column in range(len(program.costs))]
         try:
             return program.solve(nodes_max=NODES_SMALLER) or found
-        except InfeasibleError:  # by less than what solvers forgive
+        except InfeasibleError:  # infeasible by less than the solver's tolerance
             return found
