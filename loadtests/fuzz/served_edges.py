@@ -70,7 +70,7 @@ def rpc_target(gateway: Gateway) -> Iterator[Target]:
 
 
 def _connected(host: str, port: int) -> socket.socket:
-    """Return a connection. While gRPC's server restarts, some milliseconds, its port refuses or resets any."""
+    """Return a connection. While gRPC's server restarts, its port refuses or resets any for some milliseconds."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
