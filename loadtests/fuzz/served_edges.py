@@ -70,7 +70,7 @@ def rpc_target(gateway: Gateway) -> Iterator[Target]:
 
 
 def _connected(host: str, port: int) -> socket.socket:
-    """Return a connection. While gRPC's server restarts, its port refuses or resets any for some milliseconds."""
+    """Return a connection. While gRPC's server restarts, its port refuses or resets connections."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
