@@ -355,7 +355,7 @@ class Scaling:
             return []
         within_us = load_us(self._holdings.slices, scaled, model.name)
         if scaled.slices:
-            was_cold, scaled.cold_us = scaled.cold_us, 0
+            was_cold, scaled.cold_us = scaled.cold_us is not None, None
             expected = [Expect(model.name, variant, now_us + within_us) for variant in model.variants]
             return [*expected] if was_cold else []
         within_us = NEVER_US if scaled.wish.count and not scaled.standby else within_us
