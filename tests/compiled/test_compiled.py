@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mypy import api
 
 from serving import compiled
-from serving.compiled.__main__ import build, obstacle
+from serving.compiled.__main__ import OPTIONS, build, obstacle
 from serving.policy.batching.catalogue import POLICIES, create_policy
 from serving.scheduler.requests import Piece, Request
 from serving.specs import BatchingSpec
@@ -47,6 +48,16 @@ def told(command: list[str], tree: Path = ROOT, **variables: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def test_a_package_without_type_stubs_can_be_imported(tmp_path: Path) -> None:
+    """`make serve` installs no stubs, and the code that decides is compiled all the same."""
+    source = tmp_path / "reading.py"
+    source.write_text(
+        "import yaml\n\n\nclass Loader(yaml.SafeLoader):  # type: ignore[misc]\n    depth: int = 0\n"
+    )
+    told, errors, code = api.run([*OPTIONS, "--no-site-packages", f"--cache-dir={tmp_path}", str(source)])
+    assert (code, errors) == (0, ""), told
 
 
 @pytest.mark.slow
