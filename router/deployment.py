@@ -36,6 +36,7 @@ from router.settings import Settings
 from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
+from router.settings.memory import free_memory_bytes
 from router.sharedmemory import add_shared_memory, shared_memory_methods
 from router.status import ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (
@@ -99,7 +100,7 @@ class GatewayServer:
         self.fleet = Fleet(
             control, self.gateway, store, find_capacity=find_capacity, workers=settings.workers
         )
-        self.fleet.observer = self._telemetry
+        self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
         self._sharing: asyncio.Task[None] | None = None

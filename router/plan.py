@@ -128,6 +128,8 @@ def worker_lines(workers: WorkersSpec) -> list[str]:
         said.append(f"at most {workers.open_files} open files a process")
     if workers.processes:
         said.append(f"at most {workers.processes} processes and threads of their user")
+    if not workers.spare:
+        said.append("no spare after a kill")
     if given := [*dict(workers.environment), *workers.inherit]:
         said.append(f"given {', '.join(given)}")
     return [f"workers: {'; '.join(said)}"] if said else []

@@ -365,7 +365,8 @@ class WorkersSpec:
 
     `environment`: variables to set; `inherit`: variables of the gateway that they get in addition to the
     usual ones. `memory_bytes`: for a worker and all that it started. `open_files`: descriptors of each of
-    these processes. `processes`: processes and threads of their user, of all programs.
+    these processes. `processes`: processes and threads of their user, of all programs. `spare`: whether a
+    slice may get a second process after a kill from outside (`serving/control/sparing.py`).
     """
 
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -373,6 +374,7 @@ class WorkersSpec:
     memory_bytes: int = 0
     open_files: int = 0
     processes: int = 0
+    spare: bool = True
 
 
 _OWN = "+"  # no name of a slice or a model in a settings file may hold it

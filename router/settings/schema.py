@@ -160,6 +160,7 @@ class WorkersSection(Section):
     memory_mb: Annotated[float, Field(ge=64, le=1 << 20, allow_inf_nan=False)] | None = None
     open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
     processes: Annotated[int, Field(ge=16, le=1 << 22)] | None = None
+    spare: bool = True
 
 
 class ServerSection(Section):

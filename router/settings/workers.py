@@ -32,6 +32,7 @@ def read_workers(findings: Findings, slices: Sequence[SliceSpec]) -> WorkersSpec
         memory_bytes=round((section.memory_mb or 0) * (1 << 20)),
         open_files=section.open_files or 0,
         processes=section.processes or 0,
+        spare=section.spare,
     )
     if findings.sound(("slices",)):
         _check_fits(findings, workers, slices)

@@ -20,6 +20,7 @@ from serving.control.returning import Returning
 from serving.control.rollout import Progress, Rollout, RolloutState
 from serving.control.rules import DEFAULT_RULES, Rules
 from serving.control.scaling import Scaling
+from serving.control.sparing import Sparing
 from serving.control.timeouts import ANSWERED_US, HEALTHY_US, backoff_us, overdue
 from serving.control.trials import Trials
 from serving.objectives import ScalingSpec
@@ -56,6 +57,7 @@ class Control:
         self._reconciling = Reconciling(self._holdings, self._trials.waits_for)
         self._residing = OnDemandLoading(self._holdings)
         self._isolating = Isolating()
+        self._sparing = Sparing(self._holdings.slices)
         self.scaling = Scaling(self._holdings, rules, kind_of)
         self._returning = Returning(self._holdings, self.scaling.scales)
         self._rollout = Rollout(first)
@@ -182,12 +184,13 @@ class Control:
         now_us: int,
         busy_with: Collection[str] = (),
         crashed: bool = False,
+        free_bytes: int = 0,
     ) -> Sequence[Command]:
         """Take the loss of a worker: withdraw its slice, and start it again after a back-off.
 
         It does not start again if it was to end. The scheduler hears first when the slice's replicas will be
         back. `busy_with`: the models that the worker was computing, loading or measuring, as far as known.
-        `crashed`: nothing outside the process has ended it.
+        `crashed`: nothing outside the process has ended it. `free_bytes`: memory for a spare.
         """
         record = self.slices.get(slice_name)
         if record is None or record.status in (WorkerStatus.LOST, WorkerStatus.STOPPED):
@@ -199,6 +202,8 @@ class Control:
             record.failures = record.stumbles = 0
         elif lived_us >= ANSWERED_US and loading is None:
             record.stumbles = 0
+        if not (ended or crashed or record.stuck or loading):
+            self._sparing.killed(record, free_bytes, now_us)
         blamed, routed = record.stuck or (crashed and loading is None), self._returning.routed(record)
         commands: list[Command] = [Withdraw(slice_name, reason, blamed), *self._lose(record, reason, now_us)]
         if ended:
@@ -211,7 +216,9 @@ class Control:
         record.stumbles += 1
         record.restarts += 1
         record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.stumbles)
-        if record.failures == START_TRIES and self.scaling.binds(record):
+        if record.failures == START_TRIES and self._sparing.is_spare(slice_name):
+            self._sparing.failed(slice_name)
+        elif record.failures == START_TRIES and self.scaling.binds(record):
             self._give_up(f"the worker of slice {slice_name} {reason}, {START_TRIES} times")
         if loading is not None:  # replicas load one by one: no other had begun
             commands += self._failed(record, loading, f"its worker {reason}", now_us)
@@ -323,8 +330,7 @@ class Control:
         self, slice_name: str, replica_id: int, freshness: Freshness, now_us: int
     ) -> Sequence[Command]:
         """Set a profile's freshness: its batches have changed it, or confirm it for a new profile."""
-        _, replica = self._find(slice_name, replica_id)
-        if replica is not None:
+        if (replica := self._find(slice_name, replica_id)[1]) is not None:
             replica.freshness = freshness
         return self._then(now_us, [])
 
@@ -371,6 +377,7 @@ class Control:
     def tick(self, now_us: int, idle: Collection[str]) -> Sequence[Command]:
         """Do what has become due; `idle`: slices without work at this instant."""
         commands: list[Command] = []
+        self._sparing.expire(now_us)
         self._measuring.count_idle(idle)
         self._measuring.look_around()
         for name, record in self.slices.items():
@@ -418,7 +425,7 @@ class Control:
         self._measuring.look_around()
         if heard is not None:
             commands += self._measuring.next_coarse(heard, now_us)
-        due = [self.scaling.due_us]
+        due = [self.scaling.due_us, self._sparing.due_us]
         for record in self.slices.values():
             due += [record.retry_us, overdue(record, self._limits)[1]]
             if record.status is WorkerStatus.READY:
@@ -446,15 +453,15 @@ class Control:
 
     def _is_reached(self) -> bool:
         """Return whether the present state is reached, but for differences that need no wait."""
-        rollout = self._rollout
+        rollout, spare = self._rollout, self._sparing.is_spare
         last_good = rollout.last_good and self._isolating.divided(rollout.last_good, rollout.last_good)
         target = self._isolating.divided(rollout.target, rollout.target)
         differences = self._reconciling.differences(self._expected(rollout.current))
-        return all(excused(lack, last_good, target) for lack in differences)
+        return all(spare(lack.slice) or excused(lack, last_good, target) for lack in differences)
 
     def _expected(self, current: DesiredState) -> DesiredState:
-        """Return the desired state at the present load, by worker process, with those for first loads."""
-        return self._trials.added(self._divided(current))
+        """Return the desired state at the present load, by worker process: with spares and first loads."""
+        return self._trials.added(self._sparing.added(self._divided(current)))
 
     def _divided(self, current: DesiredState) -> DesiredState:
         return self._isolating.divided(self.scaling.filtered(current), current)
@@ -477,7 +484,9 @@ class Control:
         self._trials.failed(record, replica)
         commands = self._residing.failed(record, replica, now_us)
         scaled = self.scaling.scales(replica.model)  # if so, it is loaded elsewhere
-        if replica.failures == LOAD_TRIES and not (gone or scaled or record.spec.memory_bytes):
+        if self._sparing.is_spare(record.spec.name):
+            self._sparing.failed(record.spec.name)
+        elif replica.failures == LOAD_TRIES and not (gone or scaled or record.spec.memory_bytes):
             self._give_up(f"slice {record.spec.name}: {reason}")
         return commands
 

@@ -18,7 +18,7 @@ class ScalingState:
     - `standby`: the slices where it is only loaded, beside another model.
     - `short`: why it has fewer than it needs; `lacking`: what the slow plan could not give it.
     - `asked_us`: when it got a slice that does not get batches yet.
-    - `cold_us`: the load time that the scheduler knows while the model is on no slice; None while it is on one.
+    - `cold_us`: the load time that the scheduler knows while the model is on no slice, else None.
     """
 
     policy: ReplicaPolicy

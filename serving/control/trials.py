@@ -112,7 +112,7 @@ class Trials:
         before = self._places.get(key, "")
         calm = [each for each in usable if _failures(each, key) < LOAD_TRIES]
         hosts = {own_process(each.spec.name, model.name): each for each in usable if _has_room(each)}
-        apart = model.isolate == "auto" and bool(hosts)
+        apart = model.isolate != "never" and bool(hosts)
         if apart and before in hosts:
             return before
         free = [each.spec.name for each in calm if self._harms_nobody(each, key)]

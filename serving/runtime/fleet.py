@@ -84,11 +84,13 @@ class Fleet:
         self.control = control
         self.observer: FleetObserver | None = None
         self.on_change: Callable[[], None] = lambda: None
+        self.free_memory: Callable[[], int] = lambda: 0
         self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
         self._model_log = ModelLog()
         self._supervisor = Supervisor(self, prepare, self._model_log, workers)
+        self._keeps_spares = workers.spare
         self._links: dict[str, Link] = {}
         self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
         self._alarm = Alarm(self._tick)
@@ -255,7 +257,9 @@ class Fleet:
         busy_with = self._busy_with(record) if record is not None else ()
         if link.overran and record is not None:
             self._say_overran(record, reason)
-        self._execute(self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed), now)
+        free_bytes = self.free_memory() if self._keeps_spares else 0
+        lost = self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed, free_bytes)
+        self._execute(lost, now)
 
     # steps
 

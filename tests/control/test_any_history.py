@@ -308,7 +308,10 @@ class AnyHistory(RuleBasedStateMachine):
                 self.retiring.discard(model.name)
             case ForgetModel(model=name):
                 assert name not in {
-                    key[0] for process in self.processes.values() for key in process.keys.values()
+                    key[0]
+                    for process in self.processes.values()
+                    for key in process.keys.values()
+                    if process.spec.device not in self.lost  # else its end is still to be said
                 }
 
     def _load_first(self, process: Process, key: tuple[str, str, str]) -> None:
@@ -354,8 +357,9 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 def _free(process: Process) -> list[int]:
-    """Those that are loaded, and to be unloaded."""
-    return [number for number in process.unloads if number not in process.loads]
+    """Those that are loaded and to be unloaded; a worker ends the measurement that it was given before."""
+    measured = process.measuring.replica if process.measuring is not None else None
+    return [number for number in process.unloads if number not in process.loads and number != measured]
 
 
 def _places(wanted: DesiredState, *, routed: bool) -> set[Place]:

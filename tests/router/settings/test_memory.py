@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from router.settings.memory import usable_memory_bytes
+from router.settings.memory import free_memory_bytes, usable_memory_bytes
 
 
 def write_machine(home: Path, total_kb: int, membership: str, limits: dict[str, str]) -> tuple[Path, Path]:
@@ -42,3 +42,39 @@ def test_memory_is_the_machines_or_the_least_limit_of_its_control_groups(
 
 def test_where_nothing_tells_memory_is_not_limited(tmp_path: Path) -> None:
     assert usable_memory_bytes(tmp_path / "no", tmp_path / "none") == 0
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "expected"),
+    [
+        ("0::/\n", {}, 5000 << 10),
+        ("0::/a\n", {"a/memory.max": "max\n", "a/memory.current": "9\n"}, 5000 << 10),
+        ("0::/a\n", {"a/memory.max": "4096\n", "a/memory.current": "1000\n"}, 3096),
+        (
+            "0::/a\n",
+            {
+                "a/memory.max": "4096\n",
+                "a/memory.current": "4096\n",
+                "a/memory.stat": "anon 96\ninactive_file 500\n",
+            },
+            500,
+        ),
+        (
+            "4:memory:/a\n",
+            {
+                "memory/a/memory.limit_in_bytes": "6000\n",
+                "memory/a/memory.usage_in_bytes": "5000\n",
+                "memory/a/memory.stat": "inactive_file 7\ntotal_inactive_file 200\n",
+            },
+            1200,
+        ),
+        ("0::/a\n", {"a/memory.max": "4096\n", "a/memory.current": "5000\n"}, 0),
+    ],
+)
+def test_free_memory_is_what_the_machine_and_each_control_group_have_left(
+    tmp_path: Path, membership: str, files: dict[str, str], expected: int
+) -> None:
+    proc, groups = write_machine(tmp_path, 8000, membership, files)
+    with (proc / "meminfo").open("a") as meminfo:
+        meminfo.write("MemAvailable:    5000 kB\n")
+    assert free_memory_bytes(proc, groups) == expected
