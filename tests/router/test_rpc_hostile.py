@@ -16,6 +16,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests import h2wire
 from router.account import Account
+from router.rpc import SERVICE
+from router.rpc.calls import MESSAGE_BYTES_MAX
 from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, MEMORY_FULL, QUEUE_FULL
 from tests.router.rpc_edge import INFER, Core, Edge, completed, error_of, raw_infer, serve, simple_request
@@ -232,6 +234,37 @@ async def test_a_damaged_message_of_a_small_method_is_bad_input(
         told = await error_of(channel.unary_unary(method)(b"\xff\xff\xff"))
     assert told == (CODES.INVALID_ARGUMENT, f"the message is no {name}")
     assert said(caplog) == []
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (f"/{SERVICE}/ModelReady", service_pb2.ModelReadyRequest(name="x" * (MESSAGE_BYTES_MAX + 1))),
+        (
+            f"/{SERVICE}/ModelStatistics",
+            service_pb2.ModelStatisticsRequest(name="x" * (MESSAGE_BYTES_MAX + 1)),
+        ),
+        (
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest(service="x" * (MESSAGE_BYTES_MAX + 1)),
+        ),
+        (
+            "/grpc.health.v1.Health/Watch",
+            health_pb2.HealthCheckRequest(service="x" * (MESSAGE_BYTES_MAX + 1)),
+        ),
+    ],
+    ids=["ModelReady", "ModelStatistics", "Check", "Watch"],
+)
+async def test_a_large_message_of_a_small_method_is_refused_unparsed(
+    method: str, message: Any, packed: bool
+) -> None:
+    compression = grpc.Compression.Gzip if packed else None
+    async with serve() as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        call = channel.unary_unary(method)(message.SerializeToString(), compression=compression)
+        code, sentence = await error_of(call)
+    assert code == CODES.RESOURCE_EXHAUSTED
+    assert str(MESSAGE_BYTES_MAX) in sentence
 
 
 async def test_metadata_that_is_no_text_is_said_once_and_without_a_traceback(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -19,8 +20,11 @@ from router.admin.guard import ASKS, FEEDBACK
 from router.auth.identity import IDENTITY
 from router.deployment import GatewayServer
 from router.logs import AUDIT, JsonFormatter
+from router.rpc import SERVICE
 from router.settings import load_settings
 from router.settings.admin import AdminSettings
+from serving.specs import Limits
+from tests.router.rpc_edge import Core, Edge, error_of
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\
@@ -184,6 +188,33 @@ def guarded(fails: bool = False) -> tuple[ChangeGuard, FastAPI]:
 
     guard.stand_before(app)
     return guard, app
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"\x12\x06digits" + b"\xff" * 9, b"\x12\x06digits" + b"\x1a\x00" * (1 << 20)],
+    ids=["damaged", "large"],
+)
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+async def test_a_closed_grpc_port_refuses_a_change_before_it_reads_the_message(
+    message: bytes, compression: grpc.Compression, lines: pytest.LogCaptureFixture
+) -> None:
+    async def load(_request: Any, _context: Any) -> Any:
+        raise AssertionError("the port is closed")
+
+    edge = Edge(Core(), Limits())
+    guard = ChangeGuard(AdminSettings(), "127.0.0.1")
+    edge.server.offer(guard.methods({"RepositoryModelLoad": load}))
+    address = f"127.0.0.1:{await edge.server.start(0)}"
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/RepositoryModelLoad")(message, compression=compression)
+        code, sentence = await error_of(call)
+    await edge.server.stop(0)
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert "the admin door" in sentence
+    assert [(each["act"], each["status"]) for each in audited(lines)] == [
+        ("RepositoryModelLoad 'digits'", "PERMISSION_DENIED")
+    ]
 
 
 async def test_an_identity_is_named_in_place_of_its_address(lines: pytest.LogCaptureFixture) -> None:
