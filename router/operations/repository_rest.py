@@ -21,8 +21,9 @@ from router.operations.repository import Repository
 from router.rest import plain_error
 from router.tensors.wording import quoted
 
-BODY_BYTES_MAX = 1 << 20
-"""Of a request's JSON. What is longer carries a file, which is not taken."""
+BODY_BYTES_MAX = 1 << 16
+"""Of a request's JSON, which the event loop parses within a millisecond. What is longer carries a file, which
+is not taken."""
 
 Name = Annotated[str, Path(description="A name out of the index.")]
 AnyName = Annotated[str, Path(description="Ignored: there is one repository.")]

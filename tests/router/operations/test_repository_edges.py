@@ -212,8 +212,9 @@ async def test_what_is_malformed_is_the_clients_fault_where_triton_says_internal
 
 async def test_a_body_that_could_only_be_files_is_not_read_to_its_end(tmp_path: Path) -> None:
     async with edges(tmp_path) as both:
-        status, _ = await both.post("models/digits/load", b" " * (BODY_BYTES_MAX + 1))
-    assert status == 413
+        status, answer = await both.post("models/digits/load", b" " * (BODY_BYTES_MAX + 1))
+    assert (status, BODY_BYTES_MAX) == (413, 1 << 16)
+    assert str(BODY_BYTES_MAX) in answer["error"]
 
 
 async def test_unload_dependents_is_accepted(tmp_path: Path) -> None:
