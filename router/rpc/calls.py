@@ -29,6 +29,7 @@ from router.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TI
 from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
 from router.tensors.compression import coding_of_message, inflate
 from router.tensors.errors import RETRY_US, RequestError, too_large
+from router.tensors.messages import NAME, early_text
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits
@@ -137,6 +138,8 @@ class Calls:
                     self._reading.discard(bound)
         except TimeoutError:
             if self.stopping.is_set():
+                if counted:
+                    self._refused(context, DRAINING)
                 await abort(context, Reply(DRAINING))
             limit = f"within {self._limits.slow_client_s:g} s (limits.slow_client_s)"
             await context.abort(
@@ -204,7 +207,7 @@ class Calls:
             refusal = self._account.refusal()
             if refusal is not None:
                 if counted:
-                    self._refused(context, MEMORY_FULL)
+                    self._refused(context, MEMORY_FULL, early_text(raw, NAME))
                 await turn_away(context, refusal.message, MEMORY_FULL)
             self._messages.put(context, len(raw))
         return raw
@@ -223,10 +226,10 @@ class Calls:
         sentence = f"the gateway has its limit of {count} gRPC calls open (limits.grpc_call_count)"
         await turn_away(context, sentence)
 
-    def _refused(self, context: Any, outcome: Any) -> None:
-        """The model is in the message, which is not read."""
+    def _refused(self, context: Any, outcome: Outcome, model: str = "") -> None:
+        """`model`: "" where it is in a message that is not read."""
         fields = fields_of(context.invocation_metadata())
-        self._serving.refused("", outcome, self.tenant(fields))
+        self._serving.refused(model, outcome, self.tenant(fields))
 
 
 class _Tally:
