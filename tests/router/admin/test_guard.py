@@ -1,5 +1,6 @@
 """Every route that changes something stands behind the guard, and leaves one line."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -24,6 +25,7 @@ from router.rpc import SERVICE
 from router.settings import load_settings
 from router.settings.admin import AdminSettings
 from serving.specs import Limits
+from tests.router.happenings import text
 from tests.router.rpc_edge import Core, Edge, error_of
 from tests.router.settings.samples import write_deployment
 
@@ -156,6 +158,22 @@ async def test_reading_and_wrong_methods_are_answered_as_before(doors: Doors) ->
         assert (await client.post("/v2/repository/index")).status_code == 200
         assert (await client.get(DROP)).status_code == 405
         assert (await client.post("/v2/nothing")).status_code == 404
+
+
+async def test_connections_of_the_admin_door_are_counted_as_those_of_the_other_edges(tmp_path: Path) -> None:
+    settings = load_settings(write_deployment(tmp_path, GATEWAY))
+    deployment = GatewayServer(settings, settings, lambda _line: None)
+    port = await deployment._admin.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(60):
+        while not deployment._admin.connection_counts[0]:  # noqa: ASYNC110  # until it is accepted
+            await asyncio.sleep(0)
+    metrics = text(deployment._telemetry)
+    writer.close()
+    await deployment.close()
+    assert 'penstock_connections{edge="admin",place="regular"} 1\n' in metrics
+    for name in ("pushed_out", "refused"):
+        assert f'penstock_connections_{name}_total{{edge="admin"}} 0\n' in metrics
 
 
 async def test_each_change_leaves_one_line(doors: Doors, lines: pytest.LogCaptureFixture) -> None:
