@@ -388,7 +388,11 @@ class GatewayServer:
             given_up=account.given_up,
             paused=account.paused_count,
             connections=self._connections(),
-            turned_out={"rest": self._rest.turned_out, "metrics": self._metrics.turned_out},
+            turned_out={
+                "rest": self._rest.turned_out,
+                "admin": self._admin.turned_out,
+                "metrics": self._metrics.turned_out,
+            },
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
             auth=self._auth(),
@@ -396,9 +400,10 @@ class GatewayServer:
         )
 
     def _connections(self) -> dict[tuple[str, str], int]:
-        regular, reserved = self._rest.connection_counts
-        metrics = self._metrics.connection_count
-        return {("rest", "regular"): regular, ("rest", "reserved"): reserved, ("metrics", "regular"): metrics}
+        found: dict[tuple[str, str], int] = {}
+        for name, edge in (("rest", self._rest), ("admin", self._admin)):
+            found[name, "regular"], found[name, "reserved"] = edge.connection_counts
+        return {**found, ("metrics", "regular"): self._metrics.connection_count}
 
     def _auth(self) -> AuthPresent | None:
         if self.key_watch is None:

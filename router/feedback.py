@@ -14,11 +14,13 @@ from router.oip import find_model
 from router.rest import fields_of, plain_error, stated_tenant
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError, bad_input, too_large
+from router.tensors.nesting import over_count
 from router.tensors.wording import quoted
 from serving.runtime.feedback import Feedback, FeedbackError
 from serving.runtime.selecting import SelectingServing
 
-BODY_BYTES_MAX = 1 << 20
+BODY_BYTES_MAX = 1 << 17  # a loss in full for each of 4,096 rows, and room
+VALUES_MAX = 16_384  # in a body: they are read at once, in some 2 ms
 ENTRIES_MAX = 256  # at once: learning from each takes some 30 us, in which nobody is answered
 
 Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
@@ -58,6 +60,8 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
 
 def decode_feedback(body: bytes | bytearray) -> list[Feedback]:
     """The feedback in a request's JSON; RequestError where it is not well formed."""
+    if over_count(bytes(body), VALUES_MAX):
+        raise too_large(f"the body has more than the {VALUES_MAX} values that feedback may have")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -18,9 +18,10 @@ from router.admin.origins import stranger
 from router.auth.identity import CALLER, IDENTITY
 from router.outcomes import CLIENT_LEFT
 from router.rest import plain_error
-from router.rpc import RpcMethod
+from router.rpc import RpcMethod, Screened
 from router.settings.admin import AdminSettings
 from router.sharedmemory import KINDS
+from router.tensors.messages import early_text
 from router.tensors.wording import quoted
 
 FEEDBACK: Final = "/v2/models/{model}/feedback"
@@ -37,11 +38,14 @@ ASKS: Final = frozenset(
 )
 """Routes that change nothing, though GET is not their method."""
 RPC_ASKS: Final = frozenset({"RepositoryIndex"})
+MODEL_NAME: Final = 2
+"""The field of both RepositoryModelLoadRequest and RepositoryModelUnloadRequest with the model's name."""
 
 ADMIN_DOOR: Final = "the admin door"
 REST_PORT: Final = "the REST port"
 GRPC_PORT: Final = "the gRPC port"
 
+_DENIED: Final = grpc.StatusCode.PERMISSION_DENIED
 _SAFE: Final = {"GET", "HEAD", "OPTIONS"}
 _DOOR: Final = "penstock.door"
 
@@ -72,7 +76,7 @@ class ChangeGuard:
             if not (route.methods or set()) <= _SAFE and route.path not in self._asks:
                 route.app = self._guarded(route.app)
 
-    def methods(self, methods: Mapping[str, RpcMethod]) -> Mapping[str, RpcMethod]:
+    def methods(self, methods: Mapping[str, RpcMethod]) -> Mapping[str, RpcMethod | Screened]:
         """The same gRPC methods, guarded."""
         return {
             name: method if name in RPC_ASKS else self._guarded_method(name, method)
@@ -114,20 +118,21 @@ class ChangeGuard:
 
         return answer
 
-    def _guarded_method(self, name: str, method: RpcMethod) -> RpcMethod:
-        async def answer(request: Any, context: Any) -> Any:
-            act = Act(
-                f"{name} {quoted(getattr(request, 'model_name', ''))}",
-                caller(CALLER.get(), context.peer()),
-                GRPC_PORT,
-            )
+    def _guarded_method(self, name: str, method: RpcMethod) -> Screened:
+        def act_of(model: str, context: Any) -> Act:
+            by = caller(CALLER.get(), context.peer())
+            return Act(f"{name} {quoted(model)}", by, GRPC_PORT)
+
+        async def look(message: bytes, context: Any) -> None:
             why = self._closed(GRPC_PORT)
             if not why and any(key == "origin" for key, _ in context.invocation_metadata()):
                 why = "a page of a browser may change nothing over gRPC"
             if why:
-                act.say_refused(grpc.StatusCode.PERMISSION_DENIED.name)
-                await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-            answered = False
+                act_of(early_text(message, MODEL_NAME), context).say_refused(_DENIED.name)
+                await context.abort(_DENIED, why)
+
+        async def answer(request: Any, context: Any) -> Any:
+            act, answered = act_of(getattr(request, "model_name", ""), context), False
             try:
                 found = await method(request, context)
                 answered = True
@@ -135,4 +140,4 @@ class ChangeGuard:
                 act.say(rpc_status(context.code(), answered))
             return found
 
-        return answer
+        return Screened(look, answer)

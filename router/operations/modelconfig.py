@@ -1,6 +1,6 @@
 """The parameters of a load: a ModelConfig of Triton as JSON, of which the batch size can be changed here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final  # Any: parsed JSON
 
 import orjson
@@ -44,6 +44,14 @@ def read_batch_max(name: str, parameters: Mapping[str, object]) -> int | None:
             why = "only max_batch_size can be changed by a load; the rest stands in model.yaml"
             raise RepositoryError(UNSUPPORTED, f"config: {key} is not supported: {why}")
     return batch_max
+
+
+def check_unload(parameters: Iterable[str]) -> None:
+    """RepositoryError for a parameter of an unload that asks for something. `unload_dependents` asks for
+    nothing: no model depends on another here."""
+    for key in parameters:
+        if key != "unload_dependents":
+            raise _bad(f"unknown parameter {quoted(key)}; expected 'unload_dependents'")
 
 
 def _parse(stated: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from router.auth.asgi import caller
 from router.auth.identity import may_use
 from router.bodies import read_body
-from router.operations.modelconfig import read_batch_max
+from router.operations.modelconfig import check_unload, read_batch_max
 from router.operations.refusals import (
     BAD_INPUT,
     NO_REPOSITORY_NAME,
@@ -19,10 +19,11 @@ from router.operations.refusals import (
 )
 from router.operations.repository import Repository
 from router.rest import plain_error
-from router.tensors.wording import quoted
+from router.tensors.wording import quoted, suggestion
 
-BODY_BYTES_MAX = 1 << 20
-"""Of a request's JSON. What is longer carries a file, which is not taken."""
+BODY_BYTES_MAX = 1 << 16
+"""Of a request's JSON, which the event loop parses within a millisecond. What is longer carries a file, which
+is not taken."""
 
 Name = Annotated[str, Path(description="A name out of the index.")]
 AnyName = Annotated[str, Path(description="Ignored: there is one repository.")]
@@ -54,7 +55,7 @@ def add_repository(app: FastAPI, repository: Repository) -> None:
 
 def _add_index(app: FastAPI, repository: Repository) -> None:
     async def answer(request: Request) -> Response:
-        body = await _read(request)
+        body = await _read(request, "ready")
         ready = body.get("ready", False)
         if not isinstance(ready, bool):
             raise RepositoryError(BAD_INPUT, f"'ready' must be true or false, got {quoted(ready)}")
@@ -81,20 +82,20 @@ def _add_control(app: FastAPI, repository: Repository) -> None:
     @app.post("/v2/repository/models/{model}/load", tags=["repository"], openapi_extra=_LOAD)
     async def load(model: Name, request: Request) -> Response:
         """Read the model's files and serve what they say; answered when it is ready."""
-        parameters = _parameters(await _read(request))
+        parameters = _parameters(await _read(request, "parameters"))
         await repository.load(model, read_batch_max(model, parameters))
         return _done()
 
     @app.post("/v2/repository/models/{model}/unload", tags=["repository"], openapi_extra=_UNLOAD)
     async def unload(model: Name, request: Request) -> Response:
         """Take no more requests for the model; answered when those before are, and its memory is free."""
-        _parameters(await _read(request))  # unload_dependents: nothing depends on another model here
+        check_unload(_parameters(await _read(request, "parameters")))
         await repository.unload(model)
         return _done()
 
 
-async def _read(request: Request) -> dict[str, Any]:
-    """The body's JSON object; {} where there is no body."""
+async def _read(request: Request, known: str) -> dict[str, Any]:
+    """The body's JSON object, with no other key than `known`; {} where there is no body."""
     body = await read_body(request, BODY_BYTES_MAX, _too_large)
     if not body:
         return {}
@@ -104,6 +105,10 @@ async def _read(request: Request) -> dict[str, Any]:
         raise RepositoryError(BAD_INPUT, f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise RepositoryError(BAD_INPUT, f"the body must be a JSON object, got {quoted(value)}")
+    for name in value:
+        if name != known:
+            hint = suggestion(name, (known,)) or f"; known are {quoted(known)}"
+            raise RepositoryError(BAD_INPUT, f"the body has an unknown key {quoted(name)}{hint}")
     return value
 
 

@@ -9,7 +9,7 @@ import grpc
 from tritonclient.grpc import service_pb2
 
 from router.auth.identity import CALLER, may_use
-from router.operations.modelconfig import read_batch_max
+from router.operations.modelconfig import check_unload, read_batch_max
 from router.operations.refusals import NO_REPOSITORY_NAME, UNSUPPORTED, RepositoryError
 from router.operations.repository import Repository
 from router.outcomes import INTERNAL_ERROR
@@ -59,6 +59,7 @@ async def _load(repository: Repository, request: Any) -> Any:
 
 async def _unload(repository: Repository, request: Any) -> Any:
     _check_repository_name(request)
+    check_unload(request.parameters)
     await repository.unload(request.model_name)
     return service_pb2.RepositoryModelUnloadResponse()
 

@@ -1,6 +1,8 @@
 """penstock.yaml while the gateway runs: an edit is carried out whole, or refused with reasons."""
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Iterator
 from time import monotonic, time
 
@@ -11,7 +13,7 @@ from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import Document
 from router.settings.gateway import read_door, read_logs, read_server
-from router.settings.problems import Loc
+from router.settings.problems import Loc, SettingsProblem
 
 
 class SettingsWatch(FileFollower):
@@ -44,7 +46,7 @@ class SettingsWatch(FileFollower):
             return
         if await self._is_new():
             return  # and is looked at next
-        for warning in filed.warnings:
+        for warning in _new_warnings(before, filed):
             self._say(f"warning: {warning}")
         self._say(
             f"{self._path} was edited: {'; '.join(differences(before, filed)) or 'nothing that is served'}"
@@ -82,6 +84,19 @@ class SettingsWatch(FileFollower):
 
 def _value(settings: Settings) -> object:
     return settings.document.value if settings.document else None
+
+
+def _new_warnings(before: Settings, filed: Settings) -> Iterator[SettingsProblem]:
+    """Those that the settings before did not have, wherever in the file: lines and list entries move."""
+    known = Counter(map(_what, before.warnings))
+    for warning in filed.warnings:
+        known[_what(warning)] -= 1
+        if known[_what(warning)] < 0:
+            yield warning
+
+
+def _what(warning: SettingsProblem) -> tuple[str, str]:
+    return re.sub(r"\[\d+\]", "[]", warning.where), warning.message
 
 
 def needs_restart(old: Settings, new: Settings) -> Iterator[str]:

@@ -9,7 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn  # Any: neither grpc nor the generated messages carry types
+from typing import (
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+)  # Any: neither grpc nor the generated messages carry types
 
 import grpc
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -23,16 +28,19 @@ from router.explanation import failure_fields, retry_ms
 from router.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD, tenant_of
 from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
 from router.tensors.compression import coding_of_message, inflate
-from router.tensors.errors import RETRY_US, RequestError
+from router.tensors.errors import RETRY_US, RequestError, too_large
+from router.tensors.messages import NAME, early_text
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits
-from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL, Outcome
+from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL, TOO_LARGE, Outcome
 
 logger = logging.getLogger(__name__)
 
 RpcMethod = Callable[[Any, Any], Awaitable[Any]]
 """Answers a message, in a call's context, with a message."""
+Look = Callable[[bytes, Any], Awaitable[None]]
+"""Looks at a message that is not parsed, in its call's context, and may end the call."""
 RawMethod = Callable[[bytes, Any, int], Awaitable[bytes]]
 """The same of messages that are not parsed yet, and are already written; last, when the call came (us)."""
 
@@ -46,8 +54,16 @@ names that begin with `grpc-` are its own and may be kept from the application, 
 PROBE_SHARE: Final = 8
 """Probes have a part of this more places than all calls: an overload must not make a gateway look dead."""
 
-_SMALL: Final = Limits(body_bytes=1 << 20)
-"""Of what a compressed message of a small method may become."""
+MESSAGE_BYTES_MAX: Final = SMALL_BYTES
+"""Of a message of a small method, which the event loop parses; also once it is decompressed."""
+_SMALL: Final = Limits(body_bytes=MESSAGE_BYTES_MAX)
+
+
+class Screened(NamedTuple):
+    """A method, and what looks at each of its messages before that is parsed."""
+
+    look: Look
+    answer: RpcMethod
 
 
 class Calls:
@@ -89,7 +105,7 @@ class Calls:
         """The handler of inference: what is refused here is counted as a request."""
         return self._handler(answer, self._limits.grpc_call_count, CALLERS, counted=True)
 
-    def unary(self, answer: RpcMethod, request: Any, roles: Roles, *, probe: bool = False) -> Any:
+    def unary(self, answer: RpcMethod | Screened, request: Any, roles: Roles, *, probe: bool = False) -> Any:
         """The handler of another method, for callers of one of the `roles`; `request` is its message's
         class."""
         count = self._limits.grpc_call_count
@@ -122,6 +138,8 @@ class Calls:
                     self._reading.discard(bound)
         except TimeoutError:
             if self.stopping.is_set():
+                if counted:
+                    self._refused(context, DRAINING)
                 await abort(context, Reply(DRAINING))
             limit = f"within {self._limits.slow_client_s:g} s (limits.slow_client_s)"
             await context.abort(
@@ -189,7 +207,7 @@ class Calls:
             refusal = self._account.refusal()
             if refusal is not None:
                 if counted:
-                    self._refused(context, MEMORY_FULL)
+                    self._refused(context, MEMORY_FULL, early_text(raw, NAME))
                 await turn_away(context, refusal.message, MEMORY_FULL)
             self._messages.put(context, len(raw))
         return raw
@@ -208,10 +226,10 @@ class Calls:
         sentence = f"the gateway has its limit of {count} gRPC calls open (limits.grpc_call_count)"
         await turn_away(context, sentence)
 
-    def _refused(self, context: Any, outcome: Any) -> None:
-        """The model is in the message, which is not read."""
+    def _refused(self, context: Any, outcome: Outcome, model: str = "") -> None:
+        """`model`: "" where it is in a message that is not read."""
         fields = fields_of(context.invocation_metadata())
-        self._serving.refused("", outcome, self.tenant(fields))
+        self._serving.refused(model, outcome, self.tenant(fields))
 
 
 class _Tally:
@@ -230,13 +248,30 @@ class _Tally:
 
 
 def plain(raw: bytes) -> bytes:
-    """A small message without its compression; RequestError where that is damaged or too much."""
+    """A small method's message without its compression; RequestError where that is damaged, or it is more
+    than the event loop parses."""
     coding = coding_of_message(raw)
-    return inflate(raw, coding, _SMALL) if coding else raw
+    try:
+        message = inflate(raw, coding, _SMALL) if coding else raw
+    except RequestError as error:
+        if error.outcome is not TOO_LARGE:
+            raise
+        raise _over() from None
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise _over()
+    return message
 
 
-def _parsed(answer: RpcMethod, request: Any) -> RawMethod:
+def _over() -> RequestError:
+    return too_large(f"the message is over the {MESSAGE_BYTES_MAX} bytes that this method takes")
+
+
+def _parsed(method: RpcMethod | Screened, request: Any) -> RawMethod:
+    look, answer = method if isinstance(method, Screened) else (None, method)
+
     async def answer_raw(raw: bytes, context: Any, _began_us: int) -> bytes:
+        if look is not None:
+            await look(raw, context)
         try:
             message = request.FromString(plain(raw))
         except RequestError as error:

@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 
 from router.auth.rights import ANYBODY
-from router.rpc.calls import GONE, Calls, plain, turn_away
+from router.rpc.calls import GONE, Calls, abort, plain, turn_away
 from router.tensors.errors import RequestError
 from router.tensors.wording import quoted
-from serving.ports import Serving
+from serving.ports import Reply, Serving
 from serving.specs import Limits
 
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
@@ -101,7 +101,9 @@ class Health:
         raw = await self._calls.read(context)
         try:
             return str(health_pb2.HealthCheckRequest.FromString(plain(raw)).service)
-        except (DecodeError, RequestError):
+        except RequestError as error:
+            await abort(context, Reply(error.outcome, error.message))
+        except DecodeError:
             sentence = "the message is no HealthCheckRequest"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, sentence)
             raise

@@ -37,7 +37,7 @@ from router.oip import (
 )
 from router.outcomes import ANSWERS
 from router.promises import promise
-from router.rpc.calls import Calls, RpcMethod, abort, fields_of
+from router.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of
 from router.rpc.health import Health
 from router.rpc.port import RpcPort, channel_options
 from router.rpc.quiet import hush
@@ -75,14 +75,14 @@ class RpcServer:
         self._limits = limits
         self._bulk = Bulk(limits)
         self._statistics = statistics
-        self._more: dict[str, RpcMethod] = {}
+        self._more: dict[str, RpcMethod | Screened] = {}
         self._interceptors: tuple[RpcAccess, ...] = ()
         self.calls = Calls(serving, limits)
         self.health = Health(serving, self.calls, limits, SERVICE)
         self.port = RpcPort(self._make, host, self.calls, limits.drain_s)
         self.is_live: Callable[[], bool] = lambda: True  # what ServerLive answers
 
-    def offer(self, methods: Mapping[str, RpcMethod]) -> None:
+    def offer(self, methods: Mapping[str, RpcMethod | Screened]) -> None:
         """Serve these methods of the service too; before `start`."""
         self._more.update(methods)
 
@@ -257,7 +257,7 @@ class RpcServer:
             "ServerReady": self._server_ready,
             "ModelReady": self._model_ready,
         }
-        answered = {
+        answered: dict[str, RpcMethod | Screened] = {
             **probes,
             "ServerMetadata": self._server_metadata,
             "ModelMetadata": self._model_metadata,

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
+from router.settings.admin import AdminSettings
 from router.settings.findings import Findings
-from router.settings.problems import fault, shown
+from router.settings.problems import Loc, fault, shown
 from router.settings.schema import AuthSection
 
 _LOC = ("auth",)
+_CHANGE = "unload models and change their placement"
 _EXPECTED = "keys: keys.yaml, say; `penstock key new` makes that file"
 
 
@@ -21,8 +23,9 @@ class AuthSettings:
     metrics: bool = False
 
 
-def read_auth(findings: Findings, host: str) -> AuthSettings | None:
-    """The section; None where there is none, which is a warning where `host` is not this machine alone."""
+def read_auth(findings: Findings, host: str, admin: AdminSettings) -> AuthSettings | None:
+    """The section; None where there is none, which is a warning where others than this machine reach the
+    inference ports, which are on `host`, or the admin door."""
     top, value = findings.document.value, findings.document.at(_LOC)
     if isinstance(top, dict) and "auth" in top and value is None:
         findings.add(_LOC, fault("no keys file", value, _EXPECTED))
@@ -35,12 +38,16 @@ def read_auth(findings: Findings, host: str) -> AuthSettings | None:
             Path(os.path.abspath(findings.document.file.parent / section.keys)), section.metrics
         )
     if not is_loopback(host):
-        findings.warn(
-            ("server", "host"),
-            f"the gateway listens on {shown(host)} without keys: whoever reaches it can run models, unload "
-            "them and change their placement; `auth: {keys: keys.yaml}` asks for keys",
-        )
+        may = f"run models, {_CHANGE}" if admin.on_inference_ports else "run models"
+        _warn(findings, ("server", "host"), f"the gateway listens on {shown(host)}", may)
+    if admin.socket is None and not is_loopback(admin.host):
+        _warn(findings, ("admin", "host"), f"the admin door listens on {shown(admin.host)}", _CHANGE)
     return None
+
+
+def _warn(findings: Findings, loc: Loc, listens: str, may: str) -> None:
+    asks = "`auth: {keys: keys.yaml}` asks for keys"
+    findings.warn(loc, f"{listens} without keys: whoever reaches it can {may}; {asks}")
 
 
 def is_loopback(host: str) -> bool:

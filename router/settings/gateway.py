@@ -126,7 +126,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     recording, logging = read_recording(findings), read_logging(findings)
     workers = read_workers(findings, slices)
     repository, cache = read_repository(findings), _read_cache(findings, limits)
-    auth = read_auth(findings, server.host)
+    auth = read_auth(findings, server.host, admin)
     profiles = _read_profiles(findings)
     scaling = read_scaling(findings)
     models = _read_models(findings, tiers, slices, scaling)

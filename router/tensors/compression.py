@@ -22,6 +22,7 @@ GZIP, ZLIB, RAW = 31, 15, -15
 CODINGS: Final = {b"gzip": GZIP, b"x-gzip": GZIP, b"deflate": ZLIB}
 
 _READ_BYTES = 1 << 18  # fed at once: what a member leaves unread is copied, so it is kept short
+_BEGINNING_BYTES = 1 << 12
 _MADE_BYTES = 1 << 20  # made at once, and copied while other threads wait
 
 
@@ -43,6 +44,18 @@ def coding_of_message(message: bytes) -> bytes:
     if message[:2] == b"\x1f\x8b":
         return b"gzip"
     return b"deflate" if message[:1] == b"\x78" and _has_zlib_header(message) else b""
+
+
+def beginning(message: bytes) -> bytes:
+    """The first bytes of a compressed gRPC message, inflated, and of a plain one all: for what is looked for
+    near its start. b"" of a damaged one."""
+    coding = coding_of_message(message)
+    if not coding:
+        return message
+    try:
+        return zlib.decompressobj(CODINGS[coding]).decompress(message[:_BEGINNING_BYTES], _BEGINNING_BYTES)
+    except zlib.error:
+        return b""
 
 
 def inflate(body: Buffer, coding: bytes, limits: Limits) -> bytes:

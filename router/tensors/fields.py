@@ -1,20 +1,30 @@
 """The fields of a REST request's JSON: read with their types checked, before the spec has a say."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import orjson
 
 from router.tensors.check import ClaimedInput, check_count, find_outputs
-from router.tensors.decoded import RequestedOutput
-from router.tensors.errors import bad_input, too_large
+from router.tensors.decoded import MODEL_VERSION, RequestedOutput
+from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.extensions import refuse_unread
 from router.tensors.nesting import over_count, too_deep
-from router.tensors.wording import quoted
+from router.tensors.wording import listed, quoted, suggestion
 from serving.specs import Limits, ServedModel
 
 Object = Mapping[str, object]
 
 _NOTHING: Object = {}
+
+_OURS: Final = ("id", "parameters", "inputs", "outputs")
+REQUEST: Final = (*_OURS, "model_name", "model_version")
+"""The keys of a request's JSON object, and below those of its inputs and outputs. The protocol has the first
+four; KServe's clients repeat the model, which an answer names as well."""
+_ENTRY: Final[Mapping[str, Sequence[str]]] = {
+    "inputs": ("name", "shape", "datatype", "parameters", "data"),
+    "outputs": ("name", "parameters"),
+}
 
 
 class Input:
@@ -52,7 +62,18 @@ def parse(text: bytes, limits: Limits) -> Object:
         raise bad_input(f"the request is not valid JSON: {fault}{hint}") from None
     if not isinstance(document, dict):
         raise bad_input(f"the request must be a JSON object with 'inputs', got {quoted(document)}")
+    for name in document:
+        if name not in REQUEST:
+            raise _unknown("the request", name, _OURS)
     return document
+
+
+def check_model(document: Object, model: ServedModel) -> None:
+    """RequestError where the request names another model than its path does."""
+    for key, path in (("model_name", model.name), ("model_version", MODEL_VERSION)):
+        stated = document.get(key)
+        if stated not in (None, "", path):
+            raise bad_input(f"{key!r} of the request is {quoted(stated)}, but its path names {quoted(path)}")
 
 
 def inputs(document: Object, limits: Limits) -> list[Input]:
@@ -130,7 +151,16 @@ def _entries(document: Object, key: str, limits: Limits) -> Sequence[Object]:
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise bad_input(f"{key}[{index}] must be an object, got {quoted(entry)}")
+        for name in entry:
+            if name not in _ENTRY[key]:
+                raise _unknown(f"{key}[{index}]", name, _ENTRY[key])
     return entries
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> RequestError:
+    """The refusal of a key that nothing reads: an answer would hide what was not done for it."""
+    hint = suggestion(name, known) or f"; known are {listed(known)}"
+    return bad_input(f"{what} has an unknown key {quoted(name)}{hint}")
 
 
 def _text(entry: Object, key: str, what: str) -> str:

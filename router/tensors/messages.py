@@ -9,6 +9,7 @@ those of open_inference_grpc.proto.
 
 from typing import Final
 
+from router.tensors.compression import beginning
 from router.tensors.errors import RequestError, bad_input, too_large
 from serving.specs import Limits
 from serving.tensor import Buffer
@@ -17,10 +18,14 @@ SMALL_BYTES: Final = 1 << 16
 """Up to here a message is parsed at once, in less than a millisecond, whatever it holds. What a request says
 besides its tensors must not take more."""
 
+NAME: Final = 1
+"""The field of a ModelInferRequest with the model's name."""
+
 OTHERS_MAX: Final = 1 << 16
 """Names, datatypes, dimensions and parameters of all inputs together."""
 
-_NAME, _INPUTS, _RAW = 1, 5, 7  # of ModelInferRequest
+_INPUTS, _RAW = 5, 7  # of ModelInferRequest
+_EARLY_FIELDS, _EARLY_TEXT_BYTES = 64, 1024
 _SHAPE, _CONTENTS = 3, 5  # of its InferInputTensor
 _BYTES_CONTENTS = 8  # of InferTensorContents
 _FP32, _FP64 = 6, 7
@@ -73,12 +78,28 @@ def outline(message: bytes, limits: Limits) -> Outline:
             raw_bytes += at - start
         elif number == _INPUTS:
             inputs.append((start, at))
-        elif number == _NAME:
+        elif number == NAME:
             name = message[start:at]
     try:
         return Outline(name.decode(), raw, inputs, total - raw_bytes)
     except UnicodeDecodeError:
         raise damaged(total) from None
+
+
+def early_text(message: bytes, number: int) -> str:
+    """A short text, compressed or not, in the field `number` among the first of a message that is not to be
+    parsed; "" where there is none. Clients write fields by number: the model's name comes before all else."""
+    data, at = beginning(message), 0
+    try:
+        for _ in range(_EARLY_FIELDS):
+            if at == len(data):
+                break
+            found, start, at = _field(data, at, len(data))
+            if found == number:
+                return data[start:at].decode() if at - start <= _EARLY_TEXT_BYTES else ""
+    except (RequestError, UnicodeDecodeError):
+        pass
+    return ""
 
 
 def count_contents(message: bytes, found: Outline, limits: Limits) -> None:

@@ -38,8 +38,6 @@ Body = bytes | tuple[Buffer, ...]
 """An answer's body; of a large one its parts, which nobody copies."""
 
 _JSON = orjson.OPT_SERIALIZE_NUMPY
-_MEMBERS = ("id", "parameters", "inputs", "outputs")
-"""Of a request's JSON object; others are not read."""
 
 
 class _Plan:
@@ -105,6 +103,7 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
     json_length = _json_length(body, json_length)
     text = bytes(body[:json_length])
     document = fields.parse(text, limits)
+    fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
     claims = [entry.claim for entry in inputs]
     arrange(model, claims, limits)
@@ -119,7 +118,7 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
             {"name": claim.name, "datatype": claim.datatype, "shape": claim.shape, "parameters": size}
         )
         parts.append(data)
-    kept: dict[str, object] = {name: document[name] for name in _MEMBERS if name in document}
+    kept: dict[str, object] = {name: document[name] for name in fields.REQUEST if name in document}
     kept["inputs"] = entries
     header = orjson.dumps(kept)
     if len(header) > BESIDES_BYTES:
@@ -188,6 +187,7 @@ def joined(body: Body) -> bytes:
 def _decode_parsed(body: Buffer, json_length: int, model: ServedModel, limits: Limits) -> Decoded:
     text = bytes(body[:json_length])
     document = fields.parse(text, limits)
+    fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
     claims = [entry.claim for entry in inputs]
     order = arrange(model, claims, limits)

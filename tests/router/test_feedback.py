@@ -8,7 +8,7 @@ import pytest
 
 from router.app import create_app
 from router.bulk.pool import Bulk
-from router.feedback import BODY_BYTES_MAX, add_feedback
+from router.feedback import BODY_BYTES_MAX, VALUES_MAX, add_feedback, decode_feedback
 from router.telemetry import Telemetry
 from serving.ports import Reply
 from serving.runtime.selecting import SelectingServing
@@ -132,3 +132,23 @@ async def test_feedback_of_another_tenant_is_unknown_and_takes_nothing_from_the_
     answer = await desk.client.post(path, content=body, headers={"x-tenant": "gold"})
     assert (answer.status_code, "is unknown" in answer.json()["error"]) == (409, True)
     assert await desk.post({"query": query, "loss": 0.0}) == (200, {"taken": 1})
+
+
+async def test_a_body_of_more_than_the_loop_can_read_at_once_is_too_large() -> None:
+    """By its bytes, and within them by its values, of which a byte can become 64 of objects."""
+    desk = Desk("exp3")
+    bodies = (
+        b'{"query":"q","label":1}' + b" " * BODY_BYTES_MAX,
+        b'{"query":"q","labels":[' + b",".join([b"1"] * VALUES_MAX) + b"]}",
+        b"[" + b",".join([b"{}"] * VALUES_MAX) + b"]",
+    )
+    for body, limit in zip(bodies, (BODY_BYTES_MAX, VALUES_MAX, VALUES_MAX), strict=True):
+        answer = await desk.client.post("/v2/models/m/feedback", content=body)
+        assert answer.status_code == 413
+        assert str(limit) in answer.json()["error"]
+
+
+async def test_a_loss_in_full_for_each_row_of_the_largest_request_can_be_read() -> None:
+    losses = b",".join([b"0.12345678901234567"] * Limits().rows_per_request)
+    (found,) = decode_feedback(b'{"query":"q","losses":[' + losses + b"]}")
+    assert len(found.losses) == Limits().rows_per_request

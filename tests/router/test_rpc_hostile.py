@@ -16,8 +16,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests import h2wire
 from router.account import Account
+from router.rpc import SERVICE
+from router.rpc.calls import MESSAGE_BYTES_MAX
 from serving.specs import Limits
-from serving.vocabulary import BAD_INPUT, MEMORY_FULL, QUEUE_FULL
+from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL
 from tests.router.rpc_edge import INFER, Core, Edge, completed, error_of, raw_infer, serve, simple_request
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +118,8 @@ async def test_calls_that_wait_for_their_message_do_not_delay_the_stop() -> None
         assert await raw.status(7) == CODES.INVALID_ARGUMENT.value[0]  # those before it are there too
         async with asyncio.timeout(15):  # slow_client_s is 30
             await asyncio.gather(edge.server.stop(60), raw.closed())
+        waited = [each for each in edge.core.turned_away if each[1] is not BAD_INPUT]
+        assert waited == [("", DRAINING, "default")] * 3  # their models are in the messages that never came
 
 
 async def test_what_is_over_the_count_of_calls_is_refused_counted_and_told_when_to_come_back() -> None:
@@ -166,7 +170,7 @@ async def test_while_clients_hold_much_large_messages_are_refused_and_small_ones
         assert caught.value.code() == CODES.RESOURCE_EXHAUSTED
         fields = dict(caught.value.trailing_metadata())
         assert (fields["x-penstock-reason"], fields["grpc-retry-pushback-ms"]) == ("memory_full", "1000")
-        assert edge.core.turned_away == [("", MEMORY_FULL, "default")]
+        assert edge.core.turned_away == [("identity", MEMORY_FULL, "default")]
         assert await infer(identity_request(1_000))
 
 
@@ -232,6 +236,37 @@ async def test_a_damaged_message_of_a_small_method_is_bad_input(
         told = await error_of(channel.unary_unary(method)(b"\xff\xff\xff"))
     assert told == (CODES.INVALID_ARGUMENT, f"the message is no {name}")
     assert said(caplog) == []
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (f"/{SERVICE}/ModelReady", service_pb2.ModelReadyRequest(name="x" * (MESSAGE_BYTES_MAX + 1))),
+        (
+            f"/{SERVICE}/ModelStatistics",
+            service_pb2.ModelStatisticsRequest(name="x" * (MESSAGE_BYTES_MAX + 1)),
+        ),
+        (
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest(service="x" * (MESSAGE_BYTES_MAX + 1)),
+        ),
+        (
+            "/grpc.health.v1.Health/Watch",
+            health_pb2.HealthCheckRequest(service="x" * (MESSAGE_BYTES_MAX + 1)),
+        ),
+    ],
+    ids=["ModelReady", "ModelStatistics", "Check", "Watch"],
+)
+async def test_a_large_message_of_a_small_method_is_refused_unparsed(
+    method: str, message: Any, packed: bool
+) -> None:
+    compression = grpc.Compression.Gzip if packed else None
+    async with serve() as edge, grpc.aio.insecure_channel(edge.address) as channel:
+        call = channel.unary_unary(method)(message.SerializeToString(), compression=compression)
+        code, sentence = await error_of(call)
+    assert code == CODES.RESOURCE_EXHAUSTED
+    assert str(MESSAGE_BYTES_MAX) in sentence
 
 
 async def test_metadata_that_is_no_text_is_said_once_and_without_a_traceback(

@@ -1,5 +1,6 @@
 """Every route that changes something stands behind the guard, and leaves one line."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -19,8 +21,12 @@ from router.admin.guard import ASKS, FEEDBACK
 from router.auth.identity import IDENTITY
 from router.deployment import GatewayServer
 from router.logs import AUDIT, JsonFormatter
+from router.rpc import SERVICE
 from router.settings import load_settings
 from router.settings.admin import AdminSettings
+from serving.specs import Limits
+from tests.router.happenings import text
+from tests.router.rpc_edge import Core, Edge, error_of
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\
@@ -154,6 +160,22 @@ async def test_reading_and_wrong_methods_are_answered_as_before(doors: Doors) ->
         assert (await client.post("/v2/nothing")).status_code == 404
 
 
+async def test_connections_of_the_admin_door_are_counted_as_those_of_the_other_edges(tmp_path: Path) -> None:
+    settings = load_settings(write_deployment(tmp_path, GATEWAY))
+    deployment = GatewayServer(settings, settings, lambda _line: None)
+    port = await deployment._admin.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(60):
+        while not deployment._admin.connection_counts[0]:  # noqa: ASYNC110  # until it is accepted
+            await asyncio.sleep(0)
+    metrics = text(deployment._telemetry)
+    writer.close()
+    await deployment.close()
+    assert 'penstock_connections{edge="admin",place="regular"} 1\n' in metrics
+    for name in ("pushed_out", "refused"):
+        assert f'penstock_connections_{name}_total{{edge="admin"}} 0\n' in metrics
+
+
 async def test_each_change_leaves_one_line(doors: Doors, lines: pytest.LogCaptureFixture) -> None:
     await doors.admin.delete(DROP)
     await doors.admin.delete("/v2/cache/models/nobody%0A2026")
@@ -184,6 +206,33 @@ def guarded(fails: bool = False) -> tuple[ChangeGuard, FastAPI]:
 
     guard.stand_before(app)
     return guard, app
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"\x12\x06digits" + b"\xff" * 9, b"\x12\x06digits" + b"\x1a\x00" * (1 << 20)],
+    ids=["damaged", "large"],
+)
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+async def test_a_closed_grpc_port_refuses_a_change_before_it_reads_the_message(
+    message: bytes, compression: grpc.Compression, lines: pytest.LogCaptureFixture
+) -> None:
+    async def load(_request: Any, _context: Any) -> Any:
+        raise AssertionError("the port is closed")
+
+    edge = Edge(Core(), Limits())
+    guard = ChangeGuard(AdminSettings(), "127.0.0.1")
+    edge.server.offer(guard.methods({"RepositoryModelLoad": load}))
+    address = f"127.0.0.1:{await edge.server.start(0)}"
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/RepositoryModelLoad")(message, compression=compression)
+        code, sentence = await error_of(call)
+    await edge.server.stop(0)
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert "the admin door" in sentence
+    assert [(each["act"], each["status"]) for each in audited(lines)] == [
+        ("RepositoryModelLoad 'digits'", "PERMISSION_DENIED")
+    ]
 
 
 async def test_an_identity_is_named_in_place_of_its_address(lines: pytest.LogCaptureFixture) -> None:

@@ -198,6 +198,10 @@ async def test_a_repository_name_is_not_supported_as_in_triton(tmp_path: Path, v
         ("models/digits/load", b'{"parameters":[]}', "'parameters' must be an object, got a list"),
         ("models/digits/load", b"\xff", "the body is not valid JSON"),
         ("models/digits/unload", b"{", "the body is not valid JSON"),
+        ("index", b'{"redy":true}', "the body has an unknown key 'redy'; did you mean 'ready'?"),
+        ("models/digits/load", b'{"paramters":{}}', "the body has an unknown key 'paramters'; did you mean"),
+        ("models/digits/unload", b'{"a":1}', "the body has an unknown key 'a'; known are 'parameters'"),
+        ("models/digits/unload", b'{"parameters":{"force":true}}', "unknown parameter 'force'; expected"),
     ],
 )
 async def test_what_is_malformed_is_the_clients_fault_where_triton_says_internal(
@@ -212,8 +216,9 @@ async def test_what_is_malformed_is_the_clients_fault_where_triton_says_internal
 
 async def test_a_body_that_could_only_be_files_is_not_read_to_its_end(tmp_path: Path) -> None:
     async with edges(tmp_path) as both:
-        status, _ = await both.post("models/digits/load", b" " * (BODY_BYTES_MAX + 1))
-    assert status == 413
+        status, answer = await both.post("models/digits/load", b" " * (BODY_BYTES_MAX + 1))
+    assert (status, BODY_BYTES_MAX) == (413, 1 << 16)
+    assert str(BODY_BYTES_MAX) in answer["error"]
 
 
 async def test_unload_dependents_is_accepted(tmp_path: Path) -> None:
@@ -223,6 +228,17 @@ async def test_unload_dependents_is_accepted(tmp_path: Path) -> None:
         assert await both.call("unload", "minilm", unload_dependents=True) == ("OK", "")
         assert both.world.served == {}
         assert await both.post("index", b'{"ready":true}') == (200, [])
+
+
+async def test_an_unload_over_grpc_refuses_what_it_does_not_read(tmp_path: Path) -> None:
+    async with edges(tmp_path) as both, grpc.aio.insecure_channel(both.address) as channel:
+        request = service_pb2.RepositoryModelUnloadRequest(model_name="digits")
+        request.parameters["force"].bool_param = True
+        call = channel.unary_unary(f"/{SERVICE}/RepositoryModelUnload")(request.SerializeToString())
+        with pytest.raises(grpc.aio.AioRpcError, match="unknown parameter 'force'") as caught:
+            await call
+        assert "digits" in both.world.served
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_only_post_is_served(tmp_path: Path) -> None:

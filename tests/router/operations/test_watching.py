@@ -66,6 +66,23 @@ async def test_what_is_served_otherwise_is_said(world: World, old: str, new: str
     assert len(world.current.changes) == 1
 
 
+async def test_only_warnings_that_an_edit_brings_are_said(world: World) -> None:
+    def warnings() -> int:
+        return sum(line.startswith("warning: ") for line in world.said)
+
+    await world.edit("{path: models/minilm}", "{path: models/minilm, tolerance: 0.1}")
+    assert warnings() == 1  # nobody has measured how accurate the variants are
+    await world.edit("models:\n", "# one line further down\nmodels:\n")
+    await world.edit("slo_ms: 40", "slo_ms: 50")
+    assert warnings() == 1
+    world.add_folder("spare")
+    await world.edit("models:\n", "models:\n  - {path: models/spare, tolerance: 0.1}\n")
+    assert warnings() == 2
+    await world.edit("{path: models/minilm, tolerance: 0.1}", "{path: models/minilm}")
+    await world.edit("{path: models/minilm}", "{path: models/minilm, tolerance: 0.1}")
+    assert warnings() == 3  # it is there again
+
+
 @pytest.mark.parametrize(
     ("new", "place"),
     [("", "1:1: cache"), ("cache: false\n", "7:8: cache"), ("cache: {ttl_s: 5}\n", "7:8: cache")],

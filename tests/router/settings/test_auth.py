@@ -152,6 +152,25 @@ def test_only_this_machines_own_addresses_need_no_warning(home: Path, host: str,
     assert not load_settings(write_gateway(home, AUTH + server)).warnings
 
 
+def warned(home: Path, text: str) -> list[tuple[str, bool]]:
+    """Where the file's warnings are, and whether each names a change of the models."""
+    found = load_settings(write_gateway(home, MODELS + text)).warnings
+    return [(each.where, "unload" in each.message) for each in found]
+
+
+def test_a_warning_says_what_each_door_lets_callers_do(home: Path) -> None:
+    """Of the admin door too; the inference ports change something only where they are to."""
+    assert warned(home, "admin: {host: 0.0.0.0}\n") == [("admin.host", True)]
+    assert warned(home, "admin: {host: '::1'}\n") == []
+    assert warned(home, "admin: {socket: door}\n") == []
+    assert warned(home, "admin: {host: 0.0.0.0}\nauth: {keys: keys.yaml}\n") == []
+    everywhere = "server: {host: 0.0.0.0}\n"
+    assert warned(home, everywhere) == [("server.host", False)]
+    assert warned(home, f"{everywhere}admin: {{on_inference_ports: true}}\n") == [("server.host", True)]
+    both = f"{everywhere}admin: {{host: 0.0.0.0}}\n"
+    assert warned(home, both) == [("server.host", False), ("admin.host", True)]
+
+
 def test_check_reads_the_keys_and_says_what_they_are_for(home: Path) -> None:
     path = write_gateway(home, AUTH)
     (home / "keys.yaml").write_text(KEYS.replace("[digits]", "[digits, digit]\n  tiers: [gold]"))

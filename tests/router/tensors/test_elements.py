@@ -1,5 +1,7 @@
 import math
+import random
 import struct
+import tracemalloc
 from fractions import Fraction
 
 import orjson
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from router.tensors.elements import (
     MARK_BYTES,
+    SCANNED_BYTES,
     list_elements,
     longest_element,
     pack_elements,
@@ -128,6 +131,32 @@ def test_of_a_text_each_punctuation_mark_counts_for_several_bytes() -> None:
     assert longest_element(tensor) == len(b"plain words")
     assert longest_element(tensor, as_text=True) == len(b"a.b(c)") + 3 * (MARK_BYTES - 1) == 18
     assert text_size("Füße und ähnliches".encode()) == len("Füße und ähnliches".encode())
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, 400_000), (500, 800)], ids=["one text", "500 texts"])
+def test_a_large_text_is_looked_at_in_parts_and_comes_out_as_whole(count: int, words: int) -> None:
+    rng = random.Random(1)
+    element = b" ".join(rng.choice([b"plain", b"word.", b"(and)", b"more"]) for _ in range(words))
+    data = memoryview((struct.pack("<I", len(element)) + element) * count)
+    marks = sum(element.count(mark) for mark in b".()")
+    exact = len(element) + (MARK_BYTES - 1) * marks
+    tracemalloc.start()
+    try:
+        found = longest_element(Tensor("T", "BYTES", (count, 1), data), as_text=True)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found == pytest.approx(exact, rel=0.03)
+    assert found == longest_element(Tensor("T", "BYTES", (count, 1), data), as_text=True)
+    assert peak_bytes < 512_000  # what is looked at is copied: not all of the 2 MB
+
+
+def test_texts_of_up_to_64_kb_together_are_counted_exactly() -> None:
+    texts = [b"a" * 3_000 + b"." * count for count in range(20)]
+    data = b"".join(struct.pack("<I", len(each)) + each for each in reversed(texts))
+    assert len(data) < SCANNED_BYTES
+    found = longest_element(Tensor("T", "BYTES", (20, 1), data), as_text=True)
+    assert found == 3_000 + 19 * MARK_BYTES
 
 
 def test_the_longest_element_counts_bytes() -> None:

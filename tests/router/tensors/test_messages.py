@@ -1,6 +1,7 @@
 """A message looked at on the wire says what protobuf's own parser says."""
 
 import contextlib
+import gzip
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from tritonclient.grpc import service_pb2
 
 from router.tensors import proto
 from router.tensors.errors import RequestError
-from router.tensors.messages import SMALL_BYTES, count_contents, outline, split
+from router.tensors.messages import NAME, SMALL_BYTES, count_contents, early_text, outline, split
 from serving.specs import Limits
 from serving.vocabulary import TOO_LARGE
 from tests.router.tensors.requests import (
@@ -150,3 +151,29 @@ def test_dimensions_are_counted_before_they_become_objects() -> None:
     wire = message(("X", "INT32", (1,) * 70_000, [])).SerializeToString()
     sentence = refusal(lambda: count_contents(wire, outline(wire, LIMITS), LIMITS), TOO_LARGE)
     assert sentence == "the inputs say more than 65536 things besides their contents"
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+def test_a_models_name_is_found_without_a_parse(packed: bool) -> None:
+    request = service_pb2.ModelInferRequest(model_name="identity", model_version="1", id="7")
+    request.inputs.add(name="X", datatype="UINT8", shape=[1, 300_000])
+    request.raw_input_contents.append(bytes(300_000))
+    whole = bytes(request.SerializeToString())
+    assert early_text(gzip.compress(whole) if packed else whole, NAME) == "identity"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\xff\xff",
+        b"\x0a\x05ab",
+        b"\x0a\x02\xff\xfe",
+        b"\x1f\x8b\xff",
+        b"\x0a\x81\x10" + b"x" * 2049,
+        b"\x3a\x00" * 1_000_000 + b"\x0a\x01a",
+    ],
+    ids=["empty", "no field", "cut", "no text", "no gzip", "a long name", "a name far behind"],
+)
+def test_where_no_models_name_is_near_the_start_there_is_none(message: bytes) -> None:
+    assert early_text(message, NAME) == ""

@@ -1,6 +1,7 @@
 """Each way in which a REST request can be wrong, and the sentence that its client reads."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -303,3 +304,44 @@ def test_no_mutation_of_a_body_does_worse_than_a_refusal(data: st.DataObject) ->
         refused.message.encode()
     else:
         assert all(tensor.shape[0] == decoded.call.rows > 0 for tensor in decoded.call.inputs)
+
+
+@pytest.mark.parametrize("read", [rest.decode, rest.unfold], ids=["decode", "unfold"])
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (
+            {"paramters": {"timeout": 1}},
+            "the request has an unknown key 'paramters'; did you mean 'parameters'?",
+        ),
+        ({"Outputs": []}, "did you mean 'outputs'?"),
+        ({"model_name": "other"}, "'model_name' of the request is 'other', but its path names 'simple'"),
+        ({"model_version": "2"}, "'model_version' of the request is '2', but its path names '1'"),
+        ({"inputs": [GOOD | {"dtype": "INT32"}, OTHER]}, "inputs[0] has an unknown key 'dtype'"),
+        (
+            {"inputs": [GOOD, OTHER | {"content": 1}]},
+            "inputs[1] has an unknown key 'content'; known are 'name'",
+        ),
+    ],
+)
+def test_a_key_that_nothing_reads_is_refused_by_name(
+    read: Callable[..., object], document: dict[str, Any], words: str
+) -> None:
+    """A 200 never hides what was not done: a misspelled 'parameters' would lose its timeout."""
+    text = orjson.dumps({"inputs": [GOOD, OTHER]} | document)
+    assert words in refusal(lambda: read(text, None, SIMPLE, LIMITS), BAD_INPUT)
+
+
+def test_a_key_of_an_output_that_nothing_reads_is_refused_by_name() -> None:
+    outputs = [{"name": "OUTPUT0"}, {"name": "OUTPUT1", "parameter": {"binary_data": True}}]
+    sentence = refused({"inputs": [GOOD, OTHER], "outputs": outputs})
+    assert sentence == "outputs[1] has an unknown key 'parameter'; did you mean 'parameters'?"
+
+
+def test_every_key_of_the_protocol_is_known() -> None:
+    inputs = [each | {"parameters": {}} for each in (GOOD, OTHER)]
+    outputs = [{"name": "OUTPUT0", "parameters": None}]
+    asked = {"id": "1", "parameters": {"timeout": 7}, "inputs": inputs, "outputs": outputs}
+    asked |= {"model_name": "simple", "model_version": "1"}  # as KServe's clients repeat them
+    decoded = rest.decode(orjson.dumps(asked), None, SIMPLE, LIMITS)
+    assert (decoded.id, decoded.call.timeout_us) == ("1", 7)
