@@ -1,7 +1,8 @@
 """What models raise and print, in the gateway's log.
 
 A traceback is said whole once a kind and minute, on however many slices the model raises it; how many more of
-the kind there were, and where, is said when the minute is over. Of what a worker prints a bounded number of lines a second is said, and how many were left out.
+the kind there were, and where, is said when the minute is over. Of what a worker prints a bounded number of
+lines a second is said, and how many were left out.
 """
 
 import asyncio
