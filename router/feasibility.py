@@ -7,6 +7,7 @@ from math import inf
 
 from router.settings.findings import Findings
 from router.settings.floors import accuracy_text, answering, objectives
+from router.settings.models import MODEL_FILE
 from router.settings.problems import Loc
 from router.settings.promises import CHOOSING, FLOORS, stated_at
 from serving.objectives import Objective
@@ -182,10 +183,12 @@ def _check_rows(
     which, slo = measured.largest, slo_text(objective.slo_us)
     places = ", ".join(each.name for each in measured.slices)
     if objective.slo_rows > possible:
-        loc = stated_at(findings.document, index, objective.tier, ("slo_rows", "slo_ms"))
+        document = findings.document
+        loc = stated_at(document, index, objective.tier, ("slo_rows", "slo_ms"))
         loc = loc or ("models", index, "slo_rows")
+        here = any(stated_at(document, index, tier, ("slo_rows",)) for tier in (objective.tier, ""))
         what = f"{model.name} answers at most {possible:,} rows{which} of a request within {slo}"
-        cure = f"lower slo_rows to {stated:,}, or raise slo_ms"
+        cure = f"lower slo_rows{'' if here else f' of its {MODEL_FILE}'} to {stated:,}, or raise slo_ms"
         findings.warn(loc, f"{tier_text(objective)}{what}, by what was measured on {places}; {cure}")
     elif not objective.slo_rows and possible < model.spec.batch_max:
         tier = f", tier {objective.tier}" if objective.tier else ""

@@ -6,7 +6,7 @@ The gateway only counts; rates and percentiles are differences of two readings, 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
 
@@ -186,10 +186,11 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         ("ready", "bold green") if current["ready"] else ("not ready", "bold red"),
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
-    moves = map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"))))
+    missing = [*_missing(current["models"])]
+    moves = map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)
-    lines += [Text(line) for line in _missing(current["models"])]
+    lines += [Text(f" {sentence}") for sentence in missing]
     scaled = {model["name"]: model["scaling"] for model in current["models"] if "scaling" in model}
     isolated = {model["name"]: model["isolation"] for model in current["models"] if "isolation" in model}
     for told in (
@@ -376,25 +377,28 @@ def _doubtful_profiles(models: Sequence[ModelStatus]) -> list[str]:
 
 
 def _missing(models: Sequence[ModelStatus]) -> Iterator[str]:
-    """Why replicas are not there, a line each."""
+    """Why replicas are not there, a sentence each, as control says what is not as wanted."""
     for model in models:
         for each in model["replicas"]:
             if reason := each.get("reason"):
-                yield f" {each['model']} {each['variant']} on {each['slice']} is {each['state']}: {reason}"
+                yield f"{each['model']} {each['variant']} is {each['state']} on {each['slice']}: {reason}"
 
 
-def _move(move: MoveStatus | None) -> Iterator[str]:
-    """What is not as it is wanted, and what is not wanted any more."""
+def _move(move: MoveStatus | None, missing: Collection[str]) -> Iterator[str]:
+    """What is not as it is wanted, and what is not wanted any more; without what is `missing`, which is said
+    of each replica."""
     if move is None:
         return
+    waiting = [sentence for sentence in move["waiting"] if sentence not in missing]
     if move["state"] != "steady":
         yield f" {move['state']}: step {move['step']} of {move['steps']}"
-    for sentence in move["waiting"][:WAITING_MAX]:
+    for sentence in waiting[:WAITING_MAX]:
         yield f"   waiting: {sentence}"
-    if len(move["waiting"]) > WAITING_MAX:
-        yield f"   and {len(move['waiting']) - WAITING_MAX} more"
+    if len(waiting) > WAITING_MAX:
+        yield f"   and {len(waiting) - WAITING_MAX} more"
     for sentence in move["reasons"]:
-        yield f" not as wanted: {sentence}"
+        if sentence not in missing:
+            yield f" not as wanted: {sentence}"
     for sentence in move["refused"]:
         yield f" the edit of the settings is refused: {sentence}"
 

@@ -140,7 +140,7 @@ class Validation:
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
-    penstock.yaml states it."""
+    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number."""
 
     name: str
     folder: Path
@@ -155,6 +155,7 @@ class ModelSpec:
     parameters: tuple[ParameterSpec, ...] = ()
     description: str = ""
     validation: Validation | None = None
+    slo_rows: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:

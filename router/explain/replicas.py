@@ -16,10 +16,18 @@ def replica_sentences(now: Explanation, before: Explanation | None = None) -> li
     what answers cost since."""
     scaled = now["replicas"]
     if scaled is None:
-        where = "its 1 slice" if now["slices"] == 1 else f"each of its {now['slices']} slices"
         follow = "`replicas:` in penstock.yaml would let their number follow the load"
-        return ["replicas", f"  one on {where}, whatever the load; {follow}"]
+        return ["replicas", f"  one on {_everywhere(now)}, whatever the load; {follow}"]
     return ["replicas", *(f"  {each}" for each in _sentences(scaled, now, before))]
+
+
+def _everywhere(now: Explanation) -> str:
+    """Of the slices on which the model is to be: those on which it answers may be fewer, or none."""
+    served = [each for each in now["variants"] if each["served"]]
+    slices = len({name for each in served for name in each["states"]})
+    if not slices:
+        return "each of its slices"
+    return "its 1 slice" if slices == 1 else f"each of its {slices} slices"
 
 
 def _sentences(scaled: ScaledBody, now: Explanation, before: Explanation | None) -> Iterator[str]:

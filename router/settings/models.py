@@ -205,6 +205,7 @@ def _spec(
         variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
         default_variant=model.default_variant or model.variants[0].name,
         slo_us=round((model.slo_ms or 0) * 1000),
+        slo_rows=model.slo_rows or 0,
         batch_max=model.batch_max,
         accuracy_metric=model.accuracy.metric if model.accuracy else "",
         size_hint=SizeHint(hint.input, tuple(hint.buckets), hint.unit) if hint else None,

@@ -13,7 +13,8 @@ Loc = tuple[str | int, ...]
 """The way from the top of a file to a value: keys and list indexes."""
 
 _SHOWN_CHARS = 60
-_LISTED_NAMES = 20
+_LISTED_NAMES = 200
+"""More than any section has keys: of names that operators give there may be thousands."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,7 +91,7 @@ def unknown_name(what: str, got: str, known: Collection[str]) -> str:
 
 
 def one_of(names: Collection[str]) -> str:
-    """`a, b or c`; a single name alone; of many the first, and how many there are."""
+    """`a, b or c`; a single name alone; of hundreds the first, and how many there are."""
     listed = [*islice(names, _LISTED_NAMES)]
     if len(names) > _LISTED_NAMES:
         return f"{', '.join(listed)}, ... ({len(names)} names)"

@@ -97,5 +97,6 @@ def serve_alone(
         variants=tuple(variant.name for variant in spec.variants),
         slices=tuple(each.name for each in slices),
         cache=cache and any(variant.deterministic for variant in spec.variants),
+        needs=Needs(slo_rows=spec.slo_rows or None),
         tiers=tuple(tiers),
     )

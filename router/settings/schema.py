@@ -449,8 +449,8 @@ class ParameterSection(Section):
 
 
 class ModelFile(Section):
-    """`model.yaml`. Without `variants` it has one, named ONLY_VARIANT; `slo_ms` may be said by penstock.yaml
-    instead."""
+    """`model.yaml`. Without `variants` it has one, named ONLY_VARIANT; `slo_ms` and `slo_rows` may be said by
+    penstock.yaml instead."""
 
     name: Name
     description: str = ""
@@ -458,6 +458,7 @@ class ModelFile(Section):
     outputs: Annotated[list[TensorSection], Field(min_length=1)]
     batch_max: Annotated[int, Field(ge=1, le=65536)]
     slo_ms: SloMs | None = None
+    slo_rows: Count | None = None
     deterministic: bool = False
     default_variant: str | None = None
     accuracy: AccuracySection | None = None

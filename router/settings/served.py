@@ -35,6 +35,8 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
     needs, own_tiers = read_needs(findings, loc, section, tiers)
     if spec is None:
         return None
+    if needs.slo_rows is None:
+        needs = replace(needs, slo_rows=spec.slo_rows or None)
     spec = read_guards(findings, (*loc, "guards"), section.guards, spec)
     slo_us = _read_slo_us(findings, loc, section, spec)
     model = ServedModel(

@@ -1,12 +1,14 @@
 """What models raise and print, in the gateway's log.
 
-A traceback is said whole once a kind and minute; how many more of the kind there were is said when the minute
-is over. Of what a worker prints a bounded number of lines a second is said, and how many were left out.
+A traceback is said whole once a kind and minute, on however many slices the model raises it; how many more of
+the kind there were, and where, is said when the minute is over. Of what a worker prints a bounded number of
+lines a second is said, and how many were left out.
 """
 
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -26,7 +28,10 @@ READ_BYTES: Final = 64 << 10
 LINE_BYTES_MAX: Final = 8 << 10
 """A line without an end is said in pieces of this size."""
 
-_Kind = tuple[str, str, str, str]  # slice, model, variant, what was raised where
+NAMED_MAX: Final = 4
+"""Slices that a count names; of more it says how many they are."""
+
+_Kind = tuple[str, str, str]  # model, variant, what was raised where
 
 
 class ModelLog:
@@ -34,30 +39,29 @@ class ModelLog:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._more: dict[_Kind, int] = {}  # of the kinds said within the minute: how often since
-        self._tracebacks: dict[tuple[str, str, str], str] = {}  # by model, variant and kind
+        self._more: dict[_Kind, Counter[str]] = {}  # of the kinds said within the minute: how often since
+        self._tracebacks: dict[_Kind, str] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._lines: dict[str, int] = {}  # by slice, within the second
 
     def raised(self, slice_name: str, raised: Raised) -> None:
         """A model's code raised."""
-        same = (raised.model, raised.variant, raised.kind)
+        kind = (raised.model, raised.variant, raised.kind)
         if raised.traceback:
-            self._tracebacks.pop(same, None)
-            self._tracebacks[same] = raised.traceback
+            self._tracebacks.pop(kind, None)
+            self._tracebacks[kind] = raised.traceback
             if len(self._tracebacks) > KINDS_MAX:
                 del self._tracebacks[next(iter(self._tracebacks))]
-        kind = (slice_name, *same)
         if kind in self._more:
-            self._more[kind] += 1
+            self._more[kind][slice_name] += 1
             return
-        self._more[kind] = 0
+        self._more[kind] = Counter()
         what = f"model {raised.model} {raised.variant} on slice {slice_name} raised {raised.doing}"
         fields = {
             "model": raised.model,
             "variant": raised.variant,
             "slice": slice_name,
-            "traceback": raised.traceback or self._tracebacks.get(same, ""),
+            "traceback": raised.traceback or self._tracebacks.get(kind, ""),
         }
         logger.error("%s: %s", what, raised.sentence, extra={"fields": fields})
         self._later(SAID_EVERY_S, lambda: self._say_more(kind))
@@ -93,13 +97,14 @@ class ModelLog:
         self._timers.add(timer)
 
     def _say_more(self, kind: _Kind) -> None:
-        slice_name, model, variant, what = kind
-        count = self._more.pop(kind, 0)
+        model, variant, what = kind
+        slices = self._more.pop(kind, Counter())
+        count = slices.total()
         if count:
             times = "once" if count == 1 else f"{count} times"
-            text = "model %s %s on slice %s raised this %s more within %g s: %s"
-            fields = {"model": model, "variant": variant, "slice": slice_name, "suppressed": count}
-            values = (model, variant, slice_name, times, SAID_EVERY_S, what)
+            text = "model %s %s on %s raised this %s more within %g s: %s"
+            fields = {"model": model, "variant": variant, "slices": sorted(slices), "suppressed": count}
+            values = (model, variant, _places(slices), times, SAID_EVERY_S, what)
             logger.error(text, *values, extra={"fields": fields})
 
     def _say_left_out(self, slice_name: str) -> None:
@@ -108,6 +113,13 @@ class ModelLog:
             text = "[%s] %d more lines are left out: more than %d were printed within a second"
             fields = {"slice": slice_name, "suppressed": over}
             logger.warning(text, slice_name, over, LINES_PER_S, extra={"fields": fields})
+
+
+def _places(slices: Counter[str]) -> str:
+    """Return the slices in words."""
+    if len(slices) > NAMED_MAX:
+        return f"{len(slices)} slices"
+    return f"slice{'s' if len(slices) > 1 else ''} {', '.join(sorted(slices))}"
 
 
 class Printed:

@@ -187,6 +187,13 @@ class Loader:
             self._send(answer)
 
     def _give_back(self, job: _Unload) -> None:
+        """Give the memory back; where that has to wait for a slow load, on a thread beside other jobs."""
+        if job.load is None or job.load.ended.wait(self._slow_s):
+            self._drop(job)
+        else:
+            threading.Thread(target=_until_over, args=(self._drop, job), name="unload", daemon=True).start()
+
+    def _drop(self, job: _Unload) -> None:
         if job.load is not None:
             job.load.ended.wait()  # it is dropped as it ends
         SPEAKING.model = job.replica.order.model if job.replica is not None else ""

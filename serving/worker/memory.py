@@ -2,7 +2,9 @@
 
 import re
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +19,7 @@ class Memory:
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
+        self.growth = Growth(self.held_bytes)
 
     def held_bytes(self) -> int:
         """Resident, or allocated on the GPU. What is resident of mapped files counts in each worker that maps
@@ -48,6 +51,62 @@ class Memory:
     def _torch(self) -> ModuleType | None:
         """Where memory is the GPU's: loaded by the model's code, if at all."""
         return sys.modules.get("torch") if self._device != "cpu" else None
+
+
+class Growth:
+    """By what loads make the process grow. `held_bytes`: what it holds now.
+
+    A load that runs beside others counts what they add in its time, too: too much, never too little. What
+    comes while any of them imports counts as imports, and as no model's own.
+    """
+
+    def __init__(self, held_bytes: Callable[[], int]) -> None:
+        self._held_bytes = held_bytes
+        self._lock = threading.Lock()
+        self._under_way = self._importing = 0
+        self._seen_bytes = self._import_bytes = self._model_bytes = 0  # the last two: of all loads until now
+
+    @contextmanager
+    def load(self) -> Iterator["LoadGrowth"]:
+        """One load, which begins with its imports."""
+        found = LoadGrowth(self, *self.count(1, 1))
+        try:
+            yield found
+        finally:
+            found.imported()
+            self.count(-1, 0)
+
+    def count(self, under_way: int = 0, importing: int = 0) -> tuple[int, int]:
+        """Bytes of imports and bytes of models until now; then so many more loads are under way, and import."""
+        with self._lock:
+            held_bytes = self._held_bytes()
+            grown_bytes = max(0, held_bytes - self._seen_bytes) if self._under_way else 0
+            self._seen_bytes = held_bytes
+            if self._importing:
+                self._import_bytes += grown_bytes
+            else:
+                self._model_bytes += grown_bytes
+            self._under_way += under_way
+            self._importing += importing
+            return self._import_bytes, self._model_bytes
+
+
+class LoadGrowth:
+    """The growth in the time of one load. `counted`: what its owner had counted before."""
+
+    def __init__(self, growth: Growth, *counted: int) -> None:
+        self._growth = growth
+        self._import_bytes, self._model_bytes = counted
+        self._importing = True
+
+    def imported(self) -> int:
+        """Its imports are done; returns the bytes of imports in its time."""
+        ended, self._importing = self._importing, False
+        return self._growth.count(0, -1 if ended else 0)[0] - self._import_bytes
+
+    def loaded(self) -> int:
+        """The bytes of models in its time."""
+        return self._growth.count()[1] - self._model_bytes
 
 
 def _status_bytes(name: str) -> int:

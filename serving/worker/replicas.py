@@ -166,17 +166,18 @@ def load_replica(
     backend: Backend, order: LoadOrder, memory: Memory, garbage: Garbage
 ) -> tuple[LoadedReplica, Loaded]:
     """A replica that has run once, and what that took."""
-    started_ns, before_bytes = time.perf_counter_ns(), memory.held_bytes()
-    backend.prepare(order)
-    garbage.freeze_imports()  # before there is a model
-    import_bytes = max(0, memory.held_bytes() - before_bytes)
-    replica = LoadedReplica(order, backend.load(order), garbage.freezes)
-    garbage.freeze_imports()
-    loaded_ns = time.perf_counter_ns()
-    differs = replica.warm_up()
-    warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
-    load_us = (time.perf_counter_ns() - started_ns) // 1000
-    memory_bytes = max(0, memory.held_bytes() - before_bytes - import_bytes)
+    started_ns = time.perf_counter_ns()
+    with memory.growth.load() as growth:
+        backend.prepare(order)
+        garbage.freeze_imports()  # before there is a model
+        import_bytes = growth.imported()
+        replica = LoadedReplica(order, backend.load(order), garbage.freezes)
+        garbage.freeze_imports()
+        loaded_ns = time.perf_counter_ns()
+        differs = replica.warm_up()
+        warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
+        load_us = (time.perf_counter_ns() - started_ns) // 1000
+        memory_bytes = growth.loaded()
     return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes, differs)
 
 

@@ -251,6 +251,17 @@ def test_an_slo_for_more_rows_than_can_be_answered_within_it_is_warned_of_where_
     assert warning.message.startswith("tier all: digits answers at most ")
 
 
+def test_rows_that_the_model_file_states_are_held_against_what_was_measured_too(home: Path) -> None:
+    file = home / "models" / "digits" / "model.yaml"
+    file.write_text(file.read_text() + "slo_rows: 64\n")
+    (warning,) = report(home, "default_variant: cnn", figures({"pooled": 1, "linear": 2, "cnn": 20})).warnings
+    assert warning.where == "models[0].slo_ms"
+    assert "lower slo_rows of its model.yaml to 1" in warning.message
+    tiers = "tiers: [{name: all, slo_ms: 41}]\n"
+    found = report(home, "default_variant: cnn", figures({"pooled": 1, "linear": 2, "cnn": 20}), tiers)
+    assert {each.where for each in found.warnings} == {"models[0].slo_ms", "tiers[0].slo_ms"}
+
+
 def test_of_a_slice_that_was_not_measured_nobody_knows_how_many_rows_are_in_time(home: Path) -> None:
     found = report(home, "default_variant: cnn", figures({"cnn": 20}, {"linear": 2}))
     assert not [note for note in found.notes if "answered late" in note]

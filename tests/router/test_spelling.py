@@ -1,10 +1,14 @@
 """A mistyped name is met with the one that was meant, wherever it is typed."""
 
+import re
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from router.settings import schema
 from router.settings.problems import one_of, unknown_name
+from router.settings.schema import Section
 from router.spelling import nearest
 from router.tensors.wording import suggestion
 
@@ -45,9 +49,19 @@ def test_two_exchanged_letters_are_always_found(name: str, others: list[str], da
     assert found in slips
 
 
-def test_names_are_listed_up_to_twenty() -> None:
+def test_all_names_are_listed_but_for_hundreds() -> None:
     few = [f"n{number}" for number in range(16)]
     assert unknown_name("unknown key", "n99", few).count("n1") == 7
-    many = [f"name{number}" for number in range(21)]
-    assert one_of(many).endswith("name18, name19, ... (21 names)")
-    assert one_of(many[:20]).endswith("name18 or name19")
+    many = [f"name{number}" for number in range(201)]
+    assert one_of(many).endswith("name198, name199, ... (201 names)")
+    assert one_of(many[:200]).endswith("name198 or name199")
+
+
+def test_an_unknown_key_is_answered_with_every_key_of_its_section() -> None:
+    sections = [
+        each for each in vars(schema).values() if isinstance(each, type) and issubclass(each, Section)
+    ]
+    assert len(sections) > 20
+    for section in sections:
+        said = one_of(section.model_fields)
+        assert not [name for name in section.model_fields if name not in re.split(r", | or ", said)]

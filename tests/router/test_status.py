@@ -371,11 +371,16 @@ def test_where_one_variant_of_each_model_answers_no_columns_speak_of_others() ->
     assert "accuracy" not in cells(text(None, status(telemetry, 100.0), 1.0), "digits")
 
 
-def test_why_a_replica_is_not_there_is_said() -> None:
+def test_why_a_replica_is_not_there_is_said_once() -> None:
     current = status(new(), 10.0)
     current["models"][0]["replicas"][1] |= {"state": "failed", "reason": "OSError: no weights (model.py:9)"}
-    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
-    assert "digits cnn on cpu1 is failed: OSError: no weights (model.py:9)" in lines
+    why = "digits cnn is failed on cpu1: OSError: no weights (model.py:9)"
+    lost = "the worker of slice cpu2 is lost"
+    current["move"] = {
+        "state": "steady", "step": 1, "steps": 1, "reasons": [why, lost], "waiting": [], "refused": [],
+    }  # fmt: skip
+    shown = text(None, current, 0.0)
+    assert [shown.count(each) for each in (why, "no weights", lost)] == [1, 1, 1]
 
 
 def test_profiles_that_batches_do_not_bear_out_are_named_the_farthest_off_first() -> None:

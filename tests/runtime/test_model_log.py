@@ -40,6 +40,22 @@ async def test_a_kind_is_said_whole_once_a_minute_with_a_count_of_the_others(
     )
 
 
+async def test_a_broken_model_on_many_slices_is_said_whole_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = ModelLog()
+    slices = [f"core-{number}" for number in range(64)]
+    for slice_name in slices:
+        for _ in range(2):
+            log.raised(slice_name, RAISED)
+    (record,) = caplog.records
+    assert vars(record)["fields"]["traceback"] == "Trace"
+    caplog.clear()
+    log.close()
+    (record,) = caplog.records
+    fields = vars(record)["fields"]
+    assert fields["suppressed"] == 127
+    assert fields["slices"] == sorted(slices)
+
+
 async def test_when_its_minute_is_over_a_kind_is_said_whole_again(caplog: pytest.LogCaptureFixture) -> None:
     log = ModelLog()
     log.raised("main", RAISED)

@@ -27,6 +27,8 @@ from serving.worker.orders import (
 from serving.worker.wire import FrameBuffer, FrameKind, ProtocolError
 
 PATIENCE_S = 60.0
+QUICK_S = 20.0
+"""For what must not wait for what is held."""
 SPEC = (TensorSpec("X", "FP32", (-1, 1)),)
 Answer = tuple[FrameKind, int]
 
@@ -176,6 +178,18 @@ def test_a_slow_load_that_is_not_wanted_any_more_is_given_back_when_it_ends() ->
     rack.gate.set()
     assert rack.hear() == (FrameKind.UNLOADED, 1)
     assert not rack.alive
+
+
+def test_a_slow_load_that_is_not_wanted_any_more_delays_nothing_behind_it() -> None:
+    rack = Rack(slow_s=0.0)
+    rack.gate.clear()
+    rack.loader.load(order(1))
+    assert rack.begun.get(timeout=PATIENCE_S) == 1
+    rack.loader.unload(1)
+    rack.loader.load(order(2, "quick"))
+    assert rack.answers.get(timeout=QUICK_S) == (FrameKind.LOADED, 2)
+    rack.gate.set()
+    assert rack.hear() == (FrameKind.UNLOADED, 1)
 
 
 def test_a_failed_load_is_answered_and_the_next_one_goes_on(rack: Rack) -> None:

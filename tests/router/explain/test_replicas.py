@@ -15,7 +15,7 @@ from serving.objectives import ReplicaSpec
 from serving.policy.scaling.interface import PlannedBand
 from serving.specs import Limits, SliceSpec
 from tests.builders import model_spec, served
-from tests.router.explain.explanations import counters, explanation, ladder, promise
+from tests.router.explain.explanations import counters, explanation, ladder, promise, variants
 
 STANDING = ScalingStatus(
     model="digits",
@@ -125,6 +125,12 @@ def test_of_other_models_it_is_said_what_would_have_them_follow_the_load() -> No
         "one on each of its 2 slices, whatever the load; `replicas:` in penstock.yaml would let their number "
         "follow the load",
     ]
+
+
+def test_slices_on_which_all_replicas_failed_are_counted_too() -> None:
+    now = explanation(promise([]), 0.0, variants=variants({"a": "failed", "b": "failed"}))
+    assert now["slices"] == 0
+    assert "each of its 2 slices" in replica_sentences(now)[1]
 
 
 def test_what_has_no_limit_is_json_too() -> None:

@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from router.settings import Settings, load_settings
+from router.settings import Settings, load_model, load_settings
+from router.settings.repository import serve_alone
 from router.settings.schema import TIER_COUNT_MAX
 from serving.objectives import Needs
-from serving.specs import TenantSpec
-from tests.router.settings.samples import gateway_fault, gateway_faults, write_accuracy, write_gateway
+from serving.specs import SliceSpec, TenantSpec
+from tests.router.settings.samples import (
+    DIGITS,
+    gateway_fault,
+    gateway_faults,
+    write_accuracy,
+    write_gateway,
+    write_model,
+)
 from tests.router.settings.test_mutations import SHARED
 
 TEXT = """\
@@ -75,6 +83,16 @@ def test_a_model_and_a_tier_may_state_for_how_many_rows_their_slo_is(home: Path)
     objectives = (model.own, model.by_tier["frugal"], model.by_tier["best"])
     assert [(each.slo_us, each.slo_rows) for each in objectives] == [(40_000, 8), (40_000, 2), (7_000, 3)]
     assert [each.due_us(16) for each in objectives] == [80_000, 320_000, 42_000]
+
+
+def test_a_model_file_may_state_for_how_many_rows_its_slo_is(home: Path) -> None:
+    folder = home / "models" / "digits"
+    write_model(folder, DIGITS + "slo_rows: 4\n")
+    entries = ("{path: models/digits}", "{path: models/digits, slo_rows: 2}")
+    found = [read(home, text=f"models: [{entry}]").models[0] for entry in entries]
+    alone = serve_alone(load_model(folder), [SliceSpec("x", (0,))])
+    assert [each.own.slo_rows for each in (*found, alone)] == [4, 2, 4]
+    assert [each.own.parts(9) for each in (*found, alone)] == [3, 5, 3]
 
 
 @pytest.mark.parametrize("text", ["", "tiers:\n", "tiers: []\n"])
