@@ -7,14 +7,14 @@ from typing import Any
 
 from router.place.asked import PlacementTask
 from router.place.current import placed, placed_slices
-from router.place.deciding import Decision
-from router.place.parts import placed as placed_parts
 from router.place.standing import own_slots
 from router.place.words import listed
 from router.settings import Settings
 from router.simulate.traffic import SimulateRequestError
 from serving.control.desired import DesiredSlice
 from serving.control.rollout_steps import rollout_steps
+from serving.planning.deciding import Decision
+from serving.planning.parts import placed as placed_parts
 from serving.policy.placement.moves import same_slices
 from serving.policy.placement.plan import Placement, Slot, capacities
 from serving.policy.transition.steps import Create, Transition, TransitionRefused

@@ -9,9 +9,10 @@ from pathlib import Path
 from router.place.current import current
 from router.place.demands import demands
 from router.place.fleet import pools, this_machine, visible_gpus
-from router.place.rates import AskedRate, AskedRates, RunningGateway, given, recorded, watched
+from router.place.rates import AskedRates, RunningGateway, given, recorded, watched
 from router.settings import Settings, SettingsError, load_settings
 from router.simulate.traffic import SimulateRequestError
+from serving.planning.task import AskedRate, PlanningTask
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.problem import PlacementProblem
 from serving.runtime.slicing.inventory import take_inventory
@@ -28,6 +29,14 @@ class PlacementTask:
     current: Placement
     rates: Mapping[str, AskedRate]
     notes: tuple[str, ...] = ()
+
+    @property
+    def planning(self) -> PlanningTask:
+        """The same without the settings' files and the notes."""
+        settings = self.settings
+        return PlanningTask(
+            settings.models, settings.tenants, settings.limits, self.problem, self.current, self.rates
+        )
 
 
 def ask(

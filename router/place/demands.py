@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from router.place.rates import AskedRate
 from router.settings import Settings
 from router.simulate.traffic import SimulateRequestError
+from serving.planning.task import AskedRate
 from serving.policy.placement.problem import Demand, Option, Pool
 from serving.profile.carrying import carried
 from serving.profile.corun import CoRun, Tenant

@@ -1,23 +1,29 @@
 """From a decision to what is shown of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from router.place.asked import PlacementTask
-from router.place.deciding import Decision, DecisionTerms
 from router.place.figures import ModelFigures, models
-from router.place.predicting import Prediction
 from router.place.remedies import failures
 from router.place.shown import PlaceReport
 from router.place.steps import ShownStep, steps
 from router.report import numbers
+from serving.planning.deciding import Decision, DecisionTerms
+from serving.planning.predicting import Prediction
 from serving.policy.placement.plan import Placement
 from serving.policy.transition.steps import Transition, TransitionRefused
 
 _RATES = 12  # models whose rates are told; the table has all
 
 
-def gather(asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float) -> PlaceReport:
+def gather(
+    asked: PlacementTask,
+    decision: Decision,
+    terms: DecisionTerms,
+    reserve: float,
+    baselines: Mapping[str, tuple[int, float]],
+) -> PlaceReport:
     """All that is shown: of the plan where it is taken or does not hold, else of what stays in place."""
     no_way = tuple(_no_way(decision))
     broken = decision.refused or no_way
@@ -37,7 +43,7 @@ def gather(asked: PlacementTask, decision: Decision, terms: DecisionTerms, reser
         priced=any(each.price for each in asked.settings.devices),
         moves=decision.moves,
         steps=_steps(asked, decision),
-        baselines=decision.baselines,
+        baselines=baselines,
         busy=prediction.busy,
         notes=(*asked.notes, *decision.tightened, *_notes(prediction)),
         premises=tuple(_premises(asked, decision, terms, reserve)),

@@ -14,6 +14,7 @@ from router.settings import Settings
 from router.settings.problems import unknown_name
 from router.simulate.traffic import SimulateRequestError, read_mixes
 from router.status import ModelStatus, fetch
+from serving.planning.task import ONE_ROW, AskedRate
 from serving.simulation.replay import recorded_files, replay
 from serving.simulation.traffic import Mix, constant
 
@@ -24,7 +25,6 @@ WATCHED_S = 5.0
 """A gateway is asked twice, so long apart."""
 
 RATE_MAX = 1e9
-ONE_ROW = constant(1)
 _SHORTEST_S = 1.0  # of a recording that is not even so long: two requests within a millisecond are no rate
 _WHAT = "give --rates MODEL=REQUESTS_A_SECOND, such as --rates digits=50,minilm=20, or --trace FILE"
 
@@ -36,19 +36,6 @@ class RunningGateway:
 
     url: str | None = None
     key_env: str = KEY_ENV
-
-
-@dataclass(frozen=True, slots=True)
-class AskedRate:
-    """What is asked of a model: `requests` a second, each of `rows`."""
-
-    requests: float
-    rows: Mix = ONE_ROW
-
-    @property
-    def rows_per_s(self) -> float:
-        """Rows a second."""
-        return self.requests * self.rows.mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
+from serving.simulation.assumed import NOISE, OVERHEAD_US
 
 _TRAFFIC, _SITE, _WRONG = "What is asked", "What answers", "What goes wrong"
 
@@ -127,7 +128,7 @@ class SimulateOptions:
             max=10_000_000,
             rich_help_panel=_SITE,
         ),
-    ] = 700
+    ] = OVERHEAD_US
     noise: Annotated[
         float,
         typer.Option(
@@ -137,7 +138,7 @@ class SimulateOptions:
             max=5,
             rich_help_panel=_WRONG,
         ),
-    ] = 0.05
+    ] = NOISE
     drift: Annotated[
         float,
         typer.Option(

@@ -34,8 +34,8 @@ class FlowDemand:
         self.priority: Final = priority
 
 
-def refuse(backlog: QueueLength, rows: int, limits: Limits) -> Outcome | None:
-    """Why a request of `rows` may not join, or None.
+def queue_fault(backlog: QueueLength, rows: int, limits: Limits) -> Outcome | None:
+    """Return why a request of `rows` may not join the queue, or None.
 
     A request larger than the whole queue's bound is still taken by an empty queue: its own bound is
     `limits.rows_per_request`.

@@ -7,7 +7,7 @@ reviews a request costs O(slices).
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from serving.policy.admission import FlowDemand, allot, refuse
+from serving.policy.admission import FlowDemand, allot, queue_fault
 from serving.policy.memory import CUT_SHARE, SMALL_BYTES
 from serving.policy.selection import SLACK_SHARE
 from serving.scheduler.accepted import Accepted
@@ -73,14 +73,15 @@ class Admission:
         self._reviewed_us = -REVIEW_US
         self.draining = False
 
-    def count(self, model: ScheduledModel, request: Request, now_us: int) -> None:
-        """A request counts as offered load, whatever the verdict on it: shares follow the rate."""
-        model.flow(request.tenant, request).rate.add(request.rows, now_us)
-
-    def refuse(
+    def admit(
         self, model: ScheduledModel, request: Request, accepted: Accepted, now_us: int
     ) -> Outcome | None:
-        """Why a request that was counted may not join, or None."""
+        """Count a request as offered load, and return None where it may join, else why it may not.
+
+        It counts whatever the answer is: shares follow the rate.
+        """
+        flow = model.flow(request.tenant, request)
+        flow.rate.add(request.rows, now_us)
         if self.draining:
             return DRAINING
         if model.retired:
@@ -93,7 +94,6 @@ class Admission:
         held, size = accepted.held_bytes, request.payload_bytes
         if held and held + size > self._limits.held_bytes * (1 if size <= SMALL_BYTES else CUT_SHARE):
             return MEMORY_FULL  # the last of it is kept for small requests
-        flow = model.flow(request.tenant, request)
         if now_us - model.reviewed_us >= REVIEW_US:
             model.review(now_us)
         if now_us - self._reviewed_us >= REVIEW_US:
@@ -104,7 +104,7 @@ class Admission:
             model.queue.comers.add(slack_us - model.alone_us(request), now_us)
         if not live and model.answer_us(request, now_us) > request.deadline_us:
             return NOT_LOADED
-        outcome = refuse(model.queue.backlog, request.rows, self._limits)
+        outcome = queue_fault(model.queue.backlog, request.rows, self._limits)
         if outcome is not None or not live:
             return outcome
         return TOO_LARGE if self._is_too_dear(model, request) else _hold_off(model, flow, request, now_us)

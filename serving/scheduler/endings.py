@@ -18,18 +18,20 @@ workers takes at most two of them. One that is known to have ended its worker ta
 class Endings:
     """Over all models of a scheduler."""
 
-    __slots__ = ("_accepted", "_door", "_models")
+    __slots__ = ("_accepted", "_admission", "_models")
 
-    def __init__(self, models: Mapping[str, ScheduledModel], accepted: Accepted, door: Admission) -> None:
+    def __init__(
+        self, models: Mapping[str, ScheduledModel], accepted: Accepted, admission: Admission
+    ) -> None:
         self._models = models
         self._accepted = accepted
-        self._door = door
+        self._admission = admission
 
     def refuse(self, model: ScheduledModel, request: Request, outcome: Outcome, now_us: int) -> Answer:
         """Turn a request away that has not been accepted."""
         model.intake.ended(request.rows, outcome)
         answer = Answer(request, outcome, None, explain(outcome, request, model, now_us))
-        answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
+        answer.retry_us = self._admission.retry_us(outcome, model, request, now_us)
         return answer
 
     def complete(self, request: Request, batch: RunBatch, now_us: int) -> Answer:
@@ -75,7 +77,7 @@ class Endings:
         model = self._models[request.model]
         detail = explain(outcome, request, model, now_us) if model.absent else ""
         answer = self.end(request, outcome, detail)
-        answer.retry_us = self._door.retry_us(outcome, model, request, now_us)
+        answer.retry_us = self._admission.retry_us(outcome, model, request, now_us)
         return answer
 
     def retry(self, pieces: Sequence[Piece], outcome: Outcome, detail: str, now_us: int) -> list[Command]:

@@ -61,8 +61,8 @@ class Scheduler:
         self._devices: dict[str, SharedDevice] = {}
         self._accepted = Accepted()
         self._dispatch = Dispatch(self._slices, ahead)
-        self._door = Admission(self._models, tenants, limits)
-        self._endings = Endings(self._models, self._accepted, self._door)
+        self._admission = Admission(self._models, tenants, limits)
+        self._endings = Endings(self._models, self._accepted, self._admission)
         self._cold = ColdStarts(self._models)
         self._lateness = Lateness()
         self._timed = False  # wake_us is an instant that was asked for ahead
@@ -140,8 +140,7 @@ class Scheduler:
         model.forecast.arrivals += 1
         model.intake.came(request.rows, now_us)
         model.policy.on_arrival(request, now_us)
-        self._door.count(model, request, now_us)
-        outcome = self._door.refuse(model, request, self._accepted, now_us)
+        outcome = self._admission.admit(model, request, self._accepted, now_us)
         if outcome is not None:
             answer = self._endings.refuse(model, request, outcome, now_us)
             asks = model.absent and outcome is not DRAINING and outcome is not NO_REPLICA
@@ -209,7 +208,7 @@ class Scheduler:
 
     def drain(self) -> None:
         """Refuse all that comes from now on; what was accepted is answered."""
-        self._door.draining = True
+        self._admission.draining = True
 
     # events of batches and slices
 
@@ -276,7 +275,7 @@ class Scheduler:
         live.fit()
         if owner.unsettled:
             settle(owner)
-        self._door.regroup()
+        self._admission.regroup()
         return [*self._plan(self._endings.expire(now_us), now_us), *flags]
 
     def replica_down(
@@ -294,7 +293,7 @@ class Scheduler:
             del live.queues[model]
         owner.leave(live, [gone], last=not here.replicas)
         live.fit()
-        self._door.regroup()
+        self._admission.regroup()
         self._cold.look_us = now_us
         return self._plan([*self._endings.expire(now_us), *self._endings.abandon(owner, detail)], now_us)
 
@@ -313,7 +312,7 @@ class Scheduler:
                 request.lost += RETRIES + 1 if blamed else 1
         for name, here in live.queues.items():
             self._models[name].leave(live, here.replicas.values(), last=True)
-        self._door.regroup()
+        self._admission.regroup()
         self._cold.look_us = now_us
         answers = self._endings.expire(now_us)
         answers += self._endings.retry(lost, WORKER_LOST, detail, now_us)
@@ -334,7 +333,7 @@ class Scheduler:
         elif model.serve(served):
             shrink(model)
         model.forecast.begin(now_us)
-        self._door.regroup()
+        self._admission.regroup()
         return self._plan(self._endings.expire(now_us), now_us)
 
     def retire(self, model: str) -> None:
@@ -346,7 +345,7 @@ class Scheduler:
         where it is unknown."""
         self._models[model].check_over()
         del self._models[model]
-        self._door.regroup()
+        self._admission.regroup()
 
     def cold(
         self, model: str, variant: str, load_us: int, now_us: int, reason: str = ""

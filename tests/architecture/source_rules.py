@@ -43,6 +43,7 @@ LAZY_FILES = frozenset(
 """Where own modules may be imported inside a function; each with its reason."""
 
 PURE_PLACES = (
+    "serving/planning/",
     "serving/policy/",
     "serving/cache/",
     "serving/scheduler/",

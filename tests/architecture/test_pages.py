@@ -1,13 +1,24 @@
 """Every page names files, modules and headings that there are."""
 
+import ast
+import builtins
+import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.source_rules import ROOT, ROOTS
+from tests.architecture.source_rules import ROOT, ROOTS, sources
 
 PAGES = sorted((*(ROOT / "docs").glob("**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"))
+INNER = [
+    page
+    for page in PAGES
+    if page == ROOT / "docs" / "architecture.md" or page.parent.name in ("decisions", "extend")
+]
+"""The pages that describe the code."""
+ELSEWHERE = frozenset(("Host",))  # names that are no part of the code: header fields
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -54,3 +65,53 @@ def test_files_and_modules_that_are_named_are_there(page: Path) -> None:
         if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists())
     ]
     assert [each for each in missing if "/build" not in each] == []
+
+
+@functools.cache
+def code() -> tuple[frozenset[str], dict[str, frozenset[str]]]:
+    """Return (all names that the code imports or Python has, the classes that each file defines by path)."""
+    imported = set(dir(builtins))
+    classes: dict[str, frozenset[str]] = {}
+    for source in sources():
+        nodes = list(ast.walk(source.tree))
+        classes[source.path] = frozenset(each.name for each in nodes if isinstance(each, ast.ClassDef))
+        imported |= {
+            alias.name
+            for each in nodes
+            if isinstance(each, ast.Import | ast.ImportFrom)
+            for alias in each.names
+        }
+    return frozenset(imported), classes
+
+
+def stale(text: str) -> Iterator[str]:
+    """Yield the file names and class names of a page that the code does not have, or has in another file."""
+    imported, classes = code()
+    files = {path.rsplit("/", 1)[-1] for path in classes}
+    known = imported.union(*classes.values(), ELSEWHERE)
+    yield from (each for each in re.findall(r"`(\w+\.py)`", text) if each not in files)
+    yield from (each for each in re.findall(r"`([A-Z]\w*[a-z]\w*)`", text) if each not in known)
+    for name, path in re.findall(r"`([A-Z]\w*[a-z]\w*)` (?:in |\()`(\w[\w/]*\.py)`", text):
+        if name not in classes.get(path, ()):
+            yield f"{name} in {path}"
+
+
+@pytest.mark.parametrize("page", INNER, ids=name)
+def test_files_and_classes_that_the_pages_on_the_code_name_are_there(page: Path) -> None:
+    assert list(stale(FENCE.sub("", page.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`engine.py` and `Exchange`", []),
+        ("`nowhere.py`", ["nowhere.py"]),
+        ("a `NoSuchClass` of ours", ["NoSuchClass"]),
+        (
+            "a `RoundPlanner` (`router/fastpath/exchange.py`)",
+            ["RoundPlanner in router/fastpath/exchange.py"],
+        ),
+    ],
+)
+def test_a_stale_name_is_found(text: str, expected: list[str]) -> None:
+    assert list(stale(text)) == expected

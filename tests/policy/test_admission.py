@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.admission import FlowDemand, QueueLength, Thinning, allot, refuse
+from serving.policy.admission import FlowDemand, QueueLength, Thinning, allot, queue_fault
 from serving.specs import Limits
 from serving.vocabulary import QUEUE_FULL
 
@@ -21,7 +21,7 @@ def test_a_queue_filled_as_long_as_it_takes_more_stays_within_its_limits(
     for rows in arrivals:
         full = backlog.requests == limits.queue_requests
         over = backlog.rows + rows > limits.queue_rows
-        outcome = refuse(backlog, rows, limits)
+        outcome = queue_fault(backlog, rows, limits)
         assert outcome == (QUEUE_FULL if full or (over and backlog.requests) else None)
         if outcome is None:
             backlog.requests += 1
@@ -31,14 +31,14 @@ def test_a_queue_filled_as_long_as_it_takes_more_stays_within_its_limits(
 
 
 def test_an_empty_queue_takes_a_request_larger_than_its_bound() -> None:
-    assert refuse(QueueLength(), 100, Limits(queue_rows=10)) is None
-    assert refuse(QueueLength(rows=1, requests=1), 100, Limits(queue_rows=10)) is QUEUE_FULL
+    assert queue_fault(QueueLength(), 100, Limits(queue_rows=10)) is None
+    assert queue_fault(QueueLength(rows=1, requests=1), 100, Limits(queue_rows=10)) is QUEUE_FULL
 
 
 @given(limits, st.integers(0, 20), st.integers(0, 8), st.integers(1, 15))
 def test_asking_changes_nothing(limits: Limits, rows: int, requests: int, more: int) -> None:
     backlog = QueueLength(rows, requests)
-    assert refuse(backlog, more, limits) == refuse(backlog, more, limits)
+    assert queue_fault(backlog, more, limits) == queue_fault(backlog, more, limits)
     assert (backlog.rows, backlog.requests) == (rows, requests)
 
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from router.explain.body import describe
 from router.explain.words import sentences
 from router.place.demands import demands
-from router.place.rates import AskedRate
 from router.profiling.figures import scalings
 from router.profiling.show import ShowOptions, show
 from router.report.capacity import capacity
@@ -20,6 +19,7 @@ from router.settings import Settings, load_settings
 from router.simulate.cases import SimulatedDeployment, cases
 from router.simulate.traffic import DrawnTraffic, OfferedLoad, Shape
 from router.telemetry import Telemetry
+from serving.planning.task import AskedRate
 from serving.policy.placement.problem import Parts, PlacementDevice, Pool
 from serving.profile.carrying import ProfiledCapacity, carried
 from serving.profile.curve import Point, Profile

@@ -7,6 +7,7 @@ from random import Random
 from serving.control.commands import Command
 from serving.control.control import Control
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.planning.solver import Solver
 from serving.policy.freshness import Freshness
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.plan import PlacedReplica, Slot
@@ -17,14 +18,15 @@ from serving.scheduler.commands import Answer
 from serving.simulation.controlled import DataPlane
 from serving.simulation.dataplane import Requests
 from serving.simulation.dataplane import VirtualRequest as Request
-from serving.simulation.no_requests import Quiet
-from serving.simulation.planning import Facts, FirstFit, Planner, Solver, Stubborn
+from serving.simulation.planning import Facts, Planner, Stubborn
 from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits, ServedModel, Share, SliceSpec
 from serving.vocabulary import NO_REPLICA
 from tests.builders import KIND, model_spec, served
 from tests.policy.transition.fleets import fleet
 from tests.simulation.controlled_watch import Watch
+from tests.simulation.first_fit import FirstFit
+from tests.simulation.no_requests import Quiet
 
 SECOND = 1_000_000
 CALM_US = 60 * SECOND

@@ -13,11 +13,11 @@ from router.operations.applied import AppliedPlacement, PlannedFor, digest, keep
 from router.operations.proposal import proposal
 from router.place.applying import UNSAYABLE, Running, as_running, body, with_sharing
 from router.place.asked import PlacementTask, ask
-from router.place.deciding import Decision
-from router.place.predicting import Prediction
 from router.place.rates import RunningGateway
 from router.settings import Settings, load_settings
 from router.simulate.traffic import SimulateRequestError
+from serving.planning.deciding import Decision
+from serving.planning.predicting import Prediction
 from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot
 from serving.policy.transition.planning import transition

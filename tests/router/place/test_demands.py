@@ -7,9 +7,9 @@ import pytest
 
 from router.place.demands import Neighbours, demands
 from router.place.fleet import pools
-from router.place.rates import AskedRate
 from router.settings import load_settings
 from router.simulate.traffic import SimulateRequestError
+from serving.planning.task import AskedRate
 from serving.policy.placement.problem import Demand
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Origin

@@ -11,13 +11,13 @@ from typer.testing import CliRunner, Result
 
 from router.cli import app as cli
 from router.key_env import KEY_ENV
-from router.place.asked import PlacementTask
-from router.place.deciding import Decision, DecisionTerms, missed
 from router.place.following import PlacementClient
 from router.place.main import place
 from router.place.options import PlaceOptions
-from router.place.predicting import Advance, predict
 from router.settings import Settings
+from serving.planning.deciding import Decision, DecisionTerms, Solve, missed
+from serving.planning.predicting import Advance, predict
+from serving.planning.task import PlanningTask
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot, cost
@@ -39,10 +39,10 @@ class Deciding:
     cores: dict[str, int] = field(default_factory=lambda: {"digits": 1, "minilm": 2})
     taken: bool = True
     transition: Transition | TransitionRefused = NO_STEPS
-    asked: list[tuple[PlacementTask, DecisionTerms]] = field(default_factory=list)
+    asked: list[tuple[PlanningTask, DecisionTerms]] = field(default_factory=list)
 
     def __call__(
-        self, asked: PlacementTask, terms: DecisionTerms, advance: Advance | None = None
+        self, asked: PlanningTask, terms: DecisionTerms, _solve: Solve, advance: Advance | None = None
     ) -> Decision:
         self.asked.append((asked, terms))
         if advance is not None:
@@ -63,10 +63,9 @@ class Deciding:
             before=before,
             tightened=("minilm was given more room",),
             refused=(*short, *missed(after, terms.attainment)),
-            baselines={"ParvaGPU": (2, 2.0)} if terms.compared else {},
         )
 
-    def _slot(self, asked: PlacementTask, name: str) -> Slot:
+    def _slot(self, asked: PlanningTask, name: str) -> Slot:
         share = Share("cores", float(self.cores[name]))
         offer = next(each for each in asked.problem.demand_of[name].offers if each.option.share == share)
         return Slot(share, (PlacedReplica(name, offer.option, offer.rows, offer.throughput),))
@@ -86,6 +85,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deciding: Deciding) -> 
     four_cores(monkeypatch)
     path = deployment(tmp_path)
     monkeypatch.setattr("router.place.main.decide", deciding)
+    monkeypatch.setattr("router.place.main.compared", lambda _problem: {"ParvaGPU": (2, 2.0)})
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(cli, ["place", str(path), *arguments])
@@ -117,7 +117,7 @@ def test_the_options_reach_the_decision(run: Run, deciding: Deciding) -> None:
     )  # fmt: skip
     assert ended.exit_code == 0, ended.output
     ((asked, terms),) = deciding.asked
-    assert terms == DecisionTerms(0.9, 7200.0, 3.0, 5.0, 7, 4, True)
+    assert terms == DecisionTerms(0.9, 7200.0, 3.0, 5.0, 7, 4)
     assert asked.problem.demand_of["digits"].rate == pytest.approx(150)
     assert "ParvaGPU" in ended.stdout
 

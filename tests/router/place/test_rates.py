@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from router.key_env import KEY_ENV
 from router.place import rates
-from router.place.rates import WATCHED_S, WINDOW_S, AskedRate, RunningGateway, recorded, watched
+from router.place.rates import WATCHED_S, WINDOW_S, RunningGateway, recorded, watched
 from router.place.rates import given as rates_given
 from router.reading import UnreachableError
 from router.settings import Settings, load_settings
 from router.simulate.traffic import SimulateRequestError
+from serving.planning.task import AskedRate
 from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.traffic import Mix, constant
 from tests.router.settings.samples import write_deployment

@@ -2,11 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from router.place.asked import PlacementTask
-from router.place.rates import AskedRate
-from router.settings import ServerSettings, Settings
+from serving.planning.task import AskedRate, PlanningTask
 from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 from serving.policy.placement.problem import (
     Demand,
@@ -44,15 +41,16 @@ def slot(*residents: PlacedReplica) -> Slot:
 
 def question(
     rates: Mapping[str, float], devices: int = 1, slo_ms: int = 50, division: Parts | Instances | None = None
-) -> PlacementTask:
+) -> PlanningTask:
     """Models of these rates (requests of one row a second), and devices d-0, d-1 and so on."""
     models = tuple(_model(name, slo_ms) for name in rates)
     demands = tuple(Demand(name, rate, slo_ms * 1000.0, (option(),)) for name, rate in rates.items())
     names = tuple(PlacementDevice(f"d-{number}", f"d-{number}") for number in range(devices))
     pool = Pool("d", KIND, division or Parts("cores", 64.0), names)
-    settings = Settings(ServerSettings(), Limits(), (), models, Path("profiles"), Path("penstock.yaml"))
-    return PlacementTask(
-        settings,
+    return PlanningTask(
+        models,
+        (),
+        Limits(),
         PlacementProblem(demands, (pool,)),
         {},
         {name: AskedRate(rate) for name, rate in rates.items()},

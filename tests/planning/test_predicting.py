@@ -8,21 +8,27 @@ from pathlib import Path
 import pytest
 
 from router.place.asked import ask
-from router.place.predicting import PHYSICS, Foretold, Prediction, predict
-from router.place.rates import AskedRate, RunningGateway
+from router.place.rates import RunningGateway
 from router.simulate.cases import SimulatedDeployment, cases
 from router.simulate.runs import Conditions, play
 from router.simulate.traffic import DrawnTraffic, Shape, read_loads
+from serving.planning.predicting import PHYSICS, Foretold, Prediction, predict
+from serving.planning.task import AskedRate, PlanningTask
 from serving.policy.placement.plan import Placement, Slot
 from serving.policy.placement.problem import Instances
 from serving.profile.corun import Tenant
 from serving.simulation.faults import Hazards
 from serving.simulation.traffic import constant
 from serving.specs import Share
+from tests.planning.worlds import on_each, on_one, option, question, resident, slot
 from tests.router.place.deployments import GATEWAY, HOST, beside, deployment, four_cores
-from tests.router.place.worlds import on_each, on_one, option, question, resident, slot
 
 OVERHEAD_MS = PHYSICS.overhead_us / 1000
+
+
+def digits(path: Path) -> PlanningTask:
+    """Return the task of 50 requests a second for digits."""
+    return ask(path, ["digits=50"], 0.0, RunningGateway(), None).planning
 
 
 def foretold(
@@ -48,7 +54,7 @@ def test_what_the_slices_can_carry_is_in_time_and_what_they_cannot_is_not() -> N
 def test_it_foretells_what_penstock_simulate_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
     path = deployment(tmp_path)
-    asked = ask(path, ["digits=300,minilm=40"], 0.0, RunningGateway(), None)
+    asked = ask(path, ["digits=300,minilm=40"], 0.0, RunningGateway(), None).planning
     found = predict(asked, asked.current, 20.0, 1).models
     traffic = DrawnTraffic(read_loads(["digits=300,minilm=40"]), Shape(20.0))
     (case,) = cases([path], [], SimulatedDeployment(), traffic)
@@ -103,13 +109,13 @@ def test_neighbours_make_batches_longer_where_shares_do_not_isolate() -> None:
 def test_measured_co_runs_reach_the_prediction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     four_cores(monkeypatch)
     path = deployment(tmp_path)
-    before = ask(path, ["digits=20,minilm=5"], 0.0, RunningGateway(), None)
+    before = ask(path, ["digits=20,minilm=5"], 0.0, RunningGateway(), None).planning
     one, other = (
         Tenant("digits", "linear", Share("cores", 1.0), 8),
         Tenant("minilm", "fp32", Share("cores", 2.0), 16, 128),
     )
     beside(tmp_path, one, other, 2.0)
-    after = ask(path, ["digits=20,minilm=5"], 0.0, RunningGateway(), None)
+    after = ask(path, ["digits=20,minilm=5"], 0.0, RunningGateway(), None).planning
     quiet, loud = (predict(each, each.current, 4.0, 1).models["digits"].p50_ms for each in (before, after))
     assert loud > quiet + 1.5  # a row takes 2 ms, now 4
 
@@ -132,7 +138,7 @@ def test_requests_of_several_rows_take_as_much_longer() -> None:
 
 @pytest.mark.slow
 def test_far_more_than_can_be_carried_is_no_far_longer_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.place.parts.WORK_MAX", 200_000.0)
+    monkeypatch.setattr("serving.planning.parts.WORK_MAX", 200_000.0)
     for rate in (1e5, 1e9):
         found = foretold({"a": rate}, [slot(resident("a"))])["a"]
         assert found.requests < 25_000
@@ -189,7 +195,7 @@ def test_a_part_of_many_replicas_foretells_what_becomes_of_all(monkeypatch: pyte
     rates = {"a": 16 * 200.0}
     asked, placement = question(rates, 16), on_each([slot(resident("a", option(4000.0)))] * 16)
     whole = predict(asked, placement, 2.0, 1)
-    monkeypatch.setattr("router.place.parts.WORK_MAX", 50_000.0)
+    monkeypatch.setattr("serving.planning.parts.WORK_MAX", 50_000.0)
     part = predict(asked, placement, 2.0, 1)
     assert not whole.scaled
     assert part.scaled == ("of a 0.5 of the rate and of the replicas was simulated",)
@@ -204,7 +210,7 @@ def test_a_part_of_many_replicas_foretells_what_becomes_of_all(monkeypatch: pyte
 def test_models_that_were_left_out_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"a": 500.0, "b": 400.0, "c": 300.0}
     asked, placement = question(rates, 3), on_each([slot(resident(model)) for model in "abc"])
-    monkeypatch.setattr("router.place.parts.WORK_MAX", 10_000.0)
+    monkeypatch.setattr("serving.planning.parts.WORK_MAX", 10_000.0)
     found = predict(asked, placement, 2.0, 1)
     assert (set(found.models), found.left_out) == ({"a"}, ("b", "c"))
     assert found.scaled == ("2 models were not simulated, as that would take too long",)
@@ -216,7 +222,7 @@ def test_batches_are_formed_as_the_settings_say(tmp_path: Path, monkeypatch: pyt
     soon, late = (
         predict(asked, asked.current, 2.0, 1).models["digits"]
         for gateway in (GATEWAY, GATEWAY.replace("default_variant: linear", patient))
-        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, RunningGateway(), None)]
+        for asked in [digits(deployment(tmp_path, HOST + gateway))]
     )
     assert soon.p50_ms < 4
     assert late.p50_ms > 10
@@ -231,6 +237,6 @@ def test_what_is_foretold_is_of_the_placed_variant_whatever_else_may_answer(
     fixed, free = (
         predict(asked, asked.current, 2.0, 1).models["digits"]
         for gateway in (GATEWAY, tiers + chosen)
-        for asked in [ask(deployment(tmp_path, HOST + gateway), ["digits=50"], 0.0, RunningGateway(), None)]
+        for asked in [digits(deployment(tmp_path, HOST + gateway))]
     )
     assert free == fixed

@@ -5,27 +5,25 @@ solver has to be right for all traffic: what it places is played, and what is mi
 more room.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import isnan
 
-from router.place.asked import PlacementTask
-from router.place.predicting import Advance, Prediction, predict
-from serving.policy.placement.assign import assign
-from serving.policy.placement.baselines.catalogue import BASELINES
+from serving.planning.predicting import Advance, Prediction, predict
+from serving.planning.task import PlanningTask
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.moves import Moves, Verdict, accept, moves
-from serving.policy.placement.plan import Placement, PlacementPlan, cost
+from serving.policy.placement.plan import PlacementPlan
 from serving.policy.placement.pooling import pooled
 from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.solve import Task, plans
 from serving.policy.transition.planning import transition
 from serving.policy.transition.steps import Transition, TransitionRefused
-from serving.runtime.job import run_blocking
+
+Solve = Callable[[Task], PlacementPlan]
+"""Return the best plan that was found in the time of the task."""
 
 ROUNDS = 5
-QUICK_S = 10.0
-"""For a job to start and find its quick plan, 3,000 models on 10,000 devices included (3 s on one core)."""
 MORE_RATE, LESS_SLACK = 1.15, 0.85
 """What a model that misses its SLO is given in the next round: room for more rows, and shorter batches. The
 last round has 1.7 times the rate and half of the slack, beyond which it is no matter of room."""
@@ -43,7 +41,6 @@ class DecisionTerms:
     seconds: float = 20.0
     seed: int = 1
     in_flight: int | None = None
-    compared: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,7 @@ class Decision:
     is there, and why; `moves` and `transition`: from here to there.
 
     `before`: the prediction of what is there, None where nothing is. `tightened`: sentences on who was given
-    more room. `refused`: why the plan is not to be carried out, empty where it may be. `baselines`: (devices,
-    cost) of published algorithms, by name, nobody's SLO simulated.
+    more room. `refused`: why the plan is not to be carried out, empty where it may be.
     """
 
     plan: PlacementPlan
@@ -64,7 +60,6 @@ class Decision:
     before: Prediction | None = None
     tightened: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    baselines: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def taken(self) -> bool:
@@ -72,54 +67,54 @@ class Decision:
         return self.verdict.taken and not self.refused
 
 
-def decide(asked: PlacementTask, terms: DecisionTerms, advance: Advance | None = None) -> Decision:
-    """The decision. JobError where the solver ends without any plan."""
-    before = predict(asked, asked.current, terms.seconds, terms.seed, advance) if asked.current else None
-    plan, prediction, tightened = _search(asked, terms, advance)
+def decide(
+    task: PlanningTask, terms: DecisionTerms, solve: Solve, advance: Advance | None = None
+) -> Decision:
+    """Return the decision. Each plan is what `solve` returns."""
+    before = predict(task, task.current, terms.seconds, terms.seed, advance) if task.current else None
+    plan, prediction, tightened = _search(task, terms, solve, advance)
     found = missed(prediction, terms.attainment)
-    refused = (*shortfalls(asked.problem, plan.placement), *(_sentence(prediction, each) for each in found))
-    verdict = _verdict(asked, plan, before, terms)
+    refused = (*shortfalls(task.problem, plan.placement), *(_sentence(prediction, each) for each in found))
+    verdict = _verdict(task, plan, before, terms)
     return Decision(
         plan,
         prediction,
         verdict,
-        moves(asked.current, plan.placement),
-        transition(pooled(asked.problem, plan.placement), asked.current, plan.placement, terms.in_flight),
+        moves(task.current, plan.placement),
+        transition(pooled(task.problem, plan.placement), task.current, plan.placement, terms.in_flight),
         before,
         tuple(tightened),
         refused,
-        _baselines(asked.problem) if terms.compared else {},
     )
 
 
 def _search(
-    asked: PlacementTask, terms: DecisionTerms, advance: Advance | None
+    task: PlanningTask, terms: DecisionTerms, solve: Solve, advance: Advance | None
 ) -> tuple[PlacementPlan, Prediction, list[str]]:
     """The first plan of which the simulator finds that no model misses its SLO, else the last."""
-    problem, tightened = asked.problem, list[str]()
-    plan = _solved(problem, asked.current, terms)
-    prediction = predict(asked, plan.placement, terms.seconds, terms.seed, advance)
+    problem, tightened = task.problem, list[str]()
+    plan = solve(Task(problem, task.current, terms.limit_s))
+    prediction = predict(task, plan.placement, terms.seconds, terms.seed, advance)
     for _ in range(1, ROUNDS):
         found = missed(prediction, terms.attainment)
-        if not found or shortfalls(asked.problem, plan.placement):
+        if not found or shortfalls(task.problem, plan.placement):
             break
         problem = tighten(problem, found)
-        roomier = _solved(problem, asked.current, terms)
+        roomier = solve(Task(problem, task.current, terms.limit_s))
         told = "; ".join(_sentence(prediction, each) for each in found)
         if shortfalls(problem, roomier.placement):
             tightened.append(f"{told}: these devices have no more room")
             break
         tightened.append(f"{told}: given more room")
         plan = replace(roomier, bound=min(plan.bound, roomier.bound), optimal=False)
-        prediction = predict(asked, plan.placement, terms.seconds, terms.seed, advance)
+        prediction = predict(task, plan.placement, terms.seconds, terms.seed, advance)
     return plan, prediction, tightened
 
 
-def _solved(problem: PlacementProblem, current: Placement, terms: DecisionTerms) -> PlacementPlan:
-    """Of three solvers' time, as the exact one is asked again with other slack; the quick plan always has
-    time to come."""
-    limit_s = QUICK_S + 3 * terms.limit_s
-    return run_blocking(plans, Task(problem, current, terms.limit_s), limit_s)
+def solve_here(task: Task) -> PlacementPlan:
+    """Return the last plan, from this process: the caller is a job, or has the time."""
+    *_, best = plans(task)
+    return best
 
 
 def missed(prediction: Prediction, aim: float) -> list[str]:
@@ -145,26 +140,15 @@ def tighten(problem: PlacementProblem, models: list[str]) -> PlacementProblem:
 
 
 def _verdict(
-    asked: PlacementTask, plan: PlacementPlan, before: Prediction | None, terms: DecisionTerms
+    task: PlanningTask, plan: PlacementPlan, before: Prediction | None, terms: DecisionTerms
 ) -> Verdict:
     if before is None:
         return Verdict(True, "nothing is in place yet")
     if late := missed(before, terms.attainment):
         return Verdict(True, f"as it is today, {_sentence(before, late[0])}")
-    return accept(asked.problem, asked.current, plan.placement, terms.horizon_s)
+    return accept(task.problem, task.current, plan.placement, terms.horizon_s)
 
 
 def _sentence(prediction: Prediction, model: str) -> str:
     share = prediction.models[model].attainment
     return f"{model} is predicted to answer {share * 100:.4g} % in time"
-
-
-def _baselines(problem: PlacementProblem) -> dict[str, tuple[int, float]]:
-    """Those that carry all that is asked, failure domains included: no algorithm here knows of these, and not
-    every one divides every kind of device."""
-    found = {}
-    for name, solve in BASELINES.items():
-        placement = assign(problem, solve(problem), {})
-        if not shortfalls(problem, placement):
-            found[name] = (len(placement), cost(problem, placement))
-    return found

@@ -6,22 +6,22 @@ from math import nan
 
 import numpy as np
 
-from router.place.asked import PlacementTask
-from router.place.parts import PlacementPart, cut, placed
-from router.simulate.options import SimulateOptions
 from serving.objectives import Needs
+from serving.planning.parts import PlacementPart, cut, placed
+from serving.planning.task import PlanningTask
 from serving.policy.placement.plan import PlacedReplica, Placement
 from serving.policy.placement.problem import Option
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
+from serving.simulation.assumed import NOISE, OVERHEAD_US
 from serving.simulation.device import NoisyDevice, Physics, truths_of
 from serving.simulation.patterns import POISSON_CV, RateStep, draw
 from serving.simulation.series import Chronicle, RunFigures, Span, busy_slices, figures
 from serving.simulation.site import Site, SiteReplica
 from serving.simulation.traffic import constant, merge, stream
 
-PHYSICS = Physics(noise=SimulateOptions.noise, overhead_us=SimulateOptions.overhead_us)
+PHYSICS = Physics(noise=NOISE, overhead_us=OVERHEAD_US)
 """As `penstock simulate` has it where nothing is said."""
 
 _SETTLE_S_MAX, _SETTLE_SHARE = 1.0, 0.1  # of a run, what is not counted: rates are not known at its start
@@ -61,7 +61,7 @@ class Prediction:
 
 
 def predict(
-    asked: PlacementTask, placement: Placement, seconds: float, seed: int, advance: Advance | None = None
+    task: PlanningTask, placement: Placement, seconds: float, seed: int, advance: Advance | None = None
 ) -> Prediction:
     """What becomes of independent clients' requests (Poisson) at the asked rates, without the reserve.
 
@@ -70,19 +70,19 @@ def predict(
     simulated of a large fleet: `parts.cut`. A model without a replica has nothing in time. The same seed
     gives the same prediction.
     """
-    rates = {name: rate.requests for name, rate in asked.rates.items()}
-    parts, left_out = cut(asked.problem, placement, rates, seconds)
+    rates = {name: rate.requests for name, rate in task.rates.items()}
+    parts, left_out = cut(task.problem, placement, rates, seconds)
     works = [part.work(rates) for part in parts]
     found: dict[str, Foretold] = {}
     busy: dict[str, float] = {}
     for part, work in zip(parts, works, strict=True):
-        _play(asked, part, seed, _counted(advance, work / (sum(works) or 1.0)), (found, busy))
+        _play(task, part, seed, _counted(advance, work / (sum(works) or 1.0)), (found, busy))
     there = {model for part in parts for model in part.kept}
     for name, rate in rates.items():
         if rate and name not in there and name not in left_out:
             found[name] = Foretold(rate, 0.0, nan, nan, 0.0, 0, 0.0)
     models = {name: found[name] for name in rates if name in found}
-    names = [each.name for each in placed(asked.problem, placement)]
+    names = [each.name for each in placed(task.problem, placement)]
     busy = {name: busy[name] for name in names if name in busy}
     return Prediction(models, busy, tuple(_scaled(models, left_out)), tuple(left_out))
 
@@ -92,21 +92,21 @@ def _counted(advance: Advance | None, share: float) -> Advance:
 
 
 def _play(
-    asked: PlacementTask,
+    task: PlanningTask,
     part: PlacementPart,
     seed: int,
     advance: Advance,
     into: tuple[dict[str, Foretold], dict[str, float]],
 ) -> None:
     """One part: its models' figures and its slices' load, added to those `into`."""
-    site = _site(asked, part)
+    site = _site(task, part)
     span = Span(site.settle_us, int(part.seconds * 1e6) + 1)
     run = Chronicle(site, NoisyDevice(truths_of(site.residents), PHYSICS, seed))
-    run.play(_told(_arrivals(asked, site, part, seed), site, part.seconds, advance))
+    run.play(_told(_arrivals(task, site, part, seed), site, part.seconds, advance))
     columns = [run.columns()]
     models, busy = into
     for number, model in enumerate(site.served):
-        if asked.rates[model.name].requests:
+        if task.rates[model.name].requests:
             share = part.kept[model.name]
             counted = figures(columns, number, len(model.slices), span)
             models[model.name] = _foretold(counted, part.seconds, share)
@@ -121,11 +121,11 @@ def _foretold(found: RunFigures, seconds: float, share: float) -> Foretold:
     )  # fmt: skip
 
 
-def _site(asked: PlacementTask, part: PlacementPart) -> Site:
+def _site(task: PlanningTask, part: PlacementPart) -> Site:
     """The part's models on its slices."""
     served = []
-    for model in asked.settings.models:
-        if model.name in part.kept and model.name in asked.rates:
+    for model in task.models:
+        if model.name in part.kept and model.name in task.rates:
             names = tuple(each.name for each in part.slices if model.name in each.models)
             variant = model.answering_variant
             alone = replace(
@@ -141,7 +141,7 @@ def _site(asked: PlacementTask, part: PlacementPart) -> Site:
         for latency in [_latency(resident, slowdown, latencies)]
     )
     settle_us = int(min(_SETTLE_S_MAX, _SETTLE_SHARE * part.seconds) * 1e6)
-    return Site(tuple(served), residents, asked.settings.tenants, asked.settings.limits, settle_us=settle_us)
+    return Site(tuple(served), residents, task.tenants, task.limits, settle_us=settle_us)
 
 
 def _latency(resident: PlacedReplica, slowdown: float, known: dict[tuple[Option, float], Latency]) -> Latency:
@@ -158,13 +158,13 @@ def _latency(resident: PlacedReplica, slowdown: float, known: dict[tuple[Option,
     return known[key]
 
 
-def _arrivals(asked: PlacementTask, site: Site, part: PlacementPart, seed: int) -> Iterable[Arrival]:
+def _arrivals(task: PlanningTask, site: Site, part: PlacementPart, seed: int) -> Iterable[Arrival]:
     """Each model's are its own, whatever else is in the part. Rows are of the largest size."""
-    places = {model.name: place for place, model in enumerate(asked.settings.models)}
+    places = {model.name: place for place, model in enumerate(task.models)}
     streams = []
     for number, model in enumerate(site.served):
         rng = np.random.default_rng([seed, places[model.name]])
-        rate = asked.rates[model.name]
+        rate = task.rates[model.name]
         due_s = draw([RateStep(rate.requests * part.kept[model.name], part.seconds)], POISSON_CV, rng)
         hint = model.spec.size_hint
         sizes = (constant(hint.buckets[-1]), hint) if hint else None

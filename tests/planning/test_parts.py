@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.place.parts import (
+from serving.planning.parts import (
     REPLICAS_MIN,
     REQUESTS_MIN,
     SECONDS_MAX,
@@ -22,7 +22,7 @@ from serving.policy.placement.geometry import known_geometry
 from serving.policy.placement.plan import Placement, Slot
 from serving.policy.placement.problem import Instances
 from serving.specs import Share
-from tests.router.place.worlds import on_each, on_one, option, question, resident, slot
+from tests.planning.worlds import on_each, on_one, option, question, resident, slot
 
 MODELS = "abcdef"
 sets = st.lists(st.sets(st.sampled_from(MODELS), min_size=1, max_size=3).map(sorted), max_size=8)
