@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from serving.runtime.slicing.contract import Actuator, FaultDomain, Resize, SlicingError
 from serving.runtime.slicing.cores import CoreSets, core_set
-from serving.runtime.slicing.green import guarantee
 from serving.runtime.slicing.mig import MigGpu, MigInstances
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
@@ -30,9 +29,9 @@ def test_every_actuator_says_what_it_gives_and_refuses_what_it_does_not(actuator
     assert [share.amount for share in shares] == sorted(share.amount for share in shares)
     assert all(Share.parse(str(share)) == share for share in shares)
     assert guarantee.tenants_max is None or guarantee.tenants_max > 0
-    green = SliceSpec("odd", (), 1, "cuda:0", Share("green", 7.0))
-    with pytest.raises(SlicingError, match="slice odd: green:7 is no share here"):
-        actuator.open(green)
+    unknown = SliceSpec("odd", (), 1, "cuda:0", Share("cores", 7.0))
+    with pytest.raises(SlicingError, match="slice odd: cores:7 is no share here"):
+        actuator.open(unknown)
     actuator.close("never opened")
     actuator.stop()
 
@@ -77,16 +76,6 @@ def test_cores_are_one_slices_until_it_is_closed() -> None:
     assert sets.open(SliceSpec("d", (), 4)).cores == (0, 1, 4, 5)
     assert sets.guarantee.fault_domain is FaultDomain.PROCESS
     assert sets.guarantee.resize is Resize.NEW_PROCESS
-
-
-@pytest.mark.parametrize(("sms", "largest"), [(132, 128), (144, 144)])
-def test_green_contexts_are_in_steps_and_no_reservation(sms: int, largest: int) -> None:
-    found = guarantee(sms)
-    assert (found.granularity[0], found.granularity[-1]) == (
-        Share("green", 8.0),
-        Share("green", float(largest)),
-    )
-    assert (found.reservation, found.resize, found.tenants_max) == (False, Resize.AT_ONCE, largest // 8)
 
 
 moves = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=12)
