@@ -17,7 +17,6 @@ from serving.scheduler.commands import Answer
 from serving.simulation.controlled import DataPlane
 from serving.simulation.dataplane import Requests
 from serving.simulation.dataplane import VirtualRequest as Request
-from serving.simulation.no_requests import Quiet
 from serving.simulation.planning import Facts, FirstFit, Planner, Solver, Stubborn
 from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits, ServedModel, Share, SliceSpec
@@ -25,6 +24,7 @@ from serving.vocabulary import NO_REPLICA
 from tests.builders import KIND, model_spec, served
 from tests.policy.transition.fleets import fleet
 from tests.simulation.controlled_watch import Watch
+from tests.simulation.no_requests import Quiet
 
 SECOND = 1_000_000
 CALM_US = 60 * SECOND

@@ -24,17 +24,17 @@ class Quiet:
             self.wake_us = self._retired[0][0]
         return ()
 
-    def wake(self, now_us: int) -> Iterable[Happening]:  # noqa: ARG002  a DataPlane
+    def wake(self, now_us: int) -> Iterable[Happening]:
         """See `DataPlane`."""
         _, model = heappop(self._retired)
         self.wake_us = self._retired[0][0] if self._retired else NEVER_US
         return (("model_retired", model),)
 
-    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:  # noqa: ARG002
+    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:
         """See `DataPlane`."""
         return ()
 
-    def rest_us(self, slice_name: str, now_us: int) -> int:  # noqa: ARG002  a DataPlane
+    def rest_us(self, slice_name: str, now_us: int) -> int:
         """See `DataPlane`."""
         return 0
 
