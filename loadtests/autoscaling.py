@@ -24,14 +24,7 @@ import numpy as np
 
 from loadtests.autoscaling_table import HEADER, Row, promises, table
 from loadtests.autoscaling_workloads import SETTLE_S, WORKLOADS
-from serving.control.commands import FindCapacity
-from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
-from serving.policy.scaling.baselines.oracle import Oracle
-from serving.policy.scaling.catalogue import create_policy
-from serving.policy.scaling.interface import ReplicaPolicy
-from serving.simulation.dataplane import VirtualRequest
-from serving.simulation.patterns import Seconds
-from serving.simulation.scaled import (
+from loadtests.scaled_world import (
     KIND,
     SECOND,
     ScaledModel,
@@ -39,6 +32,13 @@ from serving.simulation.scaled import (
     ScaledWorld,
     SimulatedTables,
 )
+from serving.control.commands import FindCapacity
+from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
+from serving.policy.scaling.baselines.oracle import Oracle
+from serving.policy.scaling.catalogue import create_policy
+from serving.policy.scaling.interface import ReplicaPolicy
+from serving.simulation.dataplane import VirtualRequest
+from serving.simulation.patterns import Seconds
 
 POLICIES: dict[str, tuple[str, float | None]] = {
     "slo": ("slo", None),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 
-from serving.simulation.scaled import Score
+from loadtests.scaled_world import Score
 
 OURS, ORACLE, PEER = "slo", "oracle", "hpa"
 BURSTY = ("flash", "cv4", "cv8")

@@ -15,6 +15,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from loadtests.scaled_world import SECOND, ScaledModel, ScaledWorld
 from serving.control.commands import (
     Command,
     EndWorker,
@@ -25,7 +26,6 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.policy.scaling.interface import LoadReport
-from serving.simulation.scaled import SECOND, ScaledModel, ScaledWorld
 
 MODELS = (1, 2, 5, 10, 20, 50)
 CHANGES_S = 30.0

@@ -12,7 +12,7 @@ from statistics import geometric_mean
 
 import numpy as np
 
-from serving.simulation.world import VirtualModel, World, good_share
+from loadtests.virtual_world import VirtualModel, World, good_share
 from serving.specs import BatchingSpec
 
 SLICES, MODELS = 16, 20

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from loadtests import mixes
 from loadtests.virtual_time import capacity
+from loadtests.virtual_world import VirtualModel, World, good_share
 from serving.simulation.device import Physics
-from serving.simulation.world import VirtualModel, World, good_share
 from serving.specs import BatchingSpec
 
 GRAIN = 0.005  # of a rate: how closely capacity is searched

@@ -13,11 +13,11 @@ from time import process_time, thread_time_ns
 
 import numpy as np
 
+from loadtests.virtual_world import Run, World, offer
 from serving.policy.batching.catalogue import POLICIES
 from serving.scheduler.commands import Command
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.simulation.world import Run, World, offer
 from serving.specs import BatchingSpec
 
 SPEEDS = (  # models, slices, SLO in ms, requests/s, seconds

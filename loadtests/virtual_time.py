@@ -7,9 +7,9 @@ the goodput at given rates. Run: python -m loadtests.virtual_time --policy slo -
 
 import argparse
 
+from loadtests.virtual_world import World, good_share
 from serving.policy.batching.catalogue import POLICIES
 from serving.simulation.patterns import POISSON_CV
-from serving.simulation.world import World, good_share
 from serving.specs import BatchingSpec
 
 TOLERATED_BAD = 0.01  # Nexus and Symphony count capacity at 1 % bad

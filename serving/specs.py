@@ -285,7 +285,7 @@ class TenantSpec:
     tier: str = ""
 
 
-SHARE_KINDS = ("cores", "mps", "sm", "green", "mig", "whole", "time")
+SHARE_KINDS = ("cores", "mps", "sm", "mig", "whole", "time")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -294,7 +294,7 @@ class Share:
 
     `kind` says what `amount` counts:
     - "cores": of a CPU; "mps": per cent of a GPU's multiprocessors, at most (CUDA MPS).
-    - "sm": chunks of a static MPS partition; "green": multiprocessors of a green context.
+    - "sm": chunks of a static MPS partition.
     - "mig": compute slices of the instance that `label` names ("3g.71gb").
     - "whole" (1): all of the device; "time" (1): all of it, in turns with others.
     """

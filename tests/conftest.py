@@ -24,6 +24,11 @@ HANGS_S = {"acceptance": 400, "loadtests": 300}
 several times as long."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`tests/goldens` has texts that commands print."""
+    parser.addoption("--update-goldens", action="store_true", help="write tests/goldens/*.txt again")
+
+
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Marks what is not to run beside other tests: `make test` runs all else on every core."""
     for item in items:

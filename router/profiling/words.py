@@ -6,12 +6,11 @@ from router.profiling.figures import ShareFigures, ShareScaling
 from router.report import capacity, numbers
 from serving.specs import Share
 
-_UNITS = {"cores": ("core", "cores"), "sm": ("SM chunk", "SM chunks"), "green": ("SM", "SMs")}
+_UNITS = {"cores": ("core", "cores"), "sm": ("SM chunk", "SM chunks")}
 AXIS = {
     "cores": "CPU cores",
     "mps": "% of the GPU's multiprocessors (MPS)",
     "sm": "chunks of multiprocessors (static MPS partition)",
-    "green": "multiprocessors (green context)",
     "mig": "compute slices (MIG)",
     "whole": "devices",
     "time": "devices, in turns",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtests.virtual_time import capacity
+from loadtests.virtual_world import World
 from serving.control.commands import Command
 from serving.simulation.virtual_workers import Happening
-from serving.simulation.world import World
 from serving.specs import BatchingSpec
 from tests.frozen.plain import Plain
 from tests.simulation.controlled_watch import Watch

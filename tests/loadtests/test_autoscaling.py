@@ -8,8 +8,8 @@ import pytest
 from loadtests.autoscaling import POLICIES, Case
 from loadtests.autoscaling_table import Row, promises, table
 from loadtests.autoscaling_workloads import LENGTH_S, SETTLE_S, WORKLOADS
+from loadtests.scaled_world import Minute, Score
 from serving.policy.scaling.catalogue import POLICIES as KNOWN
-from serving.simulation.scaled import Minute, Score
 
 SCORE = Score((Minute(1000, 990),) * 30, 2.0, 3, float("nan"), 2.0)
 OURS = Row("flash", "slo", SCORE, 1.0)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
+from loadtests.virtual_world import Run, VirtualModel, World
 from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
@@ -12,7 +13,6 @@ from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
-from serving.simulation.world import Run, VirtualModel, World
 from serving.specs import BatchingSpec, Limits, ServedModel
 from tests.builders import KIND, graded
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtests.virtual_world import Run, World
 from serving.policy.admission import FlowDemand, allot
 from serving.policy.latency import TRY_US
 from serving.scheduler.admission import RESTART_US, RETRY_US_MIN
@@ -14,7 +15,6 @@ from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.models import TenantFlow
 from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
-from serving.simulation.world import Run, World
 from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
 from serving.vocabulary import (
     COMPLETED,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, VirtualVariant, World, offer
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Needs
 from serving.scheduler.commands import RunBatch
 from serving.simulation.device import Physics
-from serving.simulation.world import Run, VirtualModel, VirtualVariant, World, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import Downgrade
 

@@ -5,6 +5,7 @@ from math import inf
 
 import pytest
 
+from loadtests.virtual_world import VirtualModel, offer, offer_steps
 from serving.objectives import BALANCED, CHEAPEST, Needs
 from serving.policy.climbing import RISE_US
 from serving.scheduler.admission import REVIEW_US
@@ -13,7 +14,6 @@ from serving.scheduler.contention import LATENESS_US
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.variant_reasons import variant_reasons_of
 from serving.simulation.patterns import RateStep
-from serving.simulation.world import VirtualModel, offer, offer_steps
 from serving.specs import ServedModel
 from serving.vocabulary import COMPLETED, DEADLINE_UNREACHABLE, NEVER_US
 from tests.scheduler.rungs import (

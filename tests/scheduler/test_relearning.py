@@ -2,10 +2,10 @@
 
 import pytest
 
+from loadtests.virtual_world import Run, World, offer
 from serving.policy.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.device import BatchTimes
-from serving.simulation.world import Run, World, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 

@@ -5,11 +5,11 @@ from math import inf
 
 import pytest
 
+from loadtests.virtual_world import offer
 from serving.objectives import CHEAPEST, Needs
 from serving.policy.climbing import LOAD_SHARE, RISE_US
 from serving.scheduler.variant_reasons import LadderReasons, VariantReasons, variant_reasons_of
 from serving.simulation.arrivals import Arrival
-from serving.simulation.world import offer
 from serving.specs import ServedModel
 from tests.scheduler.rungs import ACCURACY, ANY, BEST_RATE, ROW_US, ask, ladder_on, laddered, virtual, watch
 from tests.scheduler.values import send

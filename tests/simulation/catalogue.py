@@ -12,7 +12,7 @@
 
 from dataclasses import replace
 
-from serving.simulation.world import VirtualModel, World
+from loadtests.virtual_world import VirtualModel, World
 from serving.specs import BatchingSpec
 
 SLO = BatchingSpec("slo", guard_us=0)

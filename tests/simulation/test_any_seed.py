@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.policy.batching.catalogue import POLICIES
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import Physics
 from serving.simulation.faults import Fault, draw_faults
-from serving.simulation.world import Run, VirtualModel, World, offer
 from serving.specs import BatchingSpec, TenantSpec
 from serving.vocabulary import COMPLETED, Kind
 

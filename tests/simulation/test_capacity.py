@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.simulation.world import World, good_share
+from loadtests.virtual_world import World, good_share
 from serving.specs import BatchingSpec
 from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, SETTLE_US, TOLERATED_BAD, WORLDS
 

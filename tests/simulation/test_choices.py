@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadtests.virtual_world import VirtualModel, World, offer
 from serving.objectives import Needs
 from serving.simulation.choices import choice, course
 from serving.simulation.device import ExactDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.series import Chronicle, Span, series
 from serving.simulation.tally import mean_accuracy
-from serving.simulation.world import VirtualModel, World, offer
 from serving.specs import BatchingSpec
 
 ACCURACY = {"low": 0.9, "top": 0.99}

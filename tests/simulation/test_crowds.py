@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from loadtests.virtual_world import Run, World
 from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import POISSON_CV, due_times
-from serving.simulation.world import Run, World
 from serving.specs import BatchingSpec
 
 SECONDS, SEEDS = 20, 6

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from loadtests.virtual_world import Run, World
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.arrivals import Arrival
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import FAULTS_MAX, Fault, Hazards, draw_faults
-from serving.simulation.world import Run, World
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED, NOT_LOADED, Outcome
 

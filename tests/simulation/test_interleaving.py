@@ -7,10 +7,10 @@ from heapq import merge
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import BatchTimes
-from serving.simulation.world import Run, VirtualModel, World, good_share, offer
 from serving.specs import TenantSpec
 from serving.vocabulary import COMPLETED
 from tests.simulation.catalogue import (

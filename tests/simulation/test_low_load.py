@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.simulation.tally import Tally
-from serving.simulation.world import Run, VirtualModel, World, offer
 from tests.simulation.catalogue import (
     BUSY_SHARE,
     CAPACITIES,

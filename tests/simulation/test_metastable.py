@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loadtests.disturbed_policies import SecondBySecond
+from loadtests.virtual_world import World, offer
 from serving.simulation.device import Physics
 from serving.simulation.disturbance import Disturbance, preempted, shared, slowed
-from serving.simulation.world import World, offer
 from serving.specs import BatchingSpec
 
 CAPACITY = 1280  # rows/s in batches of 32 rows, which take half the SLO

@@ -2,8 +2,8 @@
 
 import pytest
 
+from loadtests.virtual_world import good_share
 from serving.policy.rates import Rate
-from serving.simulation.world import good_share
 from tests.simulation.catalogue import CAPACITIES, MISREAD, MISREAD_SHARE, TOLERATED_BAD, WORLDS
 
 SECONDS = {"A": 60, "D": 5}

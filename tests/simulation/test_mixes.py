@@ -6,7 +6,7 @@ The mixes, and what these carry of them, are those of `python -m loadtests.polic
 import pytest
 
 from loadtests.mixes import CONTENDERS, NAMED, Mix, draw_mix, find_mix
-from serving.simulation.world import VirtualModel, good_share
+from loadtests.virtual_world import VirtualModel, good_share
 
 REQUESTS = 16_000  # counted in a run, but for a second before
 AIM = 0.985  # 99 % but for the noise of so short a run

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from loadtests.virtual_world import World
 from serving.policy.freshness import Freshness
 from serving.scheduler.commands import Command, FlagProfile, RunBatch
 from serving.scheduler.scheduler import Scheduler
@@ -15,7 +16,6 @@ from serving.simulation.arrivals import Arrival
 from serving.simulation.device import NoisyDevice, Physics
 from serving.simulation.engine import Simulation
 from serving.simulation.patterns import POISSON_CV, RateStep, draw
-from serving.simulation.world import World
 from tests.simulation.catalogue import SETTLE_US, SLO
 
 SECONDS = 20

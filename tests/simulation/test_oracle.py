@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
+from loadtests.virtual_world import Run, World, offer
 from serving.simulation.arrivals import Arrival
 from serving.simulation.tally import Tally
-from serving.simulation.world import Run, World, offer
 from serving.specs import BatchingSpec
 from tests.simulation.catalogue import LATENCY_OF_BOUND, MEAN_BATCH_ERROR, SAMPLING_ERROR
 

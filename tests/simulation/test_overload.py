@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.simulation.world import World, good_share
+from loadtests.virtual_world import World, good_share
 from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, OVERLOAD_SHARE, WORLDS
 
 SECONDS = {"A": 20, "D": 3, "E": 15}

@@ -8,10 +8,10 @@ from math import ceil
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.objectives import MOST_ACCURATE, Needs
 from serving.scheduler.commands import Answer
 from serving.simulation.arrivals import Arrival
-from serving.simulation.world import Run, VirtualModel, World, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from loadtests.virtual_world import Run, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.world import Run, World, good_share, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 from tests.simulation.catalogue import SETTLE_US, TOLERATED_BAD, WORLDS

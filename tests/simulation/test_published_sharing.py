@@ -12,12 +12,12 @@ from statistics import mean
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, good_share, offer
 from serving.policy.batching.mark import tune
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import Physics
 from serving.simulation.faults import Fault
-from serving.simulation.world import Run, VirtualModel, World, good_share, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 from tests.policy.views import ReplicaSeen

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtests.virtual_world import Run, World, offer
 from serving.policy.latency import ENOUGH, WINDOW
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.replicas import Replica
 from serving.simulation.device import BatchTimes
-from serving.simulation.world import Run, World, offer
 from serving.vocabulary import COMPLETED, NEVER_US
 from tests.scheduler.values import replica_of, served_model
 from tests.simulation.catalogue import (

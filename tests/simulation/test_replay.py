@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtests.virtual_world import Run, World
 from serving.objectives import Needs
 from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.arrivals import Arrival
 from serving.simulation.replay import recorded_files, replay
-from serving.simulation.world import Run, World
 from serving.specs import BatchingSpec
 from tests.builders import model_spec, served
 

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.scheduler.commands import Answer
 from serving.simulation.arrivals import Arrival
-from serving.simulation.world import Run, VirtualModel, World, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED, Kind
 from tests.simulation.catalogue import REQUESTS, SLO

@@ -7,13 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from serving.control.commands import FindCapacity
-from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.guess import guess
-from serving.simulation.dataplane import VirtualRequest
-from serving.simulation.patterns import RateStep, draw
-from serving.simulation.scaled import (
+from loadtests.scaled_world import (
     MINUTE,
     SECOND,
     ScaledModel,
@@ -22,6 +16,12 @@ from serving.simulation.scaled import (
     Score,
     SimulatedTables,
 )
+from serving.control.commands import FindCapacity
+from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
+from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.guess import guess
+from serving.simulation.dataplane import VirtualRequest
+from serving.simulation.patterns import RateStep, draw
 
 MODEL = ScaledModel(load_us=3 * SECOND)
 WORLD = ScaledWorld((MODEL,), slices=8)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadtests.virtual_world import VirtualModel, World, offer
 from serving.simulation.device import ExactDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.series import ENDINGS, IN_TIME, LATE, Chronicle, Span, busy_slices, figures, series
-from serving.simulation.world import VirtualModel, World, offer
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 

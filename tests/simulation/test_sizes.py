@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.scheduler.commands import RunBatch
-from serving.simulation.world import Run, VirtualModel, World, offer
 from serving.specs import BatchingSpec
 
 SIZES = {16: 0.6, 64: 0.3, 256: 0.1}

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.objectives import CHEAPEST, Needs
-from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.faults import Fault
-from serving.simulation.patterns import RateStep
-from serving.simulation.world import (
+from loadtests.virtual_world import (
     Run,
     VirtualModel,
     VirtualVariant,
@@ -24,6 +19,11 @@ from serving.simulation.world import (
     offer,
     offer_steps,
 )
+from serving.objectives import CHEAPEST, Needs
+from serving.scheduler.commands import Answer, RunBatch
+from serving.simulation.arrivals import Arrival
+from serving.simulation.faults import Fault
+from serving.simulation.patterns import RateStep
 from serving.specs import BatchingSpec, TenantSpec
 from serving.vocabulary import COMPLETED
 from tests.simulation.catalogue import SETTLED

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from loadtests.virtual_world import good_share
 from serving.simulation.device import Physics
-from serving.simulation.world import good_share
 from tests.simulation.catalogue import SETTLED
 
 SECONDS = 20

@@ -2,8 +2,7 @@
 
 from serving.policy.transition.invariants import violations
 from serving.policy.transition.planning import transition
-from serving.policy.transition.rollback import rollback
 from serving.policy.transition.state import State
 from serving.policy.transition.steps import Step, Transition, TransitionRefused
 
-__all__ = ["State", "Step", "Transition", "TransitionRefused", "rollback", "transition", "violations"]
+__all__ = ["State", "Step", "Transition", "TransitionRefused", "transition", "violations"]

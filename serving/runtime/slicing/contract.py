@@ -19,7 +19,6 @@ class SlicingError(Exception):
 class Resize(StrEnum):
     """What another share costs; each one more than the one before."""
 
-    AT_ONCE = "at once"  # within the running process
     NEW_PROCESS = "new process"  # one is started with the new share, then the old one drains
     NEW_INSTANCE = "new instance"  # and the device is divided anew, where nothing runs
 

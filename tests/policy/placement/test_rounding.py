@@ -13,13 +13,13 @@ from serving.policy.placement.check import faults as all_faults
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Demand, Option, PlacementProblem
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.rounding import price_and_round, round_prices
 from tests.policy.placement import parvagpu_data
 from tests.policy.placement.brute import cheapest
-from tests.policy.placement.builders import SLO_US, demand, mig_pool, mps_pool, option
+from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import faults, missing_and_cost, short
-from tests.policy.placement.small_fleets import MIG, PARTS, problems
+from tests.policy.placement.small_fleets import MIG, problems
 
 SEVEN = option("mig:7g.80gb", 100.0)
 ONE = option("mig:1g.10gb", 10.0)
@@ -156,50 +156,9 @@ def test_demands_have_as_many_replicas_as_there_should_be_failure_domains() -> N
     assert shortfalls(problem, assign(problem, draft, {})) == []
 
 
-# devices that are divided by amounts
-
-
-def shared(seed: int, count: int, memory_bytes: int = 0, pressure: float = 0.0) -> tuple[Demand, ...]:
-    """Models on per cents of a GPU, in batches of up to 16."""
-    draw = random.Random(seed)
-    found = []
-    for place in range(count):
-        fixed_us, row_us = draw.uniform(500, 2_000), draw.uniform(200, 2_000)
-        held = draw.randint(1, 4) if memory_bytes else 0
-        ways = tuple(
-            Option(
-                "gpu", option(f"mps:{amount}", 1.0).share, "fp32",
-                tuple((rows, fixed_us + row_us * rows * 100 / amount) for rows in (1, 4, 16)), held,
-                pressure=pressure, sensitivity=pressure,
-            )
-            for amount in (10, 20, 30, 50, 100)
-        )  # fmt: skip
-        found.append(Demand(f"m{place}", draw.uniform(1, 300), SLO_US, ways))
-    return tuple(found)
-
-
-@pytest.mark.parametrize(("slices_max", "memory_bytes"), [(0, 0), (3, 0), (0, 10)])
-def test_slices_fit_onto_shared_devices(slices_max: int, memory_bytes: int) -> None:
-    pool = mps_pool(99, slices_max=slices_max, memory_bytes=memory_bytes)
-    problem = PlacementProblem(shared(4, 60, memory_bytes), (pool,))
-    draft, least = round_prices(problem)
-    assert faults(problem, draft) == []
-    assert short(problem, draft) == []
-    assert draft.bound <= least <= len(draft.bundles) <= 1.25 * least + 1
-
-
-def test_slices_that_slow_each_other_down_are_in_time_and_carry_less() -> None:
-    problem = PlacementProblem(shared(4, 40, pressure=0.1), (mps_pool(99),))
-    draft = rounded(problem)
-    assert any(len(bundle.slots) > 1 for bundle in draft.bundles)
-    assert all_faults(problem, assign(problem, draft, {})) == []
-
-
-def test_shared_devices_that_are_too_few_are_not_exceeded() -> None:
-    problem = PlacementProblem(shared(4, 60), (mps_pool(3),))
-    draft = rounded(problem)
-    assert len(draft.bundles) == 3
-    assert short(problem, draft) != []
+def test_a_pool_that_is_not_divided_into_instances_is_refused() -> None:
+    with pytest.raises(ValueError, match="gpu is not divided into instances"):
+        price_and_round(PlacementProblem((), (mps_pool(1),)))
 
 
 # any problem
@@ -207,8 +166,6 @@ def test_shared_devices_that_are_too_few_are_not_exceeded() -> None:
 SMALL = st.one_of(
     problems((MIG,), prices=(0.0, 1.0), domains=("a", "b")),
     problems((MIG, MIG), models_max=3, prices=(0.0, 1.0, 1.5)),
-    problems((MIG, PARTS), models_max=3, prices=(1.0, 1.5)),
-    problems((PARTS,), domains=("a", "b")),
 )
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtests.scaled_world import ScaledModel, ScaledWorld
 from serving.policy.scaling.guess import COUNTS, CVS, SIGMAS, carried, guess
 from serving.profile.curve import Point, Profile
-from serving.simulation.scaled import ScaledModel, ScaledWorld
 
 MODEL = ScaledModel()
 

@@ -4,7 +4,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.plan import PlacedReplica, Placement, Slot
@@ -21,11 +20,6 @@ def states(start: State, transition: Transition) -> list[State]:
     for step in transition.steps:
         found.append(found[-1].apply(step))
     return found
-
-
-def distinct(several: list[State]) -> list[State]:
-    """Without those that are as the one before."""
-    return [state for before, state in pairwise([None, *several]) if state != before and state is not None]
 
 
 def contents(placement: Placement) -> Contents:

@@ -1,9 +1,12 @@
 """Models as they stand, short to write."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from router.explain.body import Explanation, LadderOfSlice, Promise, RungBody, Variant
 from router.telemetry import Counters, Telemetry
+from serving.control.scaling_status import ScalingStatus
+from serving.policy.scaling.interface import PlannedBand
 from serving.ports import Reply
 from serving.vocabulary import COMPLETED, Outcome
 from tests.builders import model_spec, served
@@ -12,6 +15,25 @@ from tests.router.happenings import request
 ACCURACY: Mapping[str, float | None] = {"ensemble": 0.9912, "cnn": 0.9867, "mlp": 0.975, "linear": 0.926}
 ROW_US = {"ensemble": 4_100.0, "cnn": 1_300.0, "mlp": 410.0, "linear": 60.0}
 ROWS = 8
+STANDING = ScalingStatus(
+    model="digits",
+    desired=4,
+    count=3,
+    ready=2,
+    coming=1,
+    standing=1,
+    least=1,
+    most=6,
+    slices=("cpu-1", "cpu-2", "cpu-3"),
+    pressure=1.24,
+    why="310 rows/s come in bursts, of which 3 replicas carry 250",
+    up="above 250 rows/s for 1 s",
+    down="below 160 rows/s for 5 minutes",
+    budget="1% may be missed",
+    held="another slice would pass the ceiling of 0.2 an hour",
+    band=PlannedBand(2, 4, "cnn", 60_000_000, "as on the days before"),
+    figures={"cv": 2.5, "eta": inf},
+)
 
 
 def rung(variant: str, factor: float = 1.0, cost: float = 0.0) -> RungBody:

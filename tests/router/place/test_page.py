@@ -94,17 +94,6 @@ def test_before_stands_above_after_where_the_plan_is_taken_and_alone_where_it_is
     assert ">The plan, which breaks a promise<" in page(replace(CHANGED, taken=False, refused=("x",)))
 
 
-def test_slices_are_labelled_with_models_shares_positions_and_batches(changed: str) -> None:
-    for words in (
-        "minilm",
-        "3g.40gb at 4, batches of 32",
-        "2g.20gb at 0, batches of 16",
-        "digits, 4 cores",
-        "free",
-    ):
-        assert f">{words}<" in changed
-
-
 def test_what_does_not_hold_is_said_at_the_top(changed: str) -> None:
     text = page(replace(CHANGED, refused=("digits: 97 % < 99 %",)))
     assert '<p class="refused">digits: 97&nbsp;% &lt; 99&nbsp;%</p>' in text
@@ -114,12 +103,6 @@ def test_what_does_not_hold_is_said_at_the_top(changed: str) -> None:
 def test_models_that_miss_are_marked(missed: str) -> None:
     assert missed.count('<tr class="missed">') == 1
     assert '<tr class="missed"><td><b>digits</b></td>' in missed
-
-
-def test_what_it_was_decided_from_is_there_with_the_notes(changed: str) -> None:
-    text = seen(changed)
-    assert "settings penstock.yaml" in text
-    assert CHANGED.notes[0] in text
 
 
 def test_names_are_escaped() -> None:

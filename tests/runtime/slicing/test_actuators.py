@@ -1,12 +1,9 @@
 """What core sets and turns promise, and that every actuator keeps the one contract."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from serving.runtime.slicing.contract import Actuator, FaultDomain, Resize, SlicingError
-from serving.runtime.slicing.cores import CoreSets, core_set
-from serving.runtime.slicing.green import guarantee
+from serving.runtime.slicing.contract import Actuator, SlicingError
+from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.mig import MigGpu, MigInstances
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
@@ -14,7 +11,6 @@ from serving.specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi
 
 ACTUATORS: tuple[Actuator, ...] = (
-    CoreSets((0, 1, 2, 3)),
     TimeSlices("GPU-0"),
     MpsPercentages("GPU-0", "/bin/false"),
     MpsPartitions("GPU-0", 16, "/bin/false"),
@@ -30,9 +26,9 @@ def test_every_actuator_says_what_it_gives_and_refuses_what_it_does_not(actuator
     assert [share.amount for share in shares] == sorted(share.amount for share in shares)
     assert all(Share.parse(str(share)) == share for share in shares)
     assert guarantee.tenants_max is None or guarantee.tenants_max > 0
-    green = SliceSpec("odd", (), 1, "cuda:0", Share("green", 7.0))
-    with pytest.raises(SlicingError, match="slice odd: green:7 is no share here"):
-        actuator.open(green)
+    unknown = SliceSpec("odd", (), 1, "cuda:0", Share("cores", 7.0))
+    with pytest.raises(SlicingError, match="slice odd: cores:7 is no share here"):
+        actuator.open(unknown)
     actuator.close("never opened")
     actuator.stop()
 
@@ -58,58 +54,3 @@ def test_a_core_set_sizes_every_pool_by_its_threads() -> None:
         "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"
     }  # fmt: skip
     assert (setting.cores, setting.threads, setting.device) == ((1, 2), 2, "cpu")
-
-
-def test_cores_are_one_slices_until_it_is_closed() -> None:
-    sets = CoreSets((0, 1, 4, 5))
-    assert sets.open(SliceSpec("a", (), 2)).cores == (0, 1)
-    assert sets.open(SliceSpec("b", (5,), 1)).cores == (5,)
-    assert sets.open(SliceSpec("a", (), 2)).cores == (0, 1)  # its worker is started again
-    with pytest.raises(SlicingError, match=r"slice c: 2 cores are not free; free are 4$"):
-        sets.open(SliceSpec("c", (), 2))
-    with pytest.raises(SlicingError, match=r"slice c: the cores 1 are not free; free are 4$"):
-        sets.open(SliceSpec("c", (1,), 1))
-    with pytest.raises(SlicingError, match="slice c: the cores 4 are not free"):  # one core for two threads
-        sets.open(SliceSpec("c", (4,), 2))
-    sets.close("a")
-    assert sets.open(SliceSpec("c", (), 3)).cores == (0, 1, 4)
-    sets.stop()
-    assert sets.open(SliceSpec("d", (), 4)).cores == (0, 1, 4, 5)
-    assert sets.guarantee.fault_domain is FaultDomain.PROCESS
-    assert sets.guarantee.resize is Resize.NEW_PROCESS
-
-
-@pytest.mark.parametrize(("sms", "largest"), [(132, 128), (144, 144)])
-def test_green_contexts_are_in_steps_and_no_reservation(sms: int, largest: int) -> None:
-    found = guarantee(sms)
-    assert (found.granularity[0], found.granularity[-1]) == (
-        Share("green", 8.0),
-        Share("green", float(largest)),
-    )
-    assert (found.reservation, found.resize, found.tenants_max) == (False, Resize.AT_ONCE, largest // 8)
-
-
-moves = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=12)
-
-
-@given(moves)
-def test_no_core_is_ever_two_slices(asked: list[tuple[str, int]]) -> None:
-    """`asked`: a slice with so many threads, or with 0 its end."""
-    sets = CoreSets((0, 1, 2, 3))
-    have: dict[str, tuple[int, ...]] = {}
-    for name, threads in asked:
-        if threads == 0:
-            sets.close(name)
-            have.pop(name, None)
-            continue
-        others = sum(len(cores) for other, cores in have.items() if other != name)
-        resized = name in have and len(have[name]) != threads
-        try:
-            have[name] = sets.open(SliceSpec(name, (), threads)).cores
-        except SlicingError:
-            assert resized or threads > 4 - others
-        else:
-            assert len(have[name]) == threads
-            assert not resized
-        held = [core for cores in have.values() for core in cores]
-        assert len(set(held)) == len(held)

@@ -77,7 +77,7 @@ NO_PARTITIONS = "GPU 0: static MPS partitions need CUDA 13.1 and an Ampere or la
         ("sm", H200, 12080, NO_PARTITIONS),
         ("sm", replace(H200, capability=(7, 5)), 13010, NO_PARTITIONS),
         ("sm", replace(H200, sms=None), 13010, NO_PARTITIONS),
-        ("green", H200, 13010, "green is no kind of share that a GPU's actuators give"),
+        ("cores", H200, 13010, "cores is no kind of share that a GPU's actuators give"),
     ],
 )
 def test_what_a_gpu_cannot_have_is_refused(kind: str, device: Gpu, cuda: int, said: str) -> None:

@@ -51,11 +51,6 @@ class Choices:
         """The price for an hour of all devices of the divisions' pools."""
         return sum(each.pool.price * len(each.pool.devices) for each in self.divisions)
 
-    @property
-    def by_amounts(self) -> bool:
-        """True if any of the devices are divided by amounts."""
-        return any(isinstance(each.pool.division, Parts) for each in self.divisions)
-
     def slot(self, choice: DeviceChoice) -> Slot:
         """Return a slice with such a replica alone on it."""
         offer = choice.offer

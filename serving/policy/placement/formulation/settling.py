@@ -14,7 +14,6 @@ from serving.policy.placement.formulation.choices import (
 from serving.policy.placement.formulation.covers import Cover
 from serving.policy.placement.formulation.master import CoverMix
 from serving.policy.placement.plan import ROUNDING
-from serving.policy.placement.problem import Instances
 from serving.policy.placement.programs import InfeasibleError, Program, Solution
 
 NEAR = 1e-9
@@ -79,16 +78,14 @@ def _excess(every: Choices, cover: Cover | None) -> float:
 class _Settling:
     """The program: any numbers of replicas for the loose demands, and their covers for the settled ones.
 
-    Devices cost at least `least`. If that is None, something may be missing. The devices of pools that are
-    divided by amounts need not be whole, because their slices have yet to be fitted.
+    Devices cost at least `least`. If that is None, something may be missing.
     """
 
     def __init__(self, every: Choices, mix: CoverMix, loose: Collection[int], least: float | None) -> None:
         self._every, self._mix, self._loose = every, mix, loose
         self._program = program = Program()
         self._devices = [
-            add_devices(program, each, len(each.pool.devices), isinstance(each.pool.division, Instances))
-            for each in every.divisions
+            add_devices(program, each, len(each.pool.devices), integer=True) for each in every.divisions
         ]
         self._settled = Counter(self._take_covers())
         price = missing_price(every)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
+from loadtests.virtual_world import VirtualVariant
 from serving.control.commands import Command, FindCapacity, StartWorker
 from serving.control.control import Control
 from serving.control.rules import Rules
@@ -24,7 +25,6 @@ from serving.simulation.planning import Stubborn
 from serving.simulation.tables import find_capacity
 from serving.simulation.tally import mean_accuracy
 from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
-from serving.simulation.world import VirtualVariant
 from serving.specs import (
     BatchingSpec,
     Limits,
@@ -51,7 +51,7 @@ Create = Callable[[ScalingSpec], ReplicaPolicy]
 class ScaledModel:
     """A model of `least` to `most` replicas on the slices of `slices` (None: all of them).
 
-    `variants` as in `serving.simulation.world`, the answering one first; a batch holds `rows_max` rows at
+    `variants` as in `loadtests.virtual_world`, the answering one first; a batch holds `rows_max` rows at
     most. `load_us`: what a replica takes to load, in the mean.
     """
 
