@@ -19,7 +19,18 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from math import inf
 
-from loadtests.abuse import bombs, conversations, crowds, edges, frames, hostile, loads, logs, trust
+from loadtests.abuse import (
+    bombs,
+    conversations,
+    crowds,
+    edges,
+    frames,
+    hostile,
+    leftovers,
+    loads,
+    logs,
+    trust,
+)
 from loadtests.abuse.bombs import Attack
 from loadtests.abuse.contained import Container, container
 from loadtests.abuse.hostile import CLOSED, Case
@@ -33,6 +44,7 @@ ATTACKS: tuple[Callable[[], Iterator[Attack]], ...] = (
     crowds.attacks,
     edges.attacks,
     frames.attacks,
+    leftovers.attacks,
     loads.attacks,
     logs.attacks,
     trust.attacks,
