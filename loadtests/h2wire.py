@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6, 7, 9
 END_STREAM, END_HEADERS = 1, 4
 ACK = 1
 
@@ -23,6 +23,11 @@ def start() -> bytes:
 
 def call(stream: int, path: bytes, *more: Field, end: bool = False) -> bytes:
     """The head of a gRPC call; `end`: nothing follows."""
+    return frame(HEADERS, END_HEADERS | end * END_STREAM, stream, block(path, *more))
+
+
+def block(path: bytes, *more: Field) -> bytes:
+    """The fields of a gRPC call's head, as literals."""
     fields = (
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -32,8 +37,23 @@ def call(stream: int, path: bytes, *more: Field, end: bool = False) -> bytes:
         (b"content-type", b"application/grpc"),
         *more,
     )
-    block = b"".join(b"\0" + bytes((len(n),)) + n + bytes((len(v),)) + v for n, v in fields)
-    return frame(HEADERS, END_HEADERS | end * END_STREAM, stream, block)
+    return b"".join(literal(name, value) for name, value in fields)
+
+
+def literal(name: bytes, value: bytes, *, kept: bool = False) -> bytes:
+    """A field that is written out; `kept`: the reader enters it into its table, as the first dynamic one."""
+    return (b"\x40" if kept else b"\0") + _length(name) + name + _length(value) + value
+
+
+def _length(text: bytes) -> bytes:
+    """Of a text without Huffman's code: seven bits, then seven more in each byte."""
+    if len(text) < 127:
+        return bytes((len(text),))
+    found, rest = bytearray((127,)), len(text) - 127
+    while rest > 127:
+        found.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes((*found, rest))
 
 
 def message(stream: int, body: bytes, *, stated: int | None = None, end: bool = True) -> bytes:

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.request import urlopen
 
+import grpc
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
@@ -50,6 +51,9 @@ ATTACKS = (
     "upgrade",
 )
 FUZZ_S = 15.0
+NEVER = ("wrong", "missing", "without a reason")
+"""How no good request may end. `without a reason`: a gRPC call that the gateway gave no outcome, as those
+that grpc itself ends as CANCELLED or UNAVAILABLE."""
 
 
 class Tally:
@@ -75,7 +79,7 @@ class Tally:
         """What was broken, too few right answers of a client among it."""
         found = list(self.broken)
         for client, endings in self.endings.items():
-            found += [f"{client}: {endings[each]} {each}" for each in ("wrong", "missing") if endings[each]]
+            found += [f"{client}: {endings[each]} {each}" for each in NEVER if endings[each]]
             if endings["right"] < RIGHT_MIN * endings.total():
                 found.append(f"{client}: {endings['right']} of {endings.total()} were right")
         return found
@@ -89,6 +93,17 @@ def slope(samples: Sequence[float]) -> float:
     if not len(first):
         return 0.0
     return float(np.median((values[last] - values[first]) / (last - first)) * (len(values) - 1))
+
+
+def _reason(error: InferenceServerException) -> str:
+    """Why a request of Triton's clients failed: in HTTP the status, in gRPC the gateway's own word."""
+    call = error.__context__  # where it came from gRPC
+    if not isinstance(call, grpc.RpcError):
+        return str(error.status() or "missing")
+    fields = dict(call.trailing_metadata() or ())
+    if "x-penstock-reason" not in fields:
+        print(f"gRPC, without a reason: {call.code().name} {call.details()}", flush=True)
+    return str(fields.get("x-penstock-reason", "without a reason"))
 
 
 class Soak:
@@ -181,8 +196,7 @@ class Soak:
                 found = client.infer("simple", inputs).as_numpy("OUTPUT0")  # type: ignore[attr-defined]
                 ending = "right" if np.array_equal(found, 2 * ones) else "wrong"
             except InferenceServerException as error:
-                # gRPC's port refuses connections while its server is started again
-                ending = str(error.status() or "missing")
+                ending = _reason(error)
             except OSError as error:
                 ending = type(error).__name__
             self.tally.count(name, ending, (time.monotonic() - began_s) * 1e3)

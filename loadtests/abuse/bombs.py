@@ -29,13 +29,15 @@ BODY_BYTES = 62_000_000
 class Attack:
     """`play` sends it once and returns what came back: a status of HTTP or gRPC, and its first words. It
     raises Broken where a promise to the attacker was broken. `own`: starts a gateway for this attack alone,
-    which serves `simple`. `refuses`: others may be refused meanwhile."""
+    which serves `simple`. `refuses`: others may be refused meanwhile. `known`: it still harms others, and
+    where that is written; it fails no run."""
 
     name: str
     wire_bytes: int
     play: Callable[[Gateway], str]
     own: Callable[[], AbstractContextManager[Gateway]] | None = None
     refuses: bool = False
+    known: str = ""
 
 
 def attacks() -> Iterator[Attack]:

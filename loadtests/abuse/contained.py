@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,8 +54,7 @@ class Container:
 def container(memory_mb: int) -> Iterator[Container]:
     """A cgroup with that much memory and no swap; gone afterwards. OSError where none can be made."""
     version, above = next(groups("memory", PROC, CGROUPS), (2, CGROUPS))
-    made = Container(version, above / f"penstock-{os.getpid()}")
-    made.folder.mkdir()
+    made = Container(version, Path(tempfile.mkdtemp(prefix="penstock-", dir=above)))
     try:
         (made.folder / _LIMITS[version]).write_text(str(memory_mb << 20))
         with contextlib.suppress(OSError):  # where there is swap

@@ -18,6 +18,7 @@ from loadtests import h2wire
 from loadtests.abuse.bombs import INFER, Attack
 from loadtests.abuse.hostile import PATIENCE_S
 from loadtests.abuse.others import Broken
+from loadtests.abuse.rpc_probe import question
 from loadtests.gateway import Gateway
 from loadtests.wire import read_answer
 
@@ -43,15 +44,6 @@ def attacks() -> Iterator[Attack]:
     yield Attack(f"REST: {UPGRADES:,} pipelined offers to upgrade", len(request) * UPGRADES, _upgrades)
 
 
-def question() -> bytes:
-    """A ModelInferRequest of `simple`, by hand: its two inputs are zeros."""
-    message = b"\x0a\x06simple"
-    for name in (b"INPUT0", b"INPUT1"):
-        tensor = b"\x0a\x06" + name + b"\x12\x05INT32\x1a\x02\x01\x10"
-        message += b"\x2a" + bytes((len(tensor),)) + tensor
-    return message + (b"\x3a\x40" + bytes(64)) * 2
-
-
 def rpc_works(gateway: Gateway) -> float:
     """Seconds until a good call has its answer; Broken where it gets none."""
     began_s = time.monotonic()
@@ -74,12 +66,17 @@ def _connect(gateway: Gateway) -> socket.socket:
 
 
 def _odd_paths(gateway: Gateway) -> str:
+    """Each must have a status."""
     longest_s = 0.0
     for _ in range(PATHS):
-        with _connect(gateway) as connection, contextlib.suppress(OSError):
+        with _connect(gateway) as connection:
             connection.sendall(h2wire.start() + h2wire.call(1, b"/\xff", end=True))
-            while connection.recv(4096):
-                pass
+            received = b""
+            while h2wire.status(received, 1) is None:
+                piece = connection.recv(4096)
+                if not piece:
+                    raise Broken("the connection of such a call was closed")
+                received += piece
         longest_s = max(longest_s, rpc_works(gateway))
     return f"the next call is answered within {longest_s * 1e3:.0f} ms"
 

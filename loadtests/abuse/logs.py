@@ -14,9 +14,10 @@ import grpc
 
 from loadtests import h2wire
 from loadtests.abuse.bombs import INFER, Attack
-from loadtests.abuse.edges import question, rpc_works
+from loadtests.abuse.edges import rpc_works
 from loadtests.abuse.hostile import PATH, PATIENCE_S, good_body, is_right
 from loadtests.abuse.others import Broken
+from loadtests.abuse.rpc_probe import question
 from loadtests.gateway import ROOT, Gateway, model_entry, served, settings_of
 from loadtests.wire import ask, post
 

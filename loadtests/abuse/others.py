@@ -15,6 +15,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtests.abuse.hostile import PATH, good_body, is_right
+from loadtests.abuse.rpc_probe import Seen, asking
 from loadtests.gateway import Gateway
 from loadtests.processes import children, command_line, resident_bytes
 from loadtests.wire import post, read_answer
@@ -34,8 +35,8 @@ class Broken(Exception):  # noqa: N818  # a finding
 class Watched:
     """Latencies in milliseconds; memory in MB at its highest, of the gateway, of its bulk processes, and of
     all its processes (what they share counts once for each). `refused`: good requests that got a clear 503;
-    `bad_answers`: wrong or missing ones, and lost connections. `broken`: `said` tells a promise that was not
-    kept."""
+    `bad_answers`: wrong or missing ones, and lost connections. `rpc`: the calls of a good gRPC client.
+    `broken`: `said` tells a promise that was not kept."""
 
     said: str = ""
     broken: bool = False
@@ -48,6 +49,7 @@ class Watched:
     bulk_mb: float = 0.0
     tree_mb: float = 0.0
     descriptors: int = 0
+    rpc: Seen = field(default_factory=Seen)
 
     def live(self, share: float) -> float:
         return float(np.quantile(self.live_ms, share)) if self.live_ms else float("nan")
@@ -68,18 +70,19 @@ def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
         )
     ]
     probes.append(threading.Thread(target=_measure, args=(gateway, found, ended)))
-    for each in probes:
-        each.start()
-    try:
-        time.sleep(AROUND_S)
-        began_s = time.monotonic()
-        found.said, found.broken = _played(gateway, attack)
-        found.took_s = time.monotonic() - began_s
-        time.sleep(AROUND_S)
-    finally:
-        ended.set()
+    with asking(gateway) as found.rpc:
         for each in probes:
-            each.join()
+            each.start()
+        try:
+            time.sleep(AROUND_S)
+            began_s = time.monotonic()
+            found.said, found.broken = _played(gateway, attack)
+            found.took_s = time.monotonic() - began_s
+            time.sleep(AROUND_S)
+        finally:
+            ended.set()
+            for each in probes:
+                each.join()
     return found
 
 

@@ -1,8 +1,9 @@
 """A worker that is killed or stopped again and again: how many requests find no replica.
 
 Open loop, `simple` on one slice or several. Each fault is SIGKILL or SIGSTOP of one worker, by chance, and 6
-to 14 s after the last.
-Run: python -m loadtests.abuse.storm [--seconds 100] [--rate 150] [--slices 2] [--slo-ms 25]
+to 14 s after the last. The last lines have, by seed and over all of them, the requests that found no worker
+(`no_replica`) and those whose model was on none (`not_loaded`): counts, shares, and their sum.
+Run: python -m loadtests.abuse.storm [--seconds 100] [--rate 150] [--slices 2] [--slo-ms 25] [--seed 1 2 3]
 """
 
 import argparse
@@ -22,6 +23,8 @@ from loadtests.wire import ask, post
 FIRST_S = 5.0  # before the first fault
 GAPS_S = (6.0, 14.0)
 CLIENTS = 64
+ABSENT = ("no_replica", "not_loaded")
+"""Why a request is refused while no worker can take it."""
 
 
 class Storm:
@@ -65,8 +68,43 @@ class Storm:
                 os.kill(self._chance.choice(workers), number)
 
 
+def absent(endings: Counter[str]) -> str:
+    """What found no worker: the count and share of each of ABSENT, and of both."""
+    count = max(1, endings.total())
+    both = sum(endings[reason] for reason in ABSENT)
+    each = ", ".join(f"{endings[reason]} {reason} ({endings[reason] / count:.2%})" for reason in ABSENT)
+    return f"{each}, together {both / count:.2%} of {endings.total()}"
+
+
 def main() -> None:
-    """Print how many requests ended how."""
+    """Print how many requests ended how, by seed."""
+    asked = _arguments()
+    sums: Counter[str] = Counter()
+    shown = []
+    for seed in asked.seed:
+        endings = _endings(asked, seed)
+        sums += endings
+        shown.append(f"seed {seed}: {absent(endings)}")
+    print(*shown, sep="\n")
+    if len(shown) > 1:
+        print(f"all: {absent(sums)}")
+
+
+def _endings(asked: argparse.Namespace, seed: int) -> Counter[str]:
+    names = [f"slice-{number}" for number in range(1, asked.slices + 1)]
+    entry = model_entry("simple", slices=names, slo_ms=asked.slo_ms)
+    with started([entry], slices=[{"name": name} for name in names]) as gateway:
+        storm = Storm(gateway, seed)
+        storm.play(asked.seconds, asked.rate)
+    count = storm.endings.total()
+    faults = ", ".join(f"{times} {name}" for name, times in sorted(storm.faults.items()))
+    print(f"seed {seed}: {faults or 'no fault'}; {count} requests")
+    for ending, each in storm.endings.most_common():
+        print(f"  {ending:24} {each:6} {each / count:7.2%}", flush=True)
+    return storm.endings
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,18 +112,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=150.0)
     parser.add_argument("--slices", type=int, default=1)
     parser.add_argument("--slo-ms", type=float, default=25.0)
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    names = [f"slice-{number}" for number in range(1, asked.slices + 1)]
-    entry = model_entry("simple", slices=names, slo_ms=asked.slo_ms)
-    with started([entry], slices=[{"name": name} for name in names]) as gateway:
-        storm = Storm(gateway, asked.seed)
-        storm.play(asked.seconds, asked.rate)
-    count = storm.endings.total()
-    faults = ", ".join(f"{times} {name}" for name, times in sorted(storm.faults.items()))
-    print(f"{faults or 'no fault'}; {count} requests")
-    for ending, each in storm.endings.most_common():
-        print(f"{ending:24} {each:6} {each / count:7.2%}")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1])
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

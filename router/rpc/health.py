@@ -69,11 +69,11 @@ class Health:
             _STATUSES.SERVING if ready and not self._calls.stopping.is_set() else _STATUSES.NOT_SERVING
         )
 
-    def handlers(self) -> Any:
-        """For grpc."""
+    def handlers(self) -> dict[str, Any]:
+        """By path."""
         watch = grpc.stream_stream_rpc_method_handler(self._watch)
         check = self._calls.unary(self._check, health_pb2.HealthCheckRequest, ANYBODY, probe=True)
-        return grpc.method_handlers_generic_handler(HEALTH_SERVICE, {"Check": check, "Watch": watch})
+        return {f"/{HEALTH_SERVICE}/Check": check, f"/{HEALTH_SERVICE}/Watch": watch}
 
     async def _check(self, request: Any, context: Any) -> Any:
         status = self.status(request.service)

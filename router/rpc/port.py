@@ -1,7 +1,7 @@
 """A port on which grpc.aio serves, made anew where grpc.aio's server ends by itself.
 
-It does so at the first call whose `:path` is not UTF-8: the error ends its task, whose done-callback closes
-the port (grpcio 1.85.1, `_server_main_loop`). Calls that are under way then go on.
+It does so where an error ends its task, whose done-callback closes the port (grpcio 1.85.1,
+`_server_main_loop`). Calls that are under way then go on. `accepting` keeps what clients send from doing so.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ def channel_options(limits: Limits) -> tuple[tuple[str, int], ...]:
         ("grpc.max_allowed_incoming_connections", limits.connection_count),
         ("grpc.max_connection_idle_ms", _ms(limits.idle_connection_s)),
         ("grpc.server_handshake_timeout_ms", _ms(limits.slow_client_s)),
-        # Calls that wait in the C core for the event loop. More end as CANCELLED, uncounted.
+        # Calls of a method that wait in the C core for the event loop. More end as CANCELLED, uncounted.
         ("grpc.server.max_pending_requests", 2 * count),
         ("grpc.server.max_pending_requests_hard_limit", 2 * count),
         ("grpc.so_reuseport", 0),  # a second gateway on the port must fail, not share its calls

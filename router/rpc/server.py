@@ -37,6 +37,7 @@ from router.oip import (
 )
 from router.outcomes import ANSWERS
 from router.promises import promise
+from router.rpc.accepting import AcceptingServer
 from router.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of
 from router.rpc.health import Health
 from router.rpc.port import RpcPort, channel_options
@@ -123,9 +124,8 @@ class RpcServer:
         await self.port.again()
 
     def _make(self) -> Any:
-        server = grpc.aio.server(options=channel_options(self._limits), interceptors=self._interceptors)
-        server.add_generic_rpc_handlers((self._handlers(), self.health.handlers()))
-        return server
+        handlers = self._handlers() | self.health.handlers()
+        return AcceptingServer(channel_options(self._limits), self._interceptors, handlers)
 
     # inference
 
@@ -251,7 +251,8 @@ class RpcServer:
 
     # what grpc is told
 
-    def _handlers(self) -> Any:
+    def _handlers(self) -> dict[str, Any]:
+        """By path."""
         probes = {
             "ServerLive": self._server_live,
             "ServerReady": self._server_ready,
@@ -274,7 +275,7 @@ class RpcServer:
             elif name not in handlers:
                 refuse = partial(_unimplemented, name, ", ".join((*answered, "ModelInfer")))
                 handlers[name] = grpc.stream_stream_rpc_method_handler(refuse)
-        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+        return {f"/{SERVICE}/{name}": handler for name, handler in handlers.items()}
 
 
 async def _unimplemented(method: str, served: str, _requests: Any, context: Any) -> None:

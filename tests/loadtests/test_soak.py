@@ -27,6 +27,7 @@ def test_growth_is_what_remains_when_peaks_are_left_out() -> None:
         ({"right": 100, "no_replica": 9}, []),
         ({"right": 100, "wrong": 1}, ["a client: 1 wrong"]),
         ({"right": 100, "missing": 2}, ["a client: 2 missing"]),
+        ({"right": 100, "without a reason": 1}, ["a client: 1 without a reason"]),
         ({"right": 80, "no_replica": 20}, ["a client: 80 of 100 were right"]),
     ],
 )

@@ -1,13 +1,15 @@
-"""`python -m tests.router.ended_edge`: a packet that ends grpc's server ends no edge, and no other call."""
+"""`python -m tests.router.ended_edge`: a fault that ends grpc's server ends no edge, and no other call."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any  # grpc carries no types
 
 import grpc
 
 from loadtests import h2wire
 from router.edges import Edges
+from router.rpc import accepting
 from tests.router.rpc_edge import Core, Edge, completed, raw_infer, serve, simple_request
 
 
@@ -37,7 +39,17 @@ async def _ask_anew(edge: Edge) -> object:
         return await raw_infer(channel)(simple_request().SerializeToString(), wait_for_ready=True)
 
 
+class _Faulty(accepting._Core):
+    """A call of no method ends it, as faults of grpc's own once did."""
+
+    def _begin(self, name: str, state: Any) -> None:
+        if name == accepting.UNKNOWN:
+            raise RuntimeError("a fault")
+        super()._begin(name, state)
+
+
 async def main() -> None:
+    accepting._Core = _Faulty  # type: ignore[misc]
     async with serve(Core(lambda call: None)) as edge, watched(edge) as (edges, ended), asyncio.timeout(60):
         answer = asyncio.create_task(edge.infer(simple_request()))
         await edge.core.change()
@@ -45,7 +57,7 @@ async def main() -> None:
         host, port = edge.address.split(":")
         for count in (1, 2):
             _, writer = await asyncio.open_connection(host, int(port))
-            writer.write(h2wire.start() + h2wire.call(1, b"/\xff", end=True))
+            writer.write(h2wire.start() + h2wire.call(1, b"/none", end=True))
             await ended.wait()
             ended.clear()
             writer.close()

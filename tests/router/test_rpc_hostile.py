@@ -78,7 +78,28 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.message for each in caplog.records if "PollerCompletionQueue" not in each.message]
 
 
-def test_a_path_that_is_no_text_ends_no_edge() -> None:
+async def test_a_path_that_is_no_text_is_no_method_and_ends_nothing() -> None:
+    """Neither a call that is under way, nor one on the same connection, nor the server."""
+    async with serve(Core(lambda call: None)) as edge, wire(edge) as raw:
+        ended: list[bool] = []
+        edge.server.port.on_end = lambda: ended.append(True)
+        answer = asyncio.create_task(edge.infer(simple_request()))
+        await edge.core.change()
+        edge.core.answer = completed
+        body = simple_request().SerializeToString()
+        for stream in range(1, 201, 2):
+            odd = h2wire.call(stream, b"/\xff", end=True) if stream % 4 == 1 else b""
+            raw.send(odd or h2wire.call(stream, PATH) + h2wire.message(stream, body))
+        for stream in range(1, 201, 2):
+            wanted = CODES.UNIMPLEMENTED if stream % 4 == 1 else CODES.OK
+            assert await raw.status(stream) == wanted.value[0]
+        edge.core.open[1](completed(edge.core.calls[0]))
+        assert (await answer).model_name == "simple"
+        assert edge.server.listening
+        assert ended == []
+
+
+def test_a_fault_that_ends_grpcs_server_ends_no_edge() -> None:
     """In a process of its own: grpc.aio has one queue of events for all event loops, and one for the loop of
     an earlier test can hide the next until another comes."""
     done = subprocess.run(
