@@ -57,7 +57,7 @@ def test_a_slice_that_runs_keeps_its_cores_and_others_get_free_ones(settings: Se
 
 
 def test_a_body_of_many_faults_is_refused_with_the_first_of_them(settings: Settings) -> None:
-    models = {f"other{number}": {} for number in range(1000)}
+    models: dict[str, Any] = {f"other{number}": {} for number in range(1000)}
     slices = [{"name": "new", "cores": 1}]
     assert len(reasons(settings, {"slices": slices, "models": models})) == PROBLEMS_MAX + 1
 
