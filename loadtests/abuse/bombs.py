@@ -19,6 +19,7 @@ from loadtests.wire import ask, post
 
 PATIENCE_S = 60.0
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+LOAD = "/inference.GRPCInferenceService/RepositoryModelLoad"
 PATH = "/v2/models/identity/infer"
 JSON_GZIP = {"Content-Encoding": "gzip"}
 BODY_BYTES = 62_000_000
@@ -68,6 +69,9 @@ def _over_rpc() -> Iterator[Attack]:
         yield Attack(f"gRPC, gzip: {name}", packed, partial(_call, message, grpc.Compression.Gzip))
     message = lengthed(1, b"identity") + b"\x2a\x00" * (BODY_BYTES // 2)
     yield Attack("gRPC, plain: 31 M empty inputs", len(message), partial(_call, message, None))
+    message = b"\x12\x06simple" + b"".join([b"\x1a\x09\x0a\x07%07d" % key for key in range(5_000_000)])
+    load = partial(_call, message, None, method=LOAD)
+    yield Attack("gRPC, plain: a load with 5 M parameters", len(message), load)
 
 
 def _over_rest() -> Iterator[Attack]:
@@ -123,20 +127,25 @@ def _large_answers() -> Iterator[Attack]:
     numbers = json.dumps([[1] * 500_000]).encode()
     question = b'{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,500000],"data":' + numbers + b"}]}"
     yield _rest("REST: half a million numbers each way, as allowed", question, {})
+    objects = b"[" + b",".join([b"{}"] * 349_000) + b"]"
+    for path in ("/v2/models/simple/feedback", "/v2/repository/index"):
+        yield Attack(
+            f"REST: 349,000 empty objects to {path}", len(objects), partial(_post, objects, {}, path=path)
+        )
 
 
 def _rest(name: str, body: bytes, fields: dict[str, str]) -> Attack:
     return Attack(name, len(body), partial(_post, body, fields))
 
 
-def _post(body: bytes, fields: dict[str, str], gateway: Gateway) -> str:
-    answer = ask(gateway, post(PATH, body, fields), PATIENCE_S)
+def _post(body: bytes, fields: dict[str, str], gateway: Gateway, path: str = PATH) -> str:
+    answer = ask(gateway, post(path, body, fields), PATIENCE_S)
     return f"{answer.status} {answer.body[:90].decode(errors='replace')}"
 
 
-def _call(message: bytes, compression: grpc.Compression | None, gateway: Gateway) -> str:
+def _call(message: bytes, compression: grpc.Compression | None, gateway: Gateway, method: str = INFER) -> str:
     with grpc.insecure_channel(f"{gateway.host}:{gateway.rpc_port}") as channel:
-        infer = channel.unary_unary(INFER, bytes, bytes)
+        infer = channel.unary_unary(method, bytes, bytes)
         try:
             return f"OK, {len(infer(message, timeout=PATIENCE_S, compression=compression))} bytes"
         except grpc.RpcError as error:

@@ -19,7 +19,7 @@ from router.settings import Settings
 from router.settings.document import FILE_BYTES_MAX, Document
 from router.settings.fields import Count, Name, Names, Number
 from router.settings.findings import Findings
-from router.settings.problems import Loc, fault, shown, unknown_name
+from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, shown, unknown_name
 from router.settings.scaling import crowding
 from router.settings.schema import Section
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
@@ -84,7 +84,13 @@ def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Propo
     """
     if len(content) > FILE_BYTES_MAX:
         raise UnsoundError([f"the body is too large; expected at most {FILE_BYTES_MAX >> 10} KB"])
-    findings = Findings(Document(Path("placement"), _json(content), {}, {}, ()))
+    try:
+        return _read(Findings(Document(Path("placement"), _json(content), {}, {}, ())), settings, usable)
+    except SettingsError as error:  # it has more faults than are looked for
+        raise UnsoundError(_reasons(error.problems)) from None
+
+
+def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Proposal:
     findings.parse(_Body)
     _check_counts(findings, len(usable))
     slices = [findings.parse(_Slice, ("slices", place)) for place in range(_length(findings, "slices"))]
@@ -141,9 +147,12 @@ def _check_counts(findings: Findings, cores: int) -> None:
 
 
 def _stop_if_any(findings: Findings) -> None:
-    told = (f"{each.where}: {each.message}" if each.where else each.message for each in findings.problems)
-    if reasons := dict.fromkeys(told):
+    if reasons := _reasons(findings.problems):
         raise UnsoundError(reasons)
+
+
+def _reasons(problems: Iterable[SettingsProblem]) -> dict[str, None]:
+    return dict.fromkeys(f"{each.where}: {each.message}" if each.where else each.message for each in problems)
 
 
 def _models(findings: Findings, settings: Settings) -> dict[str, _Model]:

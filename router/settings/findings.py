@@ -37,8 +37,13 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 """pydantic's error types as what is wrong and what was expected (format strings over its context)."""
 
 
+PROBLEMS_MAX = 50
+"""Of one document. Reading ends there: 4 KB that repeat an entry by aliases took seconds to judge."""
+
+
 class Findings:
-    """The problems and warnings of one document, and of the files that it names."""
+    """The problems and warnings of one document, and of the files that it names. What adds a problem raises
+    SettingsError where there are more than PROBLEMS_MAX."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -46,11 +51,13 @@ class Findings:
         self.warnings: list[SettingsProblem] = []
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
+        self._stop_if_many()
 
     def add(self, loc: Loc, message: str, *, at_key: bool = False) -> None:
         """An error of the value at `loc` (of its key: `at_key`)."""
         self._faulty.add(loc)
         self.problems.append(self.document.problem(loc, message, at_key=at_key))
+        self._stop_if_many()
 
     def warn(self, loc: Loc, message: str) -> None:
         """Something that works, but hardly as meant."""
@@ -59,6 +66,7 @@ class Findings:
     def absorb(self, error: SettingsError) -> None:
         """The problems of another file that this document names."""
         self.problems.extend(error.problems)
+        self._stop_if_many()
 
     def sound(self, loc: Loc) -> bool:
         """Whether nothing wrong was found at `loc` or inside it."""
@@ -68,6 +76,13 @@ class Findings:
         """SettingsError with everything that was found wrong so far."""
         if self.problems:
             raise SettingsError(self.problems, self.warnings)
+
+    def _stop_if_many(self) -> None:
+        if len(self.problems) > PROBLEMS_MAX:
+            end = max(self.document.value_places.values(), default=(1, 1))
+            message = f"there are more than {PROBLEMS_MAX} problems; mend these first, the rest was not read"
+            more = SettingsProblem(str(self.document.file), *end, "", message)
+            raise SettingsError([*self.problems[:PROBLEMS_MAX], more], self.warnings)
 
     def parse(self, schema: type[Schema], loc: Loc = ()) -> Schema | None:
         """The section at `loc`. Its faults are recorded; what can be told without them is returned.

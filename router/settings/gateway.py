@@ -23,7 +23,7 @@ from router.settings.recording import read_recording
 from router.settings.repository import RepositorySettings, read_repository
 from router.settings.scaling import check_scaling, read_scaling
 from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
-from router.settings.served import check_models, read_model
+from router.settings.served import check_models, check_name, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
 from router.settings.workers import read_workers
@@ -165,7 +165,11 @@ def _read_models(
     """`models:`, each for itself and beside the others; None for one that is faulty."""
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
-    models = [read_model(findings, index, tiers) for index in range(count)]
+    models: list[ServedModel | None] = []
+    seen: dict[str, int] = {}
+    for index in range(count):
+        models.append(read_model(findings, index, tiers))
+        check_name(findings, models, seen)
     check_models(findings, models, slices)
     check_scaling(findings, models, slices, scaling)
     if findings.sound(("slices",)):

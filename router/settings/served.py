@@ -154,20 +154,21 @@ def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: Mo
     return default
 
 
+def check_name(findings: Findings, models: Sequence[ServedModel | None], seen: dict[str, int]) -> None:
+    """Whether the last of the models so far has a name of its own. `seen`: the entry of each name."""
+    index, model = len(models) - 1, models[-1]
+    if model is None:
+        return
+    first = seen.setdefault(model.name, index)
+    if first != index:
+        message = f"models[{first}] has the same name, {shown(model.name)}; serve each model once"
+        findings.add(("models", index, "path"), message)
+
+
 def check_models(
     findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
 ) -> None:
-    """Whether every model is served once and can be isolated as it says, and every slice is used."""
-    seen: dict[str, int] = {}
-    for index, model in enumerate(models):
-        if model is None:
-            continue
-        if model.name in seen:
-            message = (
-                f"models[{seen[model.name]}] has the same name, {shown(model.name)}; serve each model once"
-            )
-            findings.add(("models", index, "path"), message)
-        seen.setdefault(model.name, index)
+    """Whether every model can be isolated as it says, and every slice is used."""
     if None not in models:
         _check_used(findings, [model for model in models if model])
     if findings.sound(("slices",)):

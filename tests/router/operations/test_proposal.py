@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from router.operations.applied import PlannedFor
 from router.operations.proposal import Proposal, UnsoundError, proposal
 from router.settings import Settings, load_settings
+from router.settings.findings import PROBLEMS_MAX
 from serving.objectives import ReplicaSpec
 from serving.specs import SliceSpec
 from tests.router.settings.samples import write_deployment
@@ -53,6 +54,12 @@ def test_a_slice_that_runs_keeps_its_cores_and_others_get_free_ones(settings: Se
     assert found.slices == (SliceSpec("new", (2, 3), 2), SliceSpec("cpu-b", (1,), 1))
     assert [each.slices for each in found.models] == [("cpu-b", "new"), ("new",)]
     assert (found.path, found.limits) == (settings.path, settings.limits)
+
+
+def test_a_body_of_many_faults_is_refused_with_the_first_of_them(settings: Settings) -> None:
+    models: dict[str, Any] = {f"other{number}": {} for number in range(1000)}
+    slices = [{"name": "new", "cores": 1}]
+    assert len(reasons(settings, {"slices": slices, "models": models})) == PROBLEMS_MAX + 1
 
 
 def test_where_none_is_free_cores_of_slices_that_end_are_used(settings: Settings) -> None:

@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from router.settings import ServerSettings, SettingsError, load_settings
+from router.settings.findings import PROBLEMS_MAX
 from router.settings.schema import LimitsSection
 from router.settings.slices import default_slices, usable_cores
 from serving.specs import BatchingSpec, Limits, SliceSpec
@@ -357,3 +359,17 @@ def test_the_slo_is_said_once_and_penstock_yaml_has_the_last_word(home: Path) ->
         "penstock.yaml:1:10: models[0].slo_ms: how soon is 'minilm' to answer? Neither this entry nor its "
         "model.yaml says; expected slo_ms: 100, say, in one of them"
     ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["{path: models/digits}", "{path: models/digits, slo_ms: x, fast: 1}", "{path: models/digit}", "digits"],
+)
+def test_a_small_file_that_repeats_an_entry_is_judged_in_little_time(home: Path, entry: str) -> None:
+    file = write_gateway(home, f"models: [&a {entry}{', *a' * 999}]\n")
+    began_s = time.process_time()
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file)
+    assert time.process_time() - began_s < 1  # it was 2.5
+    assert len(caught.value.problems) == PROBLEMS_MAX + 1
+    assert any("the rest was not read" in each.message for each in caught.value.problems)

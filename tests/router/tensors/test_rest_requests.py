@@ -339,7 +339,7 @@ def test_a_key_of_an_output_that_nothing_reads_is_refused_by_name() -> None:
 
 
 def test_every_key_of_the_protocol_is_known() -> None:
-    inputs = [each | {"parameters": {}} for each in (GOOD, OTHER)]
+    inputs: list[dict[str, Any]] = [each | {"parameters": {}} for each in (GOOD, OTHER)]
     outputs = [{"name": "OUTPUT0", "parameters": None}]
     asked = {"id": "1", "parameters": {"timeout": 7}, "inputs": inputs, "outputs": outputs}
     asked |= {"model_name": "simple", "model_version": "1"}  # as KServe's clients repeat them
