@@ -1,8 +1,9 @@
-"""What an API key costs a request, in us of CPU on the event loop.
+"""What an API key costs a request over REST and a call over gRPC, in us of CPU.
 
 python -m loadtests.key_cost [--rounds 40]
 
-Requests are fed to the REST fast path itself, with a transport that drops what is written, and a core that
+gRPC is measured by the process, all its threads (`loadtests.key_cost_rpc`). REST is measured by the event
+loop: requests are fed to the fast path itself, with a transport that drops what is written. In both, a core
 answers at once: all else that a request costs is the same. Rounds without keys, with one in `x-api-key` and
 with one in `Authorization` take turns.
 """
@@ -10,7 +11,7 @@ with one in `Authorization` take turns.
 import argparse
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from time import thread_time_ns
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from loadtests import key_cost_rpc
 from loadtests.gateway import ROOT
 from router.auth.guard import KeyGuard
 from router.auth.issuing import make_key
@@ -35,6 +37,7 @@ from serving.vocabulary import COMPLETED, Outcome
 REQUESTS = 2_000  # a round
 KEYS = 1_000
 """In the file, the one that is used among them."""
+ALONE = "the check alone"
 
 
 class Sink(asyncio.Transport):
@@ -149,14 +152,17 @@ def round_us(protocol: FastProtocol, data: bytes, core: Core) -> float:
     return taken_us
 
 
-async def measure(rounds: int) -> dict[str, list[float]]:
-    """us a request of each round, by what is sent."""
-    core = Core()
+def keys() -> tuple[KeyGuard, str]:
+    """A guard of KEYS, and one of them."""
     made = [make_key() for _ in range(KEYS)]
     specs = [
         KeySpec(f"k{at}", each.id, each.hash, DEFAULT_TENANT, ("infer",)) for at, each in enumerate(made)
     ]
-    guard, text = KeyGuard(KeyFile(specs)), made[KEYS // 2].text
+    return KeyGuard(KeyFile(specs)), made[KEYS // 2].text
+
+
+async def measure(core: Core, guard: KeyGuard, text: str, rounds: int) -> dict[str, list[float]]:
+    """us a REST request of each round, by what is sent."""
     cases = {
         "off": (connect(core, None), request_of(core, "")),
         "x-api-key": (connect(core, guard), request_of(core, f"x-api-key: {text}\r\n")),
@@ -167,7 +173,7 @@ async def measure(rounds: int) -> dict[str, list[float]]:
         for name, (protocol, data) in cases.items():
             taken[name].append(round_us(protocol, data, core))
     known = text.encode()
-    taken["the check alone"] = [_alone_us(guard, known) for _ in range(rounds + 1)]
+    taken[ALONE] = [_alone_us(guard, known) for _ in range(rounds + 1)]
     return {name: each[1:] for name, each in taken.items()}  # the first one warms up
 
 
@@ -178,20 +184,29 @@ def _alone_us(guard: KeyGuard, text: bytes) -> float:
     return (thread_time_ns() - begin_ns) / 1e3 / REQUESTS
 
 
+def show(what: str, taken: Mapping[str, Sequence[float]]) -> None:
+    """A line for each."""
+    off = sorted(taken["off"])
+    print(f"{what}, median of {len(off)}:")
+    for name, each in taken.items():
+        pairs = [on - without for on, without in zip(each, taken["off"], strict=True)]
+        more = "" if name in ("off", ALONE) else f"   a key costs {median(pairs):.2f}"
+        print(f"  {name:16}{median(each):7.2f}{more}")
+    print(f"  half of the rounds without keys took {off[len(off) // 4]:.2f} to {off[3 * len(off) // 4]:.2f}")
+
+
 def main() -> None:
     """Print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=40)
     rounds = parser.parse_args().rounds
-    taken = asyncio.run(measure(rounds))
-    off = sorted(taken["off"])
+    core = Core()
+    guard, text = keys()
     how = "compiled" if is_compiled() else "interpreted"
-    print(f"us of CPU a request, median of {rounds} x {REQUESTS}, {KEYS} keys, {how}")
-    for name, each in taken.items():
-        pairs = [on - without for on, without in zip(each, taken["off"], strict=True)]
-        more = "" if name in ("off", "the check alone") else f"   a key costs {median(pairs):.2f}"
-        print(f"  {name:16}{median(each):7.2f}{more}")
-    print(f"  half of the rounds without keys took {off[rounds // 4]:.2f} to {off[3 * rounds // 4]:.2f}")
+    print(f"us of CPU a request, {KEYS} keys, {how}")
+    show(f"REST, rounds of {REQUESTS} requests", asyncio.run(measure(core, guard, text, rounds)))
+    rpc = asyncio.run(key_cost_rpc.measure(core, guard, text, rounds))
+    show(f"gRPC, rounds of {key_cost_rpc.CALLS} calls", rpc)
 
 
 if __name__ == "__main__":

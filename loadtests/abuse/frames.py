@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 
@@ -97,7 +98,8 @@ def _references() -> Iterator[bytes]:
         yield h2wire.frame(h2wire.HEADERS, whole, stream, head + b"\xbe" * REFERENCES)
 
 
-Infer = grpc.UnaryUnaryMultiCallable
+Infer = Any
+"""A method of a client; grpc carries no types."""
 
 
 def _given_up(give_up: Callable[[Infer, int], str]) -> Callable[[Gateway], str]:

@@ -45,7 +45,7 @@ def _forking() -> Iterator[Gateway]:
         place.mkdir()
         (place / "model.yaml").write_text(MODEL_YAML.format(name="forking"))
         (place / "model.py").write_text(FORKING + MODEL_PY)
-        entry = {"path": str(place), "slices": ["measured"]}
+        entry: dict[str, object] = {"path": str(place), "slices": ["measured"]}
         with started([model_entry("simple", slo_ms=5000), entry]) as gateway:
             yield gateway
 

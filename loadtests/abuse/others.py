@@ -88,8 +88,11 @@ def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
 
 def lag_of(gateway: Gateway) -> str:
     """The gateway's own samples of its event loop's lag, ten a second: shares below some bounds."""
-    with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=60) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
+    try:
+        with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=60) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+    except OSError:
+        return "not known: the gateway does not answer"
     samples = [each for family in families if family.name == LAG for each in family.samples]
     counts = {each.labels["le"]: each.value for each in samples if each.name.endswith("_bucket")}
     total = max(counts["+Inf"], 1.0)

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any  # grpc carries no types
 
 import grpc
 import numpy as np
@@ -99,7 +100,7 @@ def ask(host: str, port: int, ended: threading.Event) -> Seen:
     return seen
 
 
-def _ask_once(infer: grpc.UnaryUnaryMultiCallable, message: bytes, seen: Seen) -> None:
+def _ask_once(infer: Any, message: bytes, seen: Seen) -> None:
     try:
         infer(message, timeout=PATIENCE_S)
     except grpc.RpcError as error:

@@ -40,3 +40,5 @@ def test_an_attack_on_an_edge_breaks_no_promise(gateway: Gateway, attack: Attack
     found = watch(gateway, attack.play)
     assert not found.broken, found.said
     assert found.bad_answers == 0
+    assert found.rpc.good > 0
+    assert not found.rpc.unexplained

@@ -1,0 +1,83 @@
+"""What an API key costs a gRPC call: CPU of a process that serves, all its threads, by what a client sends.
+
+The servers are the gateway's own gRPC edge, with and without keys, in this process. The client is another
+process, which asks one call after the other. `loadtests.key_cost` runs it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from time import process_time_ns
+
+import grpc
+
+from loadtests.abuse.bombs import INFER
+from loadtests.abuse.rpc_probe import question
+from router.auth.guard import KeyGuard
+from router.oip import ReadStatistics
+from router.rpc import RpcServer
+from serving.ports import Serving
+from serving.specs import Limits
+
+CALLS = 300  # a round
+HOST = "127.0.0.1"
+ASK_S = 60.0
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+async def measure(core: Serving, guard: KeyGuard, text: str, rounds: int) -> dict[str, list[float]]:
+    """us of CPU a call of each round, by what is sent. The first round warms up and is left out."""
+    off, on = _server(core, None), _server(core, guard)
+    ports = [await each.start(0) for each in (off, on)]
+    cases: Mapping[str, tuple[int, Metadata]] = {
+        "off": (ports[0], ()),
+        "x-api-key": (ports[1], (("x-api-key", text),)),
+        "Authorization": (ports[1], (("authorization", f"Bearer {text}"),)),
+    }
+    ours, theirs = get_context("spawn").Pipe()
+    client = get_context("spawn").Process(target=_ask, args=(theirs, tuple(cases.values())))
+    client.start()
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    try:
+        for _ in range(rounds + 1):
+            for at, name in enumerate(cases):
+                taken[name].append(await _round_us(ours, at))
+    finally:
+        ours.send(None)
+        client.join()
+        for each in (off, on):
+            await each.stop(0)
+    return {name: each[1:] for name, each in taken.items()}
+
+
+def _server(core: Serving, guard: KeyGuard | None) -> RpcServer:
+    statistics: ReadStatistics = lambda _: {}  # noqa: E731  # none are asked for
+    server = RpcServer(core, "penstock", "0", Limits(), HOST, statistics)
+    if guard is not None:
+        server.ask_for_keys(guard)
+    return server
+
+
+async def _round_us(client: Connection, case: int) -> float:
+    begin_ns = process_time_ns()
+    client.send(case)
+    answered = await asyncio.to_thread(client.recv)
+    taken_us = (process_time_ns() - begin_ns) / 1e3 / CALLS
+    if answered != CALLS:
+        raise RuntimeError(f"{answered} of {CALLS} calls were answered")
+    return taken_us
+
+
+def _ask(orders: Connection, cases: Sequence[tuple[int, Metadata]]) -> None:
+    """CALLS calls for each order, which is the number of a case; None ends it."""
+    message = question()
+    channels = [grpc.insecure_channel(f"{HOST}:{port}") for port, _ in cases]
+    infers = [each.unary_unary(INFER, bytes, bytes) for each in channels]
+    while (case := orders.recv()) is not None:
+        _, metadata = cases[case]
+        answers = [infers[case](message, metadata=metadata, timeout=ASK_S) for _ in range(CALLS)]
+        orders.send(sum(len(each) > 0 for each in answers))
+    for each in channels:
+        each.close()
