@@ -13,6 +13,7 @@ from serving.control.on_demand_model import BeginLoad, BeginUnload, LoadFigures,
 from serving.control.slice_memory import SliceMemory
 from serving.policy.residency import EvictionPolicy, Key
 from serving.scheduler.mean_rate import MeanRate
+from serving.vocabulary import NEVER_US
 
 UNLOAD_US = 1_000
 SERVICE_US = 5_000
@@ -95,16 +96,30 @@ class Play:
         self._numbers = count()
         self._waiting: set[str] = set()
         self._served_us: dict[str, int] = {}
+        self._now_us = 0
 
     def run(self, arrivals: Arrivals) -> Tally:
         """From a slice where the first models are loaded."""
         self._obey(self.residency.want(self._figures, 0), 0)
         self._obey(self.residency.fill({}, 0), 0)
         for due_us, place in zip(arrivals.due_us, arrivals.models, strict=True):
-            while self._events and self._events[0][0] <= due_us:
-                self._work(*heappop(self._events))
+            self._work_until(due_us)
+            self._now_us = due_us
             self._arrive(key_of(place), due_us)
         return self.tally
+
+    def _work_until(self, until_us: int) -> None:
+        """All that happens until then."""
+        while True:
+            event_us = self._events[0][0] if self._events else NEVER_US
+            due_us = min(self.residency.due_us(self._now_us), event_us)
+            if due_us > until_us:
+                return
+            self._now_us = due_us
+            if event_us == due_us:
+                self._work(*heappop(self._events))
+            else:
+                self._obey(self.residency.go_on(due_us), due_us)
 
     def _arrive(self, key: Key, now_us: int) -> None:
         tally, model, figures = self.tally, key[0], self._figures[key]

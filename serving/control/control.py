@@ -425,7 +425,7 @@ class Control:
         self._measuring.look_around()
         if heard is not None:
             commands += self._measuring.next_coarse(heard, now_us)
-        due = [self.scaling.due_us, self._sparing.due_us]
+        due = [self.scaling.due_us, self._sparing.due_us, self._residing.due_us(now_us)]
         for record in self.slices.values():
             due += [record.retry_us, overdue(record, self._limits)[1]]
             if record.status is WorkerStatus.READY:

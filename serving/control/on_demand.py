@@ -61,8 +61,15 @@ class OnDemandLoading:
             self._filled.discard(name)
             if name not in self._holdings.slices:
                 del self._places[name]
+        for name, place in self._places.items():
+            if name in self._filled:
+                commands += self._carry_out(name, place.go_on(now_us), now_us)
         self._give_reasons()
         return [*commands, *self._say(now_us)]
+
+    def due_us(self, now_us: int) -> int:
+        """Return when `advance` may have something to do if no event comes before."""
+        return min((place.due_us(now_us) for place in self._places.values()), default=NEVER_US)
 
     def missed(self, key: Key, rates: Mapping[str, float], busy: Busy, now_us: int) -> list[Command]:
         """Load a variant that is on no slice, because a request came: on the slice that has it soonest."""
@@ -165,7 +172,8 @@ class OnDemandLoading:
         share = 1.0 if variant == model.answering_variant else 0.0
         artifact_bytes = model.spec.variant(variant).artifact_bytes
         held_bytes = memory_estimate(profile, artifact_bytes, record.spec.memory_bytes)
-        return LoadFigures(held_bytes, load_us or LOAD_US, share, model.slo_us)
+        known = profile is not None and profile.memory_bytes > 0
+        return LoadFigures(held_bytes, load_us or LOAD_US, share, model.slo_us, known)
 
     def _carry_out(self, name: str, orders: Iterable[Order], now_us: int) -> list[Command]:
         record = self._holdings.slices[name]

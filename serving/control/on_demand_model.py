@@ -15,6 +15,12 @@ In that time the waiting requests come. And at most half of the time goes into l
 RETRY_FIRST_US: Final = 1_000_000
 RETRY_MAX_US: Final = 60_000_000
 """The pause between two tries of a load that fails, doubling. Each try may evict another model."""
+SLOW_US: Final = 2_000_000
+"""A load that takes longer has the next one beside it, as in the worker (`serving.worker.loader.SLOW_S`)."""
+BESIDE_MAX: Final = 8
+"""Loads at once, as in the worker."""
+UNSURE: Final = 4
+"""A model of unknown size may load beside others if there is room for so many times its estimate."""
 
 
 class LoadState(StrEnum):
@@ -31,13 +37,15 @@ class LoadState(StrEnum):
 class LoadFigures:
     """The memory and the load time of a variant, as known before it was loaded here.
 
-    `share`: of the requests for its model. `slo_us`: how soon these must be answered.
+    `share`: of the requests for its model. `slo_us`: how soon these must be answered. `known`: the memory was
+    measured, not estimated.
     """
 
     memory_bytes: int
     load_us: float
     share: float = 1.0
     slo_us: float = inf
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class OnDemandModel:
     """A model that may be on the slice.
 
     `held_bytes`: its memory until it is unloaded. `promised_bytes`: the room that is kept for it while it
-    waits to be loaded, else 0.
+    waits to be loaded, else 0. `beside_bytes`: what is planned for the loads that run beside its own.
     """
 
     figures: LoadFigures
@@ -88,6 +96,8 @@ class OnDemandModel:
     held_bytes: int = 0
     promised_bytes: int = 0
     since_us: int = 0  # its loading began
+    beside_bytes: int = 0
+    clouded: bool = False  # its load's memory is unknown, because others leave at the same time
     keep_us: int = 0  # until then it is not evicted
     taken_bytes: tuple[int, ...] = ()  # by its latest two loads
     took_us: float = 0.0
@@ -108,17 +118,34 @@ class OnDemandModel:
         return max(1, *known)
 
     @property
+    def unsure_bytes(self) -> int:
+        """The room beyond its plan that must be free for it to load beside others."""
+        known = self.figures.known or self.taken_bytes
+        return 0 if known else (UNSURE - 1) * (self.promised_bytes or self.held_bytes or self.need_bytes)
+
+    @property
     def load_us(self) -> float:
         """The time of its load."""
         return max(self.took_us or self.figures.load_us, 1.0)
 
-    def learn(self, load_us: int, memory_bytes: int, limit_bytes: int) -> None:
-        """Take the cost of a load. A size above the whole slice counts only the second time."""
+    def learn(self, load_us: int, memory_bytes: int, limit_bytes: int) -> int:
+        """Take the cost of a load; return the memory that counts for it now.
+
+        The process grows by all loads that run at once, and shrinks by those that leave. So a load beside
+        others tells no size. It counts as planned, or with what the others' plans do not explain; a model of
+        unknown size counts with all growth. A size above the whole slice counts only the second time.
+        """
         self.took_us = (self.took_us + load_us) / 2 if self.took_us else float(load_us)
         self.failures = 0
+        if self.beside_bytes:
+            others_bytes = 0 if self.unsure_bytes else self.beside_bytes
+            return max(self.held_bytes, memory_bytes - others_bytes)
+        if self.clouded:
+            memory_bytes = max(memory_bytes, self.held_bytes)
         if memory_bytes <= limit_bytes or self.oversized:
             self.taken_bytes = (*self.taken_bytes[-1:], memory_bytes)
         self.oversized = memory_bytes > limit_bytes
+        return max(self.need_bytes, memory_bytes)
 
     def forget_oversize(self, limit_bytes: int) -> None:
         """Forget a too large size, as it may differ in a new process."""
@@ -145,6 +172,10 @@ class OnDemandModel:
     def remaining_us(self, now_us: int) -> float:
         """Return about how long its load goes on; a late load is late for as long again (Lindy)."""
         return abs(self.load_us - (now_us - self.since_us))
+
+    def alone_us(self, now_us: int) -> float:
+        """Return about how long no other load begins beside its own."""
+        return min(self.remaining_us(now_us), max(SLOW_US - (now_us - self.since_us), 0))
 
     def candidate(self, key: Key, rate: float) -> Candidate:
         """Return it as a candidate for loading or eviction. `rate`: requests a second for its model."""

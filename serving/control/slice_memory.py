@@ -1,15 +1,17 @@
 """The memory of a slice that cannot hold all of its models at once: which are there, are loaded, are evicted.
 
 Each event has one method, which returns orders. Room is planned when a request asks for a model. Models that
-make room for it are evicted at once. Its load begins when they have gone and the earlier loads are done. So
-the present, the loading and the promised models never need more than the slice has. Neither does the memory
-in use, but for the moment in which a model turns out larger than known.
+make room for it are evicted at once. Its load begins when they have gone, and the earlier loads are done or
+slow. So the present, the loading and the promised models never need more than the slice has. Neither does the
+memory in use, but for the moment in which a model turns out larger than known.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from serving.control.on_demand_model import (
+    BESIDE_MAX,
     HOLD_US,
+    SLOW_US,
     BeginLoad,
     BeginUnload,
     LoadFigures,
@@ -40,8 +42,9 @@ _MB = 1 << 20
 class SliceMemory:
     """The models on one slice of `limit_bytes` that loads on demand.
 
-    Loads run one at a time: first those that requests wait for, in the order of asking, then those ahead of
-    any request.
+    Loads begin one after the other: first those that requests wait for, in the order of asking, then those
+    ahead of any request. One that takes longer than SLOW_US has the next one beside it, if their sizes are
+    known or there is clearly room.
     """
 
     def __init__(self, limit_bytes: int, policy: EvictionPolicy | None = None) -> None:
@@ -51,8 +54,7 @@ class SliceMemory:
         self._rates: Rates = {}
         self._residents: dict[Key, OnDemandModel] = {}
         self._queue: list[Key] = []
-        self._loading: Key | None = None  # in the worker's loader, even if it is to be evicted
-        self._clouded = False  # the present load's memory is unknown, because others leave at the same time
+        self._loading: list[Key] = []  # in the worker's loader, even if it is to be evicted
 
     # what may be asked
 
@@ -101,13 +103,25 @@ class SliceMemory:
         one = self._residents[key]
         if one.residence is LoadState.RESIDENT:
             return 0
-        wait_us = 0.0 if self._loading is None else self._residents[self._loading].remaining_us(now_us)
-        if one.residence is not LoadState.LOADING:
-            asked = self._asked()
-            before = asked[: asked.index(key)] if key in asked else asked
-            wait_us += sum(self._residents[other].load_us for other in before)
-            wait_us = max(wait_us + one.load_us, alone_us)
-        return round(wait_us)
+        if one.residence is LoadState.LOADING:
+            return round(one.remaining_us(now_us))
+        loading = [self._residents[each] for each in self._loading]
+        asked = self._asked()
+        before = [self._residents[each] for each in (asked[: asked.index(key)] if key in asked else asked)]
+        if self._is_clear(one):
+            wait_us = max((each.alone_us(now_us) for each in loading), default=0.0)
+            wait_us += sum(min(each.load_us, SLOW_US) for each in before)
+        else:
+            wait_us = max((each.remaining_us(now_us) for each in loading), default=0.0)
+            wait_us += sum(each.load_us for each in before)
+        return round(max(wait_us + one.load_us, alone_us))
+
+    def due_us(self, now_us: int) -> int:
+        """Return when `go_on` may have something to do if no event comes before; NEVER_US if never."""
+        if not self._queue or not self._loading:
+            return NEVER_US
+        slow_us = max(self._residents[each].since_us for each in self._loading) + SLOW_US
+        return slow_us if slow_us > now_us else NEVER_US
 
     # events
 
@@ -157,6 +171,10 @@ class SliceMemory:
                 free_bytes -= each.memory_bytes
         return self._next(now_us)
 
+    def go_on(self, now_us: int) -> Sequence[Order]:
+        """Begin a load beside slow ones, if one is due."""
+        return self._next(now_us)
+
     def ask(self, key: Key, rates: Rates, busy: Collection[str], now_us: int) -> Sequence[Order]:
         """Load a model for a request, unless it is resident; the orders have a `Ready` or a `Refuse` for it.
 
@@ -180,21 +198,17 @@ class SliceMemory:
     ) -> Sequence[Order]:
         """Take a loaded model.
 
-        `cost`: microseconds of the load, and bytes by which the process grew. The bytes are too few if others
-        left in that time; then the planned memory counts if it is more. If the model is larger than planned,
-        others are evicted for it, but no `busy` ones. If that is not enough, or the busy ones are unknown
-        (None), it is evicted itself.
+        `cost`: microseconds of the load, and bytes by which the process grew (`OnDemandModel.learn`). If the
+        model is larger than planned, others are evicted for it, but no `busy` ones. If that is not enough, or
+        the busy ones are unknown (None), it is evicted itself.
         """
         one = self._residents.get(key)
-        if self._loading == key:
-            self._loading = None
+        self._end(key)
         if one is None or one.residence is not LoadState.LOADING:  # it was evicted in that time
             return self._next(now_us)
         load_us, memory_bytes = cost
-        if self._clouded:
-            memory_bytes = max(memory_bytes, one.held_bytes)
-        one.learn(load_us, memory_bytes, self.limit_bytes)
-        one.residence, one.held_bytes = LoadState.RESIDENT, max(one.need_bytes, memory_bytes)
+        one.held_bytes = one.learn(load_us, memory_bytes, self.limit_bytes)
+        one.residence = LoadState.RESIDENT
         asked, one.asked = one.asked, False
         one.keep_us = now_us + max(load_us, HOLD_US) if asked else now_us
         self._policy.enter(key, now_us)
@@ -208,8 +222,7 @@ class SliceMemory:
 
     def unloaded(self, key: Key, now_us: int) -> Sequence[Order]:
         """Take the end of an unload: its memory is free."""
-        if self._loading == key:
-            self._loading = None
+        self._end(key)
         if key in self._residents:
             self._clear(key)
         return self._next(now_us)
@@ -217,8 +230,7 @@ class SliceMemory:
     def failed(self, key: Key, now_us: int) -> Sequence[Order]:
         """Take a model that could not be loaded, or failed when it was: it waits for its next try."""
         one = self._residents.get(key)
-        if self._loading == key:
-            self._loading = None
+        self._end(key)
         if one is None:
             return self._next(now_us)
         pause_us = one.fail(now_us)
@@ -238,7 +250,8 @@ class SliceMemory:
         """Take the loss of the worker with all its models. `fill` follows when it is back."""
         waiting = [key for key, one in self._residents.items() if one.asked]
         self._queue.clear()
-        self._there, self._loading = False, None
+        self._loading.clear()
+        self._there = False
         for key, one in list(self._residents.items()):
             one.promised_bytes, one.asked = 0, False
             one.forget_oversize(self.limit_bytes)
@@ -306,19 +319,42 @@ class SliceMemory:
         return Newcomer(model, short_bytes, wait_us, ready_us <= IN_TIME * one.figures.slo_us)
 
     def _next(self, now_us: int) -> list[Order]:
-        """Begin the next load if the loader is free and there is room; `Ready` goes to all waiting ones."""
-        if self._loading is not None or not self._queue:
+        """Begin the next load if the loader takes one and there is room; `Ready` goes to all waiting ones."""
+        loading = [self._residents[each] for each in self._loading]
+        if len(loading) == BESIDE_MAX or any(now_us - each.since_us < SLOW_US for each in loading):
             return []
-        key = self._queue[0]
+        # a model that leaves before its slow load is done keeps nothing waiting that has room without it
+        passing = any(each.residence is LoadState.LEAVING for each in loading)
+        for key in self._queue if passing else self._queue[:1]:
+            one = self._residents[key]
+            gone = one.residence is LoadState.ABSENT  # and so are the evicted ones if there is room
+            if gone and self.held_bytes + one.promised_bytes <= self.limit_bytes and self._is_clear(one):
+                return self._begin(key, now_us)
+        return []
+
+    def _begin(self, key: Key, now_us: int) -> list[Order]:
         one = self._residents[key]
-        if one.residence is not LoadState.ABSENT or self.held_bytes + one.promised_bytes > self.limit_bytes:
-            return []  # evicted models have not gone yet
-        del self._queue[0]
+        self._queue.remove(key)
         one.residence, one.since_us = LoadState.LOADING, now_us
-        one.held_bytes, one.promised_bytes = one.promised_bytes, 0
-        self._loading = key
-        self._clouded = any(other.residence is LoadState.LEAVING for other in self._residents.values())
+        one.held_bytes, one.promised_bytes, one.beside_bytes = one.promised_bytes, 0, 0
+        one.clouded = any(other.residence is LoadState.LEAVING for other in self._residents.values())
+        for other in (self._residents[each] for each in self._loading):
+            other.beside_bytes += one.held_bytes
+            one.beside_bytes += other.held_bytes
+        self._loading.append(key)
         return [BeginLoad(key), *(self._ready(each, now_us) for each in (key, *self._asked()))]
+
+    def _end(self, key: Key) -> None:
+        """Take it out of the loader's hands."""
+        if key in self._loading:
+            self._loading.remove(key)
+
+    def _is_clear(self, one: OnDemandModel) -> bool:
+        """Return whether a model can load beside those that are loading, although some sizes are unknown."""
+        together = (one, *(self._residents[each] for each in self._loading))
+        unsure_bytes = sum(each.unsure_bytes for each in together) if self._loading else 0
+        need_bytes = one.promised_bytes or one.need_bytes
+        return not unsure_bytes or self.held_bytes + need_bytes + unsure_bytes <= self.limit_bytes
 
     def _ready(self, key: Key, now_us: int) -> Ready:
         return Ready(key, now_us + self.ready_in_us(key, now_us))
@@ -336,7 +372,8 @@ class SliceMemory:
 
     def _evict(self, key: Key) -> list[Order]:
         self._residents[key].residence = LoadState.LEAVING
-        self._clouded = True
+        for each in self._loading:
+            self._residents[each].clouded = True
         return [BeginUnload(key)]
 
     def _dismiss(self, key: Key) -> list[Order]:

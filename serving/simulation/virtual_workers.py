@@ -1,17 +1,24 @@
-"""Worker processes in virtual time: they start, load one replica after the other, unload, measure and die."""
+"""Worker processes in virtual time: they start, load one replica after the other, unload, measure and die.
+
+A slow load has the next one beside it, as in `serving.worker.loader`.
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from serving.control.commands import LoadReplica, Measure
+from serving.control.on_demand_model import BESIDE_MAX, SLOW_US
 from serving.specs import SliceSpec
 
 Key = tuple[str, str]
 """Model, variant."""
+
+SLOW: Final = "load is slow"
+"""Happens to the worker alone."""
 
 Happening = tuple[Any, ...]
 """The name of an event of control's, and its arguments but for the slice and the instant."""
@@ -64,7 +71,9 @@ class VirtualWorker:
     ready: bool = False
     stopping: bool = False
     loaded: dict[int, Key] = field(default_factory=dict)
-    loads: deque[LoadReplica] = field(default_factory=deque)  # the first is under way
+    loads: deque[LoadReplica] = field(default_factory=deque)  # that wait
+    begun: dict[int, LoadReplica] = field(default_factory=dict)  # by replica
+    held_up: int = 0  # the replica whose load is under way and not slow yet
     leaving: set[int] = field(default_factory=set)
     measuring: int = 0
 
@@ -111,6 +120,10 @@ class Chances:
         if drawn < self._terms.hanging:
             return "hang"
         return reason if drawn < self._terms.hanging + failing else ""
+
+
+def _loads(worker: VirtualWorker, replica: int) -> bool:
+    return replica in worker.begun or any(replica == each.replica for each in worker.loads)
 
 
 class Workers:
@@ -160,17 +173,16 @@ class Workers:
     def load(self, load: LoadReplica, now_us: int) -> None:
         """Load a replica after those that were asked for before."""
         worker = self.live(load.slice, f"load {load.model}")
-        if load.replica in worker.loaded or any(load.replica == each.replica for each in worker.loads):
+        if load.replica in worker.loaded or _loads(worker, load.replica):
             raise CommandError(f"load {load.model}: replica {load.replica} of {load.slice} is loaded")
         worker.loads.append(load)
-        if len(worker.loads) == 1:
-            self._begin(worker, now_us)
+        self._begin(worker, now_us)
 
     def unload(self, slice_name: str, replica: int, after_us: int, now_us: int) -> None:
         """Give a replica's memory back, once its batches are done after so long. One that is being loaded is
         dropped then, and never said to be loaded."""
         worker = self.live(slice_name, "unload")
-        loads = any(replica == each.replica for each in worker.loads)
+        loads = _loads(worker, replica)
         if not (loads or replica in worker.loaded) or replica in worker.leaving:
             raise CommandError(f"unload: replica {replica} is not on slice {slice_name}")
         worker.leaving.add(replica)
@@ -190,7 +202,8 @@ class Workers:
         self._tell(sum(took_us), worker, "measured", (wanted.rows, wanted.size), took_us)
 
     def happens(self, worker: VirtualWorker, happening: Happening, now_us: int) -> Happening | None:
-        """What its gateway sees of it; None where that worker is gone. Its state is as after it."""
+        """What its gateway sees of it, if anything; None also where that worker is gone. Its state is as
+        after it."""
         if self.by_slice.get(worker.spec.name) is not worker:
             return None
         event = happening[0]
@@ -198,15 +211,17 @@ class Workers:
             worker.ready = True
         elif event == "worker_lost":
             del self.by_slice[worker.spec.name]
+        elif event == SLOW:
+            self._go_on(worker, happening[1], now_us)
+            return None
         elif event in ("replica_loaded", "replica_failed"):
-            load = worker.loads.popleft()
+            load = worker.begun.pop(happening[1])
             if load.replica in worker.leaving:
                 happening = ("replica_unloaded", load.replica)
                 worker.leaving.discard(load.replica)
             elif event == "replica_loaded":
                 worker.loaded[load.replica] = (load.model, load.variant)
-            if worker.loads:
-                self._begin(worker, now_us)
+            self._go_on(worker, load.replica, now_us)
         elif event == "replica_unloaded":
             del worker.loaded[happening[1]]
             worker.leaving.discard(happening[1])
@@ -214,9 +229,20 @@ class Workers:
             worker.measuring = 0
         return happening
 
+    def _go_on(self, worker: VirtualWorker, replica: int, now_us: int) -> None:
+        """That load holds up no other any more."""
+        if worker.held_up == replica:
+            worker.held_up = 0
+        self._begin(worker, now_us)
+
     def _begin(self, worker: VirtualWorker, now_us: int) -> None:
-        """The first of the loads that wait."""
-        load = worker.loads[0]
+        """The first of the loads that wait, where none is under way that is not slow."""
+        if not worker.loads or worker.held_up or len(worker.begun) == BESIDE_MAX:
+            return
+        load = worker.loads.popleft()
+        worker.begun[load.replica] = load
+        worker.held_up = load.replica
+        self._tell(SLOW_US, worker, SLOW, load.replica)
         weight = self._terms.weight((load.model, load.variant))
         fate = self._chances.load(load, worker.spec.device, now_us)
         took_us = self._chances.jitter(weight.load_us)

@@ -77,7 +77,7 @@ class Growth:
             self.count(-1, 0)
 
     def count(self, under_way: int = 0, importing: int = 0) -> tuple[int, int]:
-        """Bytes of imports and bytes of models until now; then so many more loads are under way, and import."""
+        """Bytes of imports and of models until now; then so many more loads are under way, and import."""
         with self._lock:
             held_bytes = self._held_bytes()
             grown_bytes = max(0, held_bytes - self._seen_bytes) if self._under_way else 0

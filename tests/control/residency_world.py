@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from random import Random
 
 from serving.control.on_demand_model import (
+    BESIDE_MAX,
     HOLD_US,
+    SLOW_US,
+    UNSURE,
     BeginLoad,
     BeginUnload,
     LoadFigures,
@@ -26,7 +29,7 @@ EVENTS = (
 
 
 class World:
-    """Models of 1 to 12 units of memory; `surprises`: the worker finds them of other sizes than was said.
+    """Models of 1 to 12 units of memory; `surprises`: the worker finds other sizes than were estimated.
 
     It keeps a ledger of its own, from orders and what it answered them alone: `there` is what models really
     hold, `going` those of them that were told to go.
@@ -38,7 +41,12 @@ class World:
         self.residency = SliceMemory(LIMIT)
         self.keys: list[Key] = [(f"m{number // 2}", f"v{number % 2}") for number in range(models)]
         self.figures = {
-            key: LoadFigures(random.choice((1, 2, 3, 4, 5, 12)), random.choice((1e4, 1e5, 1e6)), slo_us=2e5)
+            key: LoadFigures(
+                random.choice((1, 1, 2, 3, 4, 5, 12)),
+                random.choice((1e4, 1e5, 1e6, 9e6)),
+                slo_us=2e5,
+                known=not surprises and random.random() < 0.7,
+            )
             for key in self.keys
         }
         self.sizes = {
@@ -52,7 +60,10 @@ class World:
         self.busy: set[str] = set()
         self.there: dict[Key, int] = {}
         self.going: set[Key] = set()
-        self.loading: Key | None = None
+        self.loading: dict[Key, int] = {}  # since when
+        self.grown: dict[Key, int] = {}  # beside them, by the others
+        self.measured: set[Key] = set()  # loaded alone once
+        self.beside = 0  # loads that began beside others
         self.waiting: set[Key] = set()
         self.hold: dict[Key, int] = {}
         self.want(0)
@@ -81,14 +92,15 @@ class World:
 
     def work(self, number: int) -> None:
         """The worker does one of the things that it was told."""
-        able = sorted(self.going - {self.loading})
-        if self.loading is not None and (not able or number % 2):
-            self.loaded(self.loading, number)
+        able = sorted(self.going - self.loading.keys())
+        loading = sorted(self.loading)
+        if loading and (not able or number % 2):
+            self.loaded(loading[number // 2 % len(loading)], number)
         elif able:
             self.unloaded(able[number % len(able)])
 
     def loaded(self, key: Key, number: int) -> None:
-        self.loading = None
+        grown = self.ended(key)
         if key in self.going:  # what was told to go while it was being loaded answers by that alone
             self.unloaded(key)
             return
@@ -96,7 +108,8 @@ class World:
         asked = key in self.waiting
         busy = None if number % 3 == 0 else self.busy
         took_us = round(self.figures[key].load_us) + number * 1000
-        orders = self.residency.loaded(key, (took_us, self.sizes[key]), self.now, busy)
+        cost = (took_us, self.sizes[key] + self.random.randint(0, grown))
+        orders = self.residency.loaded(key, cost, self.now, busy)
         gone = {order.key for order in orders if isinstance(order, BeginUnload)}
         assert not {model for model, _ in gone - {key}} & self.busy, "a busy model was evicted"
         assert busy is not None or gone <= {key}
@@ -115,18 +128,19 @@ class World:
         """Now and then, the load under way fails, or what is there does not work."""
         if number % 3:
             return
-        key = self.loading
+        key = next(iter(sorted(self.loading)), None)
         able = sorted(set(self.there) - self.going)
         if key is None and able:
             key = able[number % len(able)]
         if key is not None and key not in self.going:
             self.hold.pop(key, None)
-            if self.loading == key:
-                self.loading = None
+            if key in self.loading:
+                self.ended(key)
             self.obey(self.residency.failed(key, self.now))
 
     def wait(self, number: int) -> None:
         self.now += (1_000, 50_000, 400_000, 3_000_000, 70_000_000)[number % 5]
+        self.obey(self.residency.go_on(self.now))
 
     def toggle(self, number: int) -> None:
         """A model begins to have batches in flight, or ends to."""
@@ -155,7 +169,7 @@ class World:
         self.there.clear()
         self.going.clear()
         self.hold.clear()
-        self.loading = None
+        self.loading.clear()
         self.obey(self.residency.lost(self.now))
         assert not self.waiting, "who waited for a lost worker was not told"
 
@@ -166,21 +180,46 @@ class World:
             match order:
                 case BeginLoad(key=key):
                     assert self.up, "a load without a worker"
-                    assert self.loading is None, "two loads at once"
-                    assert key not in self.there, f"{key} is loaded twice"
-                    assert key in self.wanted
-                    self.loading = key
+                    self.begin(key)
                 case BeginUnload(key=key):
-                    assert key in self.there or key == self.loading, f"{key} is not there to be unloaded"
+                    assert key in self.there or key in self.loading, f"{key} is not there to be unloaded"
                     assert key not in self.going, f"{key} is told to go twice"
                     self.going.add(key)
                 case Ready(key=key, ready_us=ready_us):
                     assert ready_us >= self.now
-                    assert key == self.loading or self.residency.residence(key) is LoadState.QUEUED
+                    assert key in self.loading or self.residency.residence(key) is LoadState.QUEUED
                 case Refuse(key=key, reason=reason):
                     assert reason in REASONS or any(mark in reason for mark in (" MB", "next try", "worker"))
                     self.waiting.discard(key)
         self.check()
+
+    def begin(self, key: Key) -> None:
+        """A load begins: alone, or beside slow ones, where the sizes are known or there is clearly room."""
+        assert key not in self.there, f"{key} is loaded twice"
+        assert key not in self.loading, f"{key} is loaded twice at once"
+        assert key in self.wanted
+        assert len(self.loading) < BESIDE_MAX
+        assert all(self.now - since >= SLOW_US for since in self.loading.values()), "beside one that is quick"
+        if self.loading:
+            together = {key, *self.loading}
+            unsure = [each for each in together if not (self.figures[each].known or each in self.measured)]
+            needed = self.residency.held_bytes  # with this load
+            needed += sum((UNSURE - 1) * min(self.figures[each].memory_bytes, LIMIT) for each in unsure)
+            assert needed <= LIMIT or not unsure, f"{unsure} are of unknown size"
+            self.beside += 1
+        self.grown[key] = 0
+        for other in self.loading:
+            self.grown[other] += self.sizes[key]
+            self.grown[key] += self.sizes[other]
+        self.loading[key] = self.now
+
+    def ended(self, key: Key) -> int:
+        """A load is over; returns by how much others may have grown beside it."""
+        del self.loading[key]
+        grown = self.grown.pop(key)
+        if not grown:
+            self.measured.add(key)
+        return grown
 
     def check(self) -> None:
         residency = self.residency
@@ -188,22 +227,25 @@ class World:
         staying = sum(size for key, size in self.there.items() if key not in self.going)
         assert staying <= LIMIT, f"{staying} of {LIMIT} are to stay"
         if not self.surprises:
-            coming = {self.loading} - {None} - self.there.keys()
-            held = sum(self.there.values()) + sum(self.sizes[key] for key in coming if key)
+            held = sum(self.there.values()) + sum(self.sizes[key] for key in self.loading)
             assert held <= LIMIT, f"{held} of {LIMIT} are held"
-            assert held == residency.held_bytes
+            assert held <= residency.held_bytes
+            unsure = any(not each.known for each in self.figures.values())
+            assert unsure or held == residency.held_bytes
         for key in self.keys:
             standing = residency.residence(key)
             assert (standing is LoadState.RESIDENT) == (key in self.there and key not in self.going)
-            assert standing is not LoadState.LOADING or key == self.loading
+            assert standing is not LoadState.LOADING or key in self.loading
         assert self.waiting <= self.wanted
 
     def settle(self) -> None:
         """The worker does all that it was told; then nobody waits any more."""
         for _ in range(100):
+            self.now += SLOW_US
+            self.obey(self.residency.go_on(self.now))
             self.work(1)
-            if self.loading is None and not self.going:
+            if not self.loading and not self.going:
                 break
-        assert self.loading is None
+        assert not self.loading
         assert not self.going
         assert not self.waiting, f"{self.waiting} were neither loaded nor refused"

@@ -19,6 +19,7 @@ from serving.control.commands import (
     Unroute,
 )
 from serving.control.desired import DesiredState
+from serving.control.on_demand_model import SLOW_US
 from serving.control.rollout import RolloutState
 from serving.profile.curve import Profile
 from serving.profile.sweep import REFINED_COUNT
@@ -96,6 +97,26 @@ def test_what_is_asked_for_while_all_others_are_in_use_is_refused_and_may_be_ask
     assert done == [Cold("o", "a", 1000)]
     assert world.routed == {"a": ["m", "n"]}
     assert only(world.miss("o", o=1.0), Route)
+
+
+def test_a_load_that_takes_long_delays_no_other() -> None:
+    class Stuck(Small):
+        begun: list[tuple[str, int]]
+
+        def answer(self, command: Command):  # type: ignore[no-untyped-def]
+            if isinstance(command, LoadReplica):
+                self.begun = [*getattr(self, "begun", ()), (command.model, self.now)]
+                if command.model == "m":
+                    return ()
+            return super().answer(command)
+
+    world = Stuck(room=3)
+    assert world.begun == [("m", 0), ("n", SLOW_US), ("o", SLOW_US)]
+    assert sorted(world.routed["a"]) == ["n", "o"]
+    asked_us = world.now
+    world.miss("p", o=1.0)  # n goes for it, at once: m is slow
+    assert world.begun[3:] == [("p", asked_us)]
+    assert sorted(world.routed["a"]) == ["o", "p"]
 
 
 def test_what_cannot_be_loaded_is_said_to_those_who_wait_and_nothing_else_is_harmed() -> None:

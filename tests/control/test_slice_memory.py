@@ -62,12 +62,15 @@ def test_any_history_keeps_to_memory_spares_who_is_busy_and_answers_who_asks(
 @pytest.mark.slow
 @pytest.mark.parametrize("surprises", [False, True])
 def test_a_hundred_thousand_random_events_keep_to_it(surprises: bool) -> None:
+    beside = 0
     for seed in range(100):
         random = Random(seed)
         world = World(seed, models=random.choice((3, 8, 14)), surprises=surprises)
         for _ in range(5):
             world.run([(random.randrange(14), random.randrange(12)) for _ in range(100)])
             world.settle()
+        beside += world.beside
+    assert beside > 100
 
 
 # what is there at the start, and what is loaded ahead
