@@ -6,7 +6,15 @@ ends without an answer, a successor tries again, or the flight ends. (Clipper le
 forever.)
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
+
+from serving.vocabulary import Kind
+
+FAILURES_MAX: Final = 1
+"""Failures of a flight after which another follower still tries. A request that kills workers, or on which
+the model raises, ends for all with the second failure."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,12 @@ class Join:
 
 
 class _Flight:
-    __slots__ = ("deadline_us", "leader", "waiters")
+    __slots__ = ("deadline_us", "failures", "leader", "waiters")
 
     def __init__(self, leader: int, deadline_us: int) -> None:
         self.leader = leader
         self.deadline_us = deadline_us
+        self.failures = 0
         self.waiters = {leader: deadline_us}  # leader and followers, in the order in which they asked
 
 
@@ -98,14 +107,20 @@ class Flights:
         del flight.waiters[flight.leader]
         return [flight.leader, *flight.waiters]
 
-    def fell(self, key: bytes, now_us: int, least_us: int) -> tuple[int | None, list[int]]:
+    def fell(self, key: bytes, kind: Kind, now_us: int, least_us: int) -> tuple[int | None, list[int]]:
         """End the leader's request without an answer; return the new leader, and the waiters that end.
 
         The successor is the follower with the latest deadline that an attempt of `least_us` can still meet,
         the first among equals. None: the flight is over. The ended waiters are the old leader, first, and all
         that cannot be answered in time any more. KeyError if there is no such flight.
+
+        `kind` is how the request ended. Where it was rejected, or more than FAILURES_MAX requests of the
+        flight failed, another attempt would fare the same: the flight is over for all.
         """
         flight = self._flights[key]
+        flight.failures += kind is Kind.FAILED
+        if kind is Kind.REJECTED or flight.failures > FAILURES_MAX:
+            return None, self.landed(key)
         fallen, waiters = flight.leader, flight.waiters
         self._remove(flight, fallen)
         ended = [waiter for waiter, deadline_us in waiters.items() if deadline_us < now_us + least_us]
@@ -117,6 +132,22 @@ class Flights:
         flight.leader = max(waiters, key=waiters.__getitem__)
         flight.deadline_us = min(waiters.values())
         return flight.leader, [fallen, *ended]
+
+    def expiring(self, waiters: Iterable[int]) -> Iterator[tuple[int, bool]]:
+        """Yield the waiters in the order in which their own deadlines end them, each with whether it leads.
+
+        Leaders are last, so that their requests go on for the followers that are left. Flights may change
+        between two of them: a leader that no longer leads is left out.
+        """
+        leaders = []
+        for waiter in waiters:
+            if self._is_leader(waiter):
+                leaders.append(waiter)
+            else:
+                yield waiter, False
+        for waiter in leaders:
+            if self._is_leader(waiter):
+                yield waiter, True
 
     def leave(self, waiter: int) -> None:
         """Remove a follower after its client left; an unknown id changes nothing. ValueError for a leader."""
@@ -148,6 +179,15 @@ class Flights:
         )
         return flight.leader
 
+    def _is_leader(self, waiter: int) -> bool:
+        key = self._keys.get(waiter)
+        return key is not None and self._flights[key].leader == waiter
+
     def _remove(self, flight: _Flight, waiter: int) -> None:
         del flight.waiters[waiter]
         del self._keys[waiter]
+
+
+def ends_alike(kind: Kind) -> bool:
+    """Return whether the followers that end with their leader get its outcome, else DEADLINE_UNMET."""
+    return kind is Kind.REJECTED or kind is Kind.FAILED

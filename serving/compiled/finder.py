@@ -42,6 +42,7 @@ COMPILED = (
     "serving/cache/flights.py",
     "serving/cache/keys.py",
     "serving/cache/memory.py",
+    "serving/cache/suiting.py",
     "serving/cache/sketch.py",
     "serving/cache/benefit.py",
     "serving/runtime/caching.py",

@@ -1,10 +1,10 @@
 """What may be kept of each model's answers, as models come, go and change."""
 
 from collections.abc import Mapping
-from math import inf
 
 from serving.cache.benefit import CacheBenefit
 from serving.cache.keys import DIGEST_BYTES_MAX, variants_of
+from serving.cache.suiting import accuracy_of
 from serving.ports import Call
 from serving.runtime.builds import Builds
 from serving.runtime.nondeterminism import Doubts
@@ -35,12 +35,6 @@ class CachePolicy:
         if call.rows > self.model.spec.batch_max or not self.worth.asks(call.inputs):
             return False
         return sum([len(tensor.data) for tensor in call.inputs]) <= DIGEST_BYTES_MAX
-
-
-def accuracy_of(call: Call, variant: str) -> float:
-    """Of one of the variants that may answer; -inf where nobody has measured it."""
-    accuracy = call.model.accuracy(variant)
-    return -inf if accuracy is None else accuracy
 
 
 class CachedModels:

@@ -11,13 +11,14 @@ from math import ceil
 
 from serving.cache.benefit import CacheBenefit
 from serving.cache.entries import KeptAnswer, entry_of
-from serving.cache.flights import Flights, Join
-from serving.cache.keys import question_key, variants_of
+from serving.cache.flights import Flights, Join, ends_alike
+from serving.cache.keys import question_key
 from serving.cache.memory import MemoryStore
 from serving.cache.soundness import fault_of
+from serving.cache.suiting import accuracy_of, suits
 from serving.ports import Call, Reply
 from serving.runtime.accounts import Accounts
-from serving.runtime.cached_models import CachedModels, accuracy_of
+from serving.runtime.cached_models import CachedModels
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
 from serving.runtime.observer import CacheObserver
@@ -44,10 +45,6 @@ from serving.vocabulary import (
     Kind,
     Outcome,
 )
-
-FAILURES_MAX = 1
-"""Failures of a question after which another of its waiters is tried: one that kills workers, or that the
-model raises on, ends for all who wait with the second."""
 
 
 class CachedServing:
@@ -135,7 +132,7 @@ class CachedServing:
         now = now_us()
         key = question_key(call, self._shared)
         entry = None if call.max_age_us == 0 else self.store.get(key, now)
-        if entry is not None and self._suits(call, entry, now):
+        if entry is not None and suits(call, entry, now, self._gateway.preferred):
             self._hit(call, entry, deliver, now)
             return 0
         if len(self._waiters) >= self._waiters_max:
@@ -175,16 +172,6 @@ class CachedServing:
         return self.store.invalidate(model)
 
     # asking
-
-    def _suits(self, call: Call, entry: KeptAnswer, now: int) -> bool:
-        """Whether a kept answer is one for this call: young enough, and of no lesser variant than what would
-        be computed now."""
-        if call.max_age_us is not None and now - entry.stored_us > call.max_age_us:
-            return False
-        allowed = variants_of(call)
-        if entry.variant == allowed[0]:
-            return True
-        return entry.variant in allowed and accuracy_of(call, entry.variant) >= self._gateway.preferred(call)
 
     def _hit(self, call: Call, entry: KeptAnswer, deliver: Deliver, now: int) -> None:
         request = describe(call, now)
@@ -262,7 +249,7 @@ class CachedServing:
         age_us, told, choosy = now - entry.stored_us, list[PendingCall](), list[PendingCall]()
         for each in self._flights.landed(leader.flight):
             waiter = self._waiters[each]
-            (told if self._suits(waiter.call, entry, now) else choosy).append(waiter)
+            (told if suits(waiter.call, entry, now, self._gateway.preferred) else choosy).append(waiter)
         if self._kept.may_keep(leader.call, entry.variant, leader.least):
             self.store.put(leader.key, entry, now)
             for waiter in choosy:
@@ -325,19 +312,14 @@ class CachedServing:
         """No answer: another waiter leads, unless it would fare the same, as whoever asks again where a call
         was turned away just now."""
         kind = reply.outcome.kind
-        leader.failures += kind is Kind.FAILED
-        if kind is Kind.REJECTED or leader.failures > FAILURES_MAX:
-            promoted, ended = None, self._flights.landed(leader.flight)
-        else:
-            promoted, ended = self._flights.fell(leader.flight, now, self._least_us(leader.call))
+        promoted, ended = self._flights.fell(leader.flight, kind, now, self._least_us(leader.call))
         del self._waiters[leader.id]
         if promoted is not None:
-            self._waiters[promoted].failures = leader.failures
             self._lead(self._waiters[promoted], again=True)
         else:
             self.searches.drop(leader.flight)
         hand_over(leader.deliver, reply, leader.request.model)
-        same = kind in (Kind.REJECTED, Kind.FAILED)
+        same = ends_alike(kind)
         for each in ended[1:]:
             waiter = self._waiters.get(each)
             if waiter is not None:  # else its client went as another was told
@@ -347,22 +329,18 @@ class CachedServing:
 
     def _expire(self, now: int) -> None:
         """End waiters whose own deadline has passed, leaders last: a request then goes on for who is left."""
-        leaders = []
-        for waiter_id in self._expiries.take(now):
+        for waiter_id, leads in self._flights.expiring(self._expiries.take(now)):
             waiter = self._waiters.get(waiter_id)
-            if waiter is not None and self._leads(waiter):
-                if not waiter.settled:
-                    leaders.append(waiter)
-            elif waiter is not None:
-                self._leave(waiter, DEADLINE_QUEUED)
-        for leader in leaders:
-            leads = leader.id in self._waiters and self._leads(leader)
-            if not leads or self._pass_on(leader, (DEADLINE_QUEUED, DEADLINE_RUNNING)):
+            if waiter is None or (leads and waiter.settled):
                 continue
-            if leader.request_id:
-                self._gateway.expire(leader.request_id, now)  # which settles it
+            if not leads:
+                self._leave(waiter, DEADLINE_QUEUED)
+            elif self._pass_on(waiter, (DEADLINE_QUEUED, DEADLINE_RUNNING)):
+                pass
+            elif waiter.request_id:
+                self._gateway.expire(waiter.request_id, now)  # which settles it
             else:
-                self._abandon(leader, DEADLINE_QUEUED)
+                self._abandon(waiter, DEADLINE_QUEUED)
 
     def _leads(self, waiter: PendingCall) -> bool:
         return self._flights.leader(waiter.flight) == waiter.id
@@ -375,7 +353,7 @@ class CachedServing:
         if heir_id is None:
             return False
         heir = self._waiters[heir_id]
-        heir.request_id, heir.failures = leader.request_id, leader.failures
+        heir.request_id = leader.request_id
         heir.asked_us, heir.digest_us = leader.asked_us, leader.digest_us
         waits = True
         if heir.request_id:  # else it is being looked for elsewhere

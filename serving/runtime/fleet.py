@@ -334,7 +334,7 @@ class Fleet:
         self._execute(self.control.capacity_found(asked, capacity, now), now)
 
     def _tick(self, now: int) -> None:
-        idle = [name for name in self.control.slices if self._gateway.is_idle(name)]
+        idle = [name for name in self.control.slices if self._gateway.is_quiet(name)]
         self._execute(self.control.tick(now, idle), now)
 
     def _execute(self, commands: Sequence[Command], now: int) -> None:

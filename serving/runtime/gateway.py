@@ -34,8 +34,6 @@ from serving.worker.batches import BatchResult
 
 logger = logging.getLogger(__name__)
 
-QUIET_US = 1_000_000  # without a batch, before an idle slice is lent to measurements of up to half an SLO
-
 
 class Gateway:
     """`serving.ports.Serving` over real workers. Made on the running event loop. `devices`: by slice; whoever
@@ -350,9 +348,9 @@ class Gateway:
                 return batch.model
         return ""
 
-    def is_idle(self, slice_name: str) -> bool:
-        """Whether nothing has run or waited there for a while: a measurement would delay nobody."""
-        return self._scheduler.idle_us(slice_name, now_us()) >= QUIET_US
+    def is_quiet(self, slice_name: str) -> bool:
+        """Return whether nothing has run or waited there for a while: a measurement would delay nothing."""
+        return self._scheduler.is_quiet(slice_name, now_us())
 
     def batch_done(self, result: BatchResult) -> None:
         """A worker computed a batch."""

@@ -20,15 +20,14 @@ Deliver = Callable[[Reply], None]
 class PendingCall:
     """A call that waits, as leader (with the `request_id` of its request) or joiner (0).
 
-    `request` is how it is counted where it never becomes one of the gateway's; `failures` those of its
-    question before it led; `timed`: its own deadline is among those that are watched here; `settled`: the
-    gateway has answered it. `asked_us`: when it asked the cache; `digest_us`: what that took before an
-    answer was looked for elsewhere. `least`: how accurate the answer is that is kept already and was not good
-    enough, -inf where there was none.
+    `request` is how it is counted where it never becomes one of the gateway's; `timed`: its own deadline is
+    among those that are watched here; `settled`: the gateway has answered it. `asked_us`: when it asked the
+    cache; `digest_us`: what that took before an answer was looked for elsewhere. `least`: how accurate the
+    answer is that is kept already and was not good enough, -inf where there was none.
     """
 
     __slots__ = (
-        "asked_us", "call", "deliver", "digest_us", "epoch", "failures", "flight", "id", "key", "least",
+        "asked_us", "call", "deliver", "digest_us", "epoch", "flight", "id", "key", "least",
         "request", "request_id", "settled", "timed",
     )  # fmt: skip
 
@@ -38,7 +37,6 @@ class PendingCall:
         self.request = request
         self.deliver = deliver
         self.request_id = 0
-        self.failures = 0
         self.timed = False
         self.settled = False
         self.asked_us = 0

@@ -8,6 +8,7 @@ returns: an answer may be the occasion for its recipient to cancel a request of 
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -39,6 +40,9 @@ from serving.vocabulary import (
     NO_REPLICA,
     WORKER_LOST,
 )  # fmt: skip
+
+QUIET_US: Final = 1_000_000
+"""Without a batch, before control may lend an idle slice to measurements of up to half an SLO."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -107,9 +111,10 @@ class Scheduler:
         live = self._slices.get(slice_name)
         return live is not None and live.idle
 
-    def idle_us(self, slice_name: str, now_us: int) -> int:
-        """For how long a slice has had nothing to do, 0 where it has."""
-        return now_us - self._slices[slice_name].free_since_us if self.is_idle(slice_name) else 0
+    def is_quiet(self, slice_name: str, now_us: int) -> bool:
+        """Return whether the slice has had nothing to do for QUIET_US: a measurement would delay nothing."""
+        live = self._slices.get(slice_name)
+        return live is not None and live.idle and now_us - live.free_since_us >= QUIET_US
 
     def can_answer(self, model: str, variant: str) -> bool:
         """Whether a live replica of the variant exists, or will when one is asked for."""

@@ -5,11 +5,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serving.cache.flights import Flights, Join, Lead
-from serving.vocabulary import NEVER_US
+from serving.cache.flights import FAILURES_MAX, Flights, Join, Lead, ends_alike
+from serving.vocabulary import NEVER_US, Kind
 
 picks = st.integers(0, 99)
 leasts = st.integers(0, 4)
+falls = st.sampled_from([Kind.SHED, Kind.SHED, Kind.FAILED, Kind.REJECTED])
 A, B = b"a" * 32, b"b" * 32
 
 
@@ -24,6 +25,7 @@ class Departures(RuleBasedStateMachine):
         self.ended: list[int] = []
         self.aboard: dict[bytes, list[tuple[int, int]]] = {}
         self.due_us: dict[bytes, int] = {}
+        self.failures: dict[bytes, int] = {}
 
     def pick(self, pick: int) -> bytes:
         return sorted(self.aboard)[pick % len(self.aboard)]
@@ -39,6 +41,7 @@ class Departures(RuleBasedStateMachine):
         waiters.append((self.asked, deadline_us))
         if len(waiters) == 1:
             self.due_us[key] = deadline_us
+            self.failures[key] = 0
             assert got == Lead()
         elif deadline_us >= self.now_us + least_us and deadline_us < self.due_us[key]:
             self.due_us[key] = deadline_us
@@ -55,13 +58,18 @@ class Departures(RuleBasedStateMachine):
         self.ended += waiters
 
     @precondition(lambda self: self.aboard)
-    @rule(pick=picks, least_us=leasts, pause_us=st.integers(0, 6))
-    def fall(self, pick: int, least_us: int, pause_us: int) -> None:
-        """The leader is shed, expires or fails."""
+    @rule(pick=picks, kind=falls, least_us=leasts, pause_us=st.integers(0, 6))
+    def fall(self, pick: int, kind: Kind, least_us: int, pause_us: int) -> None:
+        """The leader is shed, expires, fails or is rejected."""
         self.now_us += pause_us
         key = self.pick(pick)
+        promoted, ended = self.flights.fell(key, kind, self.now_us, least_us)
+        self.failures[key] += kind is Kind.FAILED
+        if kind is Kind.REJECTED or self.failures[key] > FAILURES_MAX:
+            assert (promoted, ended) == (None, [waiter for waiter, _ in self.aboard.pop(key)])
+            self.ended += ended
+            return
         fallen = self.aboard[key].pop(0)[0]
-        promoted, ended = self.flights.fell(key, self.now_us, least_us)
         assert ended[0] == fallen
         self.succession(key, promoted, ended[1:], least_us)
         self.ended.append(fallen)
@@ -153,9 +161,9 @@ def test_when_the_leader_falls_the_waiter_with_most_time_tries_again_and_the_hop
     flights = Flights()
     for waiter, deadline_us in ((1, 30), (2, 80), (3, 90), (4, 35), (5, 90)):
         flights.ask(A, waiter, deadline_us)
-    assert flights.fell(A, now_us=30, least_us=10) == (3, [1, 4])
+    assert flights.fell(A, Kind.SHED, now_us=30, least_us=10) == (3, [1, 4])
     assert flights.deadline_us(A) == 80
-    assert flights.fell(A, now_us=85, least_us=10) == (None, [3, 2, 5])
+    assert flights.fell(A, Kind.SHED, now_us=85, least_us=10) == (None, [3, 2, 5])
     assert flights.ask(A, 6, 200) == Lead()
 
 
@@ -184,4 +192,52 @@ def test_what_is_not_under_way_neither_lands_nor_falls() -> None:
     with pytest.raises(KeyError):
         flights.landed(A)
     with pytest.raises(KeyError):
-        flights.fell(A, 0, 0)
+        flights.fell(A, Kind.SHED, 0, 0)
+
+
+def test_a_flight_is_over_for_all_with_the_failure_after_the_last_that_is_forgiven() -> None:
+    flights = Flights()
+    for waiter in range(1, FAILURES_MAX + 4):
+        flights.ask(A, waiter, 100)
+    for failures in range(1, FAILURES_MAX + 1):
+        assert flights.fell(A, Kind.FAILED, 0, 10) == (failures + 1, [failures])
+    assert flights.fell(A, Kind.SHED, 0, 10)[0] is not None, "what is shed is no failure"
+    assert flights.fell(A, Kind.FAILED, 0, 10) == (None, [FAILURES_MAX + 2, FAILURES_MAX + 3])
+    flights.ask(A, 100, 100)
+    flights.ask(A, 101, 100)
+    assert flights.fell(A, Kind.FAILED, 0, 10) == (101, [100]), "a new flight counts anew"
+
+
+def test_a_leader_that_leaves_takes_no_failure_with_it() -> None:
+    flights = Flights()
+    for waiter in (1, 2, 3, 4):
+        flights.ask(A, waiter, 100)
+    flights.fell(A, Kind.FAILED, 0, 10)
+    assert flights.resign(A, 0, 10) == 3
+    assert flights.fell(A, Kind.FAILED, 0, 10) == (None, [3, 4])
+
+
+def test_followers_get_the_outcome_of_a_leader_that_was_rejected_or_failed_only() -> None:
+    assert [kind for kind in Kind if ends_alike(kind)] == [Kind.REJECTED, Kind.FAILED]
+
+
+def test_leaders_expire_last_and_only_if_they_still_lead() -> None:
+    flights = Flights()
+    for key, waiter in ((A, 1), (A, 2), (B, 3), (B, 4)):
+        flights.ask(key, waiter, 100)
+    assert list(flights.expiring([3, 1, 2])) == [(2, False), (3, True), (1, True)]
+    order = flights.expiring([1, 3, 4])
+    assert next(order) == (4, False)
+    flights.landed(A)  # as what the follower hears ends another flight
+    assert list(order) == [(3, True)]
+
+
+def test_a_follower_that_leads_by_the_time_of_its_turn_expires_as_a_leader() -> None:
+    flights = Flights()
+    for waiter in (1, 2, 3):
+        flights.ask(A, waiter, 100)
+    order = flights.expiring([2, 3])
+    assert next(order) == (2, False)
+    flights.leave(2)
+    assert flights.resign(A, 0, 0) == 3
+    assert list(order) == [(3, True)]

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.cache.benefit import ASKS, class_of
+from serving.cache.flights import FAILURES_MAX
 from serving.cache.keys import DIGEST_BYTES_MAX
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
-from serving.runtime.caching import FAILURES_MAX, CachedServing
+from serving.runtime.caching import CachedServing
 from serving.runtime.gateway import Gateway
 from serving.specs import BatchingSpec, CacheSpec, Limits
 from serving.tensor import Tensor

@@ -7,9 +7,9 @@ from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.commands import ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import LEAD_US_MAX, Replica
-from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.scheduler import QUIET_US, Scheduler
 from serving.specs import BatchingSpec, Limits, ServedModel
-from serving.vocabulary import COMPLETED, WORKER_LOST
+from serving.vocabulary import COMPLETED, NEVER_US, WORKER_LOST
 from tests.builders import KIND
 from tests.scheduler.values import (
     VARIANTS,
@@ -115,7 +115,16 @@ def test_a_slice_is_idle_when_nothing_runs_on_it() -> None:
     assert not scheduler.is_idle("s")
     scheduler.batch_done(batch.id, ROW_US, ROW_US)
     assert scheduler.is_idle("s")
-    assert scheduler.idle_us("s", ROW_US + 7) == 7
+
+
+def test_a_slice_is_quiet_when_it_has_been_idle_for_a_while() -> None:
+    scheduler = scheduler_on("s")
+    (batch,) = send_each(scheduler, (1, 0))
+    assert not scheduler.is_quiet("s", QUIET_US)
+    scheduler.batch_done(batch.id, ROW_US, ROW_US)
+    assert not scheduler.is_quiet("s", ROW_US + QUIET_US - 1)
+    assert scheduler.is_quiet("s", ROW_US + QUIET_US)
+    assert not scheduler.is_quiet("elsewhere", NEVER_US)
 
 
 def test_while_it_is_held_nothing_starts_beside_what_runs() -> None:
