@@ -317,6 +317,13 @@ def test_one_variant_of_those_that_may_answer_is_shown_alone() -> None:
     assert (row["variant"], row["accuracy"], row["down %"]) == ("mlp", "0.9500", "0.0")
 
 
+def test_why_a_replica_is_not_there_is_said() -> None:
+    current = status(new(), 10.0)
+    current["models"][0]["replicas"][1] |= {"state": "failed", "reason": "OSError: no weights (model.py:9)"}
+    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
+    assert "digits cnn on cpu1 is failed: OSError: no weights (model.py:9)" in lines
+
+
 def cached(hits: int, joins: int, misses: int, **more: object) -> CacheStatus:
     made = {"kept": True, "pays": True, "hits": hits, "joins": joins, "misses": misses, "differs": {}}
     return cast(CacheStatus, {**made, **more})
