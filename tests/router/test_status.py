@@ -317,6 +317,12 @@ def test_one_variant_of_those_that_may_answer_is_shown_alone() -> None:
     assert (row["variant"], row["accuracy"], row["down %"]) == ("mlp", "0.9500", "0.0")
 
 
+def test_where_one_variant_of_each_model_answers_no_columns_speak_of_others() -> None:
+    telemetry = new()
+    answer(telemetry, 5, "cnn", 0.98)
+    assert "accuracy" not in cells(text(None, status(telemetry, 100.0), 1.0), "digits")
+
+
 def test_why_a_replica_is_not_there_is_said() -> None:
     current = status(new(), 10.0)
     current["models"][0]["replicas"][1] |= {"state": "failed", "reason": "OSError: no weights (model.py:9)"}
