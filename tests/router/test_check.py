@@ -7,8 +7,6 @@ import pytest
 
 from router.check import Report, check
 from router.feasibility import Measured
-from router.operations.applied import AppliedPlacement, digest, keep
-from router.settings import load_settings
 from serving.profile.latency import Latency
 from serving.specs import ServedModel, SliceSpec
 from tests.builders import profile
@@ -32,56 +30,6 @@ def report(home: Path, old: str = "", new: str = "", measured: Measured = FAST) 
     write_deployment(home)
     write_accuracy(home / "models" / "digits", {"linear": 0.964, "cnn": 0.9912})
     return check(write_gateway(home, GATEWAY.replace(old, new, 1)), lambda _: measured)
-
-
-def test_a_sound_file_gets_a_plan_of_one_line_a_model(tmp_path: Path) -> None:
-    found = report(tmp_path)
-    assert (found.errors, found.warnings) == ((), ())
-    assert found.notes == (
-        "minilm: a request of 15 or more rows of 128 bytes cannot be answered within 250.5 ms, by what was "
-        "measured on cpu-a, cpu-b: it is answered late and counted as late; `slo_rows: 3` would state "
-        "slo_ms for each 3 rows of a request",
-    )
-    assert found.sound
-    assert found.plan == (
-        "digits: SLO 40 ms, batches of up to 32 rows, on cpu-a; variants cnn 0.991, linear* 0.964 (top-1)",
-        "minilm: SLO 250.5 ms, batches of up to 32 rows, on cpu-a, cpu-b; variants fp32*, int8",
-    )
-    assert str(found) == "\n".join([f"note: {found.notes[0]}", *found.plan])
-
-
-def test_a_recording_is_a_line_of_the_plan(tmp_path: Path) -> None:
-    found = report(tmp_path, "models:\n", "recording: {files: 3, file_mb: 0.5}\nmodels:\n")
-    assert found.plan[-1] == f"recording: arrivals to {tmp_path}/recordings, at most 3 files of 0.5 MB"
-
-
-def test_a_placement_that_is_applied_is_noted(tmp_path: Path) -> None:
-    settings = load_settings(write_deployment(tmp_path))
-    on = {each.name: each.slices for each in settings.models}
-    keep(settings.path, AppliedPlacement("a", "yesterday", digest(settings), settings.slices, on))
-    note = report(tmp_path).notes[0]
-    assert note.startswith("slices are as a placement has them that was applied (yesterday), not as penstock")
-
-
-def test_the_plan_says_of_which_models_answers_are_kept(tmp_path: Path) -> None:
-    text = "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\nmodels:\n"
-    found = report(tmp_path, "models:\n", text)
-    assert found.plan[-1] == ("cache: answers of digits, at most 0.5 MB, for 2 s, shared by all tenants")
-    linear = "    default_variant: linear\n"
-    found = report(tmp_path, linear, linear + "    cache: true\n")
-    assert found.plan[-1] == "cache: answers of digits, at most 64 MB, for 300 s"
-    for said in ("models:\n", "cache: false\nmodels:\n"):
-        assert len(report(tmp_path, "models:\n", said).plan) == 2
-
-
-def test_an_slo_below_the_measured_latency_is_an_error_with_both_figures(tmp_path: Path) -> None:
-    found = report(tmp_path, "- path: models/minilm", "- {path: models/minilm, slo_ms: 2.7}")
-    (error,) = found.errors
-    assert not found.sound
-    assert str(error).replace(f"{tmp_path}/", "") == (
-        "penstock.yaml:13:35: models[1].slo_ms: 2.7 ms is below minilm fp32's measured 35.1 ms for one row "
-        "on slice cpu-b; raise it above 35.1 ms or answer with a faster variant (int8: 2.6 ms)"
-    )
 
 
 def test_an_slo_that_the_model_brings_is_reported_at_the_entry(tmp_path: Path) -> None:
@@ -137,14 +85,6 @@ def test_errors_and_warnings_of_the_file_are_reported_together(tmp_path: Path) -
     assert [warning.where for warning in found.warnings] == ["slices[0].threads"]
     assert found.plan == ()
     assert [line.split(":")[0] for line in str(found).splitlines()] == ["error", "warning"]
-
-
-def test_the_plan_shows_all_tenants_with_their_shares(tmp_path: Path) -> None:
-    shop = "tenants: [{name: shop, weight: 2.5, priority: 1}"
-    line = "tenants: shop (weight 2.5, priority 1), default (weight 1, priority 0)"
-    assert report(tmp_path, "server:", f"{shop}]\nserver:").plan[-1] == line
-    line = "tenants: shop (weight 2.5, priority 1), default (weight 3, priority 0)"
-    assert report(tmp_path, "server:", f"{shop}, {{name: default, weight: 3}}]\nserver:").plan[-1] == line
 
 
 def test_a_missing_file_is_reported_like_any_other_error(tmp_path: Path) -> None:

@@ -145,19 +145,6 @@ def test_rates_are_those_between_two_readings() -> None:
     assert "of the last 2.0 s" in shown
 
 
-def test_notices_and_replicas_that_follow_the_load_are_shown() -> None:
-    now = status(new(), 10.0)
-    now["slices"][0]["notice"] = "will be lost in 12 s: rebalance [a]"
-    now["models"][0]["scaling"] = {
-        "desired": 3, "wanted": 2, "ready": 1, "coming": 1, "standing": 0, "pressure": 1.4,
-        "why": "90 rows/s come", "held": "the ceiling",
-    }  # fmt: skip
-    shown = text(None, now, 0.0)
-    assert "ready, will be lost in 12 s: rebalance [a]" in shown
-    line = "   digits   1 of 2 ready, 1 coming, 3 wished (the ceiling); pressure 1.40; 90 rows/s come"
-    assert line in shown.splitlines()
-
-
 def test_bad_input_and_departures_break_no_promise_but_are_shown() -> None:
     telemetry = new()
     ask(telemetry, 7)
@@ -174,12 +161,6 @@ def test_the_burn_is_that_of_the_last_hour() -> None:
     ask(telemetry, 97, at_us=2 * HOUR_US)
     ask(telemetry, 3, QUOTA, at_us=2 * HOUR_US)
     assert cells(text(None, status(telemetry, 2 * 3600), 0.0), "digits")["burn 1h"] == "3.0"
-
-
-def test_where_all_is_well_no_endings_are_shown() -> None:
-    telemetry = new()
-    ask(telemetry, 7)
-    assert endings(text(None, status(telemetry, 10.0), 0.0)) == {}
 
 
 def test_endings_of_the_worst_models_only_are_shown_a_line_each() -> None:
@@ -212,20 +193,6 @@ def test_a_restart_between_two_readings_shows_no_negative_rates() -> None:
     ask(fresh, 1)
     shown = text(status(old, 500.0), status(fresh, 0.5), 1.0)
     assert cells(shown, "digits")["req/s"] == "2.0"
-
-
-def test_an_idle_model_shows_dashes_not_zeros() -> None:
-    row = cells(text(None, status(new(), 10.0), 0.0), "minilm")
-    assert (row["state"], row["replicas"], row["req/s"]) == ("not ready", "0/1", "0.0")
-    assert [row[title] for title in ("in time %", "burn 1h", "batch", "p50 ms", "p99 ms")] == ["-"] * 5
-    assert row["SLO ms"] == "2500"
-
-
-def test_workers_are_shown_with_their_restarts() -> None:
-    shown = text(None, status(new(), 3725.0), 0.0)
-    assert "not ready, up 1 h 02 min" in shown
-    assert any("cpu0" in line and "4711" in line for line in shown.splitlines())
-    assert any("cpu1" in line and "waiting to restart" in line and "3" in line for line in shown.splitlines())
 
 
 @settings(max_examples=50)
@@ -341,21 +308,6 @@ def answer(
         telemetry.request_done(request("digits", rows), made, 1_000, True)
 
 
-def test_what_answered_between_two_readings_is_shown_with_its_accuracy() -> None:
-    telemetry = new()
-    answer(telemetry, 500, "linear", 0.5)
-    before = status(telemetry, 100.0)
-    answer(telemetry, 60, "cnn", 0.98, rows=2)
-    answer(telemetry, 25, "mlp", 0.95, rows=8, why="load")
-    answer(telemetry, 15, "linear", 0.9, rows=1, why="backlog")
-    shown = text(before, status(telemetry, 101.0), 1.0, width=170)
-    row = cells(shown, "digits")
-    assert row["variant"] == "cnn 60% mlp 25% …"
-    assert float(row["accuracy"]) == pytest.approx((120 * 0.98 + 200 * 0.95 + 15 * 0.9) / 335, abs=1e-4)
-    assert row["down %"] == "40.0"
-    assert (cells(shown, "minilm")["variant"], cells(shown, "minilm")["accuracy"]) == ("fp32-128", "-")
-
-
 def test_one_variant_of_those_that_may_answer_is_shown_alone() -> None:
     telemetry = new()
     answer(telemetry, 5, "cnn", 0.98)
@@ -383,23 +335,6 @@ def test_why_a_replica_is_not_there_is_said_once() -> None:
     assert [shown.count(each) for each in (why, "no weights", lost)] == [1, 1, 1]
 
 
-def test_profiles_that_batches_do_not_bear_out_are_named_the_farthest_off_first() -> None:
-    current = status(new(), 10.0)
-    assert "bear out" not in text(None, current, 0.0)
-    current["models"][0]["replicas"] = [
-        replica("digits", "cnn", "cpu0", "ready", ("interfered", 1.312)),
-        replica("digits", "cnn", "cpu1", "ready"),
-        replica("digits", "linear", "cpu0", "ready", ("stale", 0.5)),
-    ]
-    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
-    start = lines.index("profiles that batches do not bear out, and what those take over them:") + 1
-    assert lines[start : start + 3] == [
-        "digits linear on cpu0   stale (x0.50), is measured anew",
-        "digits cnn on cpu0      interfered (x1.31)",
-        "",
-    ]
-
-
 def cached(hits: int, joins: int, misses: int, **more: object) -> CacheStatus:
     made = {"kept": True, "pays": True, "hits": hits, "joins": joins, "misses": misses, "differs": {}}
     return cast(CacheStatus, {**made, **more})
@@ -418,17 +353,6 @@ def test_where_answers_are_kept_the_share_that_was_is_shown_of_what_happened_sin
         "minilm   the cache is on, no request asked it; it does not pay here: only one question in 32 asks",
         "",
     ]
-
-
-def test_a_variant_whose_answers_differ_though_it_says_otherwise_is_named() -> None:
-    current = status(new(), 10.0)
-    current["models"][0]["cache"] = cached(
-        0, 0, 0, kept=False, pays=False, differs={"cnn": "output 'Y' was 1"}
-    )
-    lines = [line.strip() for line in text(None, current, 0.0).splitlines()]
-    assert lines[lines.index("kept answers, % of the requests that asked the cache:") + 1] == (
-        "digits   none of cnn is kept: it says that it is deterministic, but its output 'Y' was 1"
-    )
 
 
 def busy() -> Status:
@@ -462,16 +386,3 @@ def test_all_columns_are_shown_where_there_is_room_and_the_least_telling_go_firs
     fewer = text(None, usual, 0.0, width=80)
     assert "batch" not in fewer
     assert all(title in fewer for title in ("replicas", "queued", "in time %", "p50 ms", "p99 ms", "SLO ms"))
-
-
-def test_a_port_that_ended_is_named_and_others_are_not() -> None:
-    current = status(new(), 10.0)
-    current["edges"] = [
-        {"name": "rest", "listening": True, "restarts": 0},
-        {"name": "grpc", "listening": True, "restarts": 3},
-        {"name": "metrics", "listening": False, "restarts": 0},
-    ]
-    shown = text(None, current, 0.0)
-    assert "the grpc port ended by itself and was opened again, 3 times" in shown
-    assert "the metrics port is closed" in shown
-    assert "rest port" not in shown

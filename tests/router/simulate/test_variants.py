@@ -61,17 +61,6 @@ def test_the_answers_are_shown_by_variant_with_their_accuracy_and_why_it_was_not
     assert all(0.96 <= each <= 0.99 for each in course["accuracy"])
 
 
-@pytest.mark.usefixtures("choosing")
-def test_the_table_has_the_accuracy_and_says_in_words_who_answered(simulate: Simulate) -> None:
-    ended = simulate("--rate", "digits=600,minilm=1")
-    assert ended.exit_code == 0, ended.output
-    heads = next(line for line in ended.stdout.splitlines() if "in time" in line)
-    assert heads.split()[-1] == "accuracy"
-    told = next(line for line in ended.stdout.splitlines() if "slo, digits  cnn " in line)
-    assert " %, linear " in told
-    assert "not by the best: " in told
-
-
 def test_every_reason_for_a_less_good_variant_has_words() -> None:
     assert set(DOWNGRADES) == set(Downgrade)
 

@@ -1,14 +1,12 @@
-"""`penstock status`: what `GET /v2/status` says of a running gateway, as a live table.
+"""A status as a live table.
 
 The gateway only counts; rates and percentiles are differences of two readings, taken here.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -18,16 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from router.cache_status import CacheStatus, cache_lines
-from router.isolation import IsolationStatus, isolation_lines
-from router.key_env import KEY_ENV
-from router.reading import UnreachableError, read_json
-from router.scaled_status import ScaledStatus, scaled_lines
-from serving.ports import Serving
+from router.isolation import isolation_lines
+from router.scaled_status import scaled_lines
+from router.status.document import EdgeStatus, ModelStatus, MoveStatus, SliceStatus, Status
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.telemetry import Counters
 
-PATH: Final = "/v2/status"
 ENDINGS_MAX: Final = 8
 """Models of which it is shown how requests ended: all of it is to fit a screen."""
 DOUBTFUL: Final = " profiles that batches do not bear out, and what those take over them:"
@@ -45,113 +40,7 @@ _LEFT_ALIGNED: Final = ("model", "state", "variant", "replicas")
 _SPARED: Final = ("batch", "rows/s", "down %", "accuracy", "burn 1h", "variant", "p50 ms", "replicas")
 """Columns that a narrow terminal is spared, in this order, until whole names fit: `--json` has them all."""
 _GAPS: Final = (2, 1, 0)  # blanks behind a column, beside the one that the table's box takes
-
-
-class ReplicaBody(TypedDict):
-    """A variant on a slice; `state` is the control plane's word ("ready", "loading", ...). `profile`: what
-    its batches say of its profile ("fresh", "stale", "interfered"), `profile_ratio` what they took over it (1
-    where it is fresh); `renewing`: it is being measured anew."""
-
-    model: str
-    variant: str
-    slice: str
-    state: str
-    profile: str
-    profile_ratio: float
-    renewing: bool
-    reason: NotRequired[str]  # why it is not there, where that is known
-
-
-class SliceStatus(TypedDict):
-    """A slice and its worker process; `pid` is None while there is none. `notice`: that it was taken away,
-    or will be, in words, where anybody has said so."""
-
-    name: str
-    state: str
-    pid: int | None
-    restarts: int
-    notice: NotRequired[str]
-
-
-class ModelStatus(TypedDict):
-    """A served model: what answers, where, and what happened to its requests since the start."""
-
-    name: str
-    ready: bool
-    slo_us: int
-    variants: list[str]
-    answering_variant: str
-    replicas: list[ReplicaBody]
-    queue_rows: int
-    counters: "Counters"
-    scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
-    cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
-    isolation: NotRequired[IsolationStatus]
-
-
-class MoveStatus(TypedDict):
-    """What is wanted, and how far it is so (`serving.control.rollout.Progress`). `refused`: why the latest
-    edit of penstock.yaml is not in force."""
-
-    state: str
-    step: int
-    steps: int
-    reasons: list[str]
-    waiting: list[str]
-    refused: list[str]
-
-
-class EdgeStatus(TypedDict):
-    """A port of the gateway: whether it listens, and how often it ended by itself and was started again."""
-
-    name: str
-    listening: bool
-    restarts: int
-
-
-class Status(TypedDict):
-    """The body of `GET /v2/status`."""
-
-    ready: bool
-    uptime_s: float
-    open_requests: int  # accepted, not yet answered
-    models: list[ModelStatus]
-    slices: list[SliceStatus]
-    move: NotRequired[MoveStatus]
-    edges: NotRequired[list[EdgeStatus]]
-
-
-def describe(
-    serving: Serving,
-    counters: "Mapping[str, Counters]",
-    queue_rows: Mapping[str, int],
-    replicas: Sequence[ReplicaBody],
-    slices: Sequence[SliceStatus],
-    uptime_s: float,
-) -> Status:
-    """The status of this moment. `counters` is all of `Telemetry.snapshot`; a model without an entry there
-    has come since."""
-    models: list[ModelStatus] = [
-        {
-            "name": name,
-            "ready": serving.model_ready(name),
-            "slo_us": model.slo_us,
-            "variants": list(model.variants),
-            "answering_variant": model.answering_variant,
-            "replicas": [replica for replica in replicas if replica["model"] == name],
-            "queue_rows": queue_rows.get(name, 0),
-            "counters": counters[name],
-        }
-        for name, model in serving.models.items()
-        if name in counters
-    ]
-    return {
-        "ready": serving.ready,
-        "uptime_s": uptime_s,
-        "open_requests": serving.open_requests,
-        "models": models,
-        "slices": list(slices),
-    }
+_one_line = partial(Text, no_wrap=True, overflow="ellipsis")  # cut where the terminal ends
 
 
 def percentile_us(bounds_us: Sequence[int], counts: Sequence[int], share: float) -> float | None:
@@ -201,11 +90,6 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     ):
         lines += map(_one_line, told)
     return Group(head, *moves, models, *lines, _slices_table(current["slices"]))
-
-
-def _one_line(text: str) -> Text:
-    """Cut where the terminal ends."""
-    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _models_table(
@@ -440,43 +324,8 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {m:02} min" if hours else f"{m} min {s:02} s" if m else f"{s} s"
 
 
-def fetch(url: str, key_env: str = KEY_ENV) -> Status:
-    """The status of the gateway whose REST port is at `url`; UnreachableError where there is none."""
-    status = read_json(url, PATH, key_env)
-    if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
-        raise UnreachableError(
-            f"No gateway at {url} (its answer is no status of a gateway); start one with 'penstock serve'."
-        )
-    return cast(Status, status)
-
-
-def watch(url: str, interval_s: float, once: bool, as_json: bool = False, key_env: str = KEY_ENV) -> int:
-    """Show the status, again every `interval_s` until Ctrl-C; returns the exit code.
-
-    `once`, or a standard output that is no terminal: one table, rates since the start. `as_json`: the
-    status itself, once. A gateway that cannot be reached: one line on standard error, exit code 1.
-    """
-    try:
-        current = fetch(url, key_env)
-        if as_json:
-            sys.stdout.write(json.dumps(current, indent=2) + "\n")
-            return 0
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=PIPE_WIDTH)
-        if once or not console.is_terminal:
-            console.print(render(None, current, 0.0, console.width))
-            return 0
-        _follow(partial(fetch, url, key_env), interval_s, console, current)
-    except UnreachableError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def _follow(read: Callable[[], Status], interval_s: float, console: Console, current: Status) -> None:
+def follow(read: Callable[[], Status], interval_s: float, console: Console, current: Status) -> None:
+    """Show the status, again every `interval_s`, until Ctrl-C."""
     read_s = time.monotonic()
     with Live(render(None, current, 0.0, console.width), console=console, auto_refresh=False) as live:
         while True:

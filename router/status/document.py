@@ -1,0 +1,119 @@
+"""What `GET /v2/status` says of a running gateway: `penstock status --json` prints it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from router.cache_status import CacheStatus
+from router.isolation import IsolationStatus
+from router.scaled_status import ScaledStatus
+from serving.ports import Serving
+
+if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
+    from router.telemetry import Counters
+
+
+class ReplicaBody(TypedDict):
+    """A variant on a slice; `state` is the control plane's word ("ready", "loading", ...). `profile`: what
+    its batches say of its profile ("fresh", "stale", "interfered"), `profile_ratio` what they took over it (1
+    where it is fresh); `renewing`: it is being measured anew."""
+
+    model: str
+    variant: str
+    slice: str
+    state: str
+    profile: str
+    profile_ratio: float
+    renewing: bool
+    reason: NotRequired[str]  # why it is not there, where that is known
+
+
+class SliceStatus(TypedDict):
+    """A slice and its worker process; `pid` is None while there is none. `notice`: that it was taken away,
+    or will be, in words, where anybody has said so."""
+
+    name: str
+    state: str
+    pid: int | None
+    restarts: int
+    notice: NotRequired[str]
+
+
+class ModelStatus(TypedDict):
+    """A served model: what answers, where, and what happened to its requests since the start."""
+
+    name: str
+    ready: bool
+    slo_us: int
+    variants: list[str]
+    answering_variant: str
+    replicas: list[ReplicaBody]
+    queue_rows: int
+    counters: "Counters"
+    scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
+    cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
+    isolation: NotRequired[IsolationStatus]
+
+
+class MoveStatus(TypedDict):
+    """What is wanted, and how far it is so (`serving.control.rollout.Progress`). `refused`: why the latest
+    edit of penstock.yaml is not in force."""
+
+    state: str
+    step: int
+    steps: int
+    reasons: list[str]
+    waiting: list[str]
+    refused: list[str]
+
+
+class EdgeStatus(TypedDict):
+    """A port of the gateway: whether it listens, and how often it ended by itself and was started again."""
+
+    name: str
+    listening: bool
+    restarts: int
+
+
+class Status(TypedDict):
+    """The body of `GET /v2/status`."""
+
+    ready: bool
+    uptime_s: float
+    open_requests: int  # accepted, not yet answered
+    models: list[ModelStatus]
+    slices: list[SliceStatus]
+    move: NotRequired[MoveStatus]
+    edges: NotRequired[list[EdgeStatus]]
+
+
+def describe(
+    serving: Serving,
+    counters: "Mapping[str, Counters]",
+    queue_rows: Mapping[str, int],
+    replicas: Sequence[ReplicaBody],
+    slices: Sequence[SliceStatus],
+    uptime_s: float,
+) -> Status:
+    """The status of this moment. `counters` is all of `Telemetry.snapshot`; a model without an entry there
+    has come since."""
+    models: list[ModelStatus] = [
+        {
+            "name": name,
+            "ready": serving.model_ready(name),
+            "slo_us": model.slo_us,
+            "variants": list(model.variants),
+            "answering_variant": model.answering_variant,
+            "replicas": [replica for replica in replicas if replica["model"] == name],
+            "queue_rows": queue_rows.get(name, 0),
+            "counters": counters[name],
+        }
+        for name, model in serving.models.items()
+        if name in counters
+    ]
+    return {
+        "ready": serving.ready,
+        "uptime_s": uptime_s,
+        "open_requests": serving.open_requests,
+        "models": models,
+        "slices": list(slices),
+    }
