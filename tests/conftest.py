@@ -17,7 +17,7 @@ settings.register_profile("house", deadline=None, derandomize=not seeds.IS_NIGHT
 settings.load_profile("house")
 
 
-HANGS_S = {"acceptance": 400, "loadtests": 300}
+HANGS_S = {"acceptance": 400, "loadtests": 300, "models": 300}
 """Seconds after which a test that starts gateways is given up: on a machine that others use it may take
 several times as long."""
 
