@@ -8,18 +8,16 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
-# Shared, noisy machines: a slow example is no failure. Same examples on every run, so that CI repeats.
+from tests import seeds
+
+# Shared, noisy machines: a slow example is no failure.
+# `make test` draws the same examples at every commit, `make night` others from its base.
 QUIET = [HealthCheck.too_slow]
-settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=QUIET)
+settings.register_profile("house", deadline=None, derandomize=not seeds.IS_NIGHT, suppress_health_check=QUIET)
 settings.load_profile("house")
 
 
-LIVE = (
-    "acceptance", "compiled", "loadtests", "models", "runtime", "worker",
-    "router/fastpath", "router/operations", "router/profiling",
-)  # fmt: skip
-
-HANGS_S = {"acceptance": 400, "loadtests": 300}
+HANGS_S = {"acceptance": 400, "loadtests": 300, "models": 300}
 """Seconds after which a test that starts gateways is given up: on a machine that others use it may take
 several times as long."""
 
@@ -29,11 +27,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write tests/goldens/*.txt again")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give Hypothesis the base of this run, unless the command names another seed."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(seeds.BASE)
+
+
+def pytest_report_header() -> str:
+    """Say how to repeat what is drawn in this run."""
+    return seeds.told()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it again: a quiet run has no header."""
+    terminalreporter.write_line(seeds.told())
+
+
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Marks what is not to run beside other tests: `make test` runs all else on every core."""
+    """Mark the tests of whole gateways as live, and give those that start gateways more time."""
     for item in items:
         place = item.path.relative_to(Path(__file__).parent)
-        if place.as_posix().startswith(LIVE):
+        if place.parts[0] == "acceptance":
             item.add_marker(pytest.mark.live)
         if place.parts[0] in HANGS_S:
             item.add_marker(pytest.mark.timeout(HANGS_S[place.parts[0]]))

@@ -1,10 +1,9 @@
 """Whatever happens, in whatever order: control asks only for what can be done, takes no model's last replica
 away, and once nothing goes wrong any more all that is wanted comes true.
 
-PENSTOCK_HISTORIES raises the number of histories: `PENSTOCK_HISTORIES=2000 pytest tests/control`.
+PENSTOCK_SEEDS raises the number of histories: `PENSTOCK_SEEDS=200 pytest tests/control` plays 2,000 new ones.
 """
 
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -36,6 +35,7 @@ from serving.specs import Limits, SliceSpec, place_of
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, wanted_states
+from tests.seeds import examples
 
 guilty = st.sampled_from(((), ("m",), ("m",), ("n",), ("m", "n")))
 """The models that a worker is busy with as it dies."""
@@ -372,11 +372,9 @@ def _places(wanted: DesiredState, *, routed: bool) -> set[Place]:
     }
 
 
-HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "0"))
 AnyHistory.TestCase.settings = settings(
-    max_examples=HISTORIES or 100,
+    max_examples=max(100, examples(100)),
     stateful_step_count=40,
-    derandomize=not HISTORIES,
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestAnyHistory = pytest.mark.slow(pytest.mark.timeout(0)(AnyHistory.TestCase))

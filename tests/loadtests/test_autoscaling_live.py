@@ -43,6 +43,8 @@ from router.explain.main import explain
 from serving.simulation.patterns import RateStep
 from tests.loadtests.patience import patient
 
+pytestmark = pytest.mark.live
+
 SHAPE = Shape(0.25, 1.4, 2.5)
 DAY_S, FULL = 180.0, 40.0
 PATIENCE_S = 60.0

@@ -1,10 +1,13 @@
 """What a run keeps of the answers, for who reads them afterwards."""
 
 import numpy as np
+import pytest
 
 from loadtests.dispatch import Dispatcher, Load
 from loadtests.dispatch import Server as Address
 from tests.loadtests.server import BODIES, PATIENCE_S, request, serving
+
+pytestmark = pytest.mark.live
 
 KINDS = ("ok", "pieces", "last", "failing", "surplus", "close", "garbage")
 

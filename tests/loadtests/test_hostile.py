@@ -13,7 +13,7 @@ from loadtests.fuzz.targets import SERVER
 from loadtests.gateway import Gateway, model_entry, started
 from tests.loadtests.patience import PATIENT_MS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 INPUTS = {"rest": 300, "h2": 60}
 ATTACKS = {

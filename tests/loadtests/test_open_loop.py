@@ -20,6 +20,8 @@ from loadtests.report import Promise, outcome_name, summarise
 from serving.simulation.patterns import RateStep, draw
 from tests.loadtests.server import PATIENCE_S, SLOW_S, request, serving, until
 
+pytestmark = pytest.mark.live
+
 EXPECTED = {
     "ok": "200 in time", "slow": "200 in time", "pieces": "200 in time", "last": "200 in time",
     "surplus": "200 in time", "failing": "503 flooded", "close": CLOSED, "garbage": UNREADABLE,

@@ -9,7 +9,7 @@ from loadtests.gateway import Gateway, model_entry, started
 from loadtests.phases import measure
 from tests.loadtests.patience import PATIENT_MS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

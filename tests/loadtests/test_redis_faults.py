@@ -28,6 +28,8 @@ from loadtests.redis_faults import (
 from loadtests.wire import ask
 from tests.loadtests.patience import PATIENT_MS
 
+pytestmark = pytest.mark.live
+
 SIDE = Side(5.0, 9.0, {RIGHT: 100}, {"miss": 100}, 0.1)
 BARE_PHASE = Phase(BARE, SIDE, SIDE)
 SHARED = replace(SIDE, results={"hit": 95, "miss": 5})

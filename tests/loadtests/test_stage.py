@@ -22,6 +22,8 @@ from serving.specs import BatchingSpec, Limits, ServedModel
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED
 
+pytestmark = pytest.mark.live
+
 
 def latency(beta_us: float, alpha_us: float, size: int = 0, rows: int = 32) -> Latency:
     """A batch of b rows takes beta + alpha b."""

@@ -17,6 +17,8 @@ from loadtests.payloads import Contents
 from loadtests.slo_capacity import run_point
 from loadtests.testbed import Setting, Testbed, Watch
 
+pytestmark = pytest.mark.live
+
 CURVES = st.lists(st.integers(1, 30_000), min_size=1, max_size=20)
 
 

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from tests.models.samples import loaded
 
+pytestmark = pytest.mark.live
+
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
 

@@ -11,6 +11,8 @@ from serving.runtime.alarm import Alarm
 from serving.runtime.clock import now_us
 from serving.vocabulary import NEVER_US
 
+pytestmark = pytest.mark.live
+
 
 class Fires:
     """Records the instants at which an alarm fired."""

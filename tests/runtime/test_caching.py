@@ -24,7 +24,7 @@ from serving.vocabulary import (
 )
 from tests.runtime.house import LIMITS, MODELS, POISONABLE, House, house, sums
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 PATIENT = BatchingSpec("static", size=1)
 """One row a batch, in the order of deadlines; nothing is given up or turned away, however slow all is."""

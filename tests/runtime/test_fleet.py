@@ -27,7 +27,7 @@ from serving.vocabulary import (
 )
 from tests.runtime.house import LIMITS, SLICE, house, sums, undeclared, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 PATIENT = BatchingSpec("static", size=1)
 SLO_US = 20_000_000

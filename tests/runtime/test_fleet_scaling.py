@@ -23,6 +23,8 @@ from tests.runtime.ground import MODEL, Ground, turn
 from tests.runtime.house import house
 from tests.runtime.test_scaling_jobs import ASKED, table
 
+pytestmark = pytest.mark.live
+
 SCALED = replace(MODEL, replicas=ReplicaSpec())
 SPOT = SliceSpec("s", (), price=2.0, spot=True)
 

@@ -9,7 +9,7 @@ from serving.policy.freshness import BATCHES, Freshness
 from serving.vocabulary import COMPLETED
 from tests.runtime.house import House, house, undeclared
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 def replica(here: House) -> ReplicaRecord:

@@ -18,7 +18,7 @@ from serving.runtime import job
 from serving.runtime.clock import now_us
 from serving.runtime.job import NICENESS, JobError, run, run_blocking
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 LIMIT_S = 60  # far more than any job here takes
 

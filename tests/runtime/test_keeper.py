@@ -23,7 +23,7 @@ from serving.worker.tree import children, descendants, held_bytes
 from tests.runtime.dying import dying_gateway
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 GONE_S = 10.0
 """It takes some milliseconds; a machine that others use may stand still for longer."""

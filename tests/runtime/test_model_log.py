@@ -14,6 +14,8 @@ from serving.specs import SliceSpec
 from serving.worker.orders import Raised
 from tests.runtime.recorder import PATIENCE_S, Recorder, model_spec, write_model
 
+pytestmark = pytest.mark.live
+
 RAISED = Raised("fashion", "only", "while it answered", "ValueError at model.py:5", "ValueError: no", "Trace")
 PREDICT = "print('seen', flush=False); os.write(2, b'from C\\n'); raise ValueError('negative age')"
 

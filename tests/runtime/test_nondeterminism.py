@@ -15,6 +15,8 @@ from tests.builders import model_spec, served
 from tests.runtime.house import House, house
 from tests.runtime.recorder import write_model
 
+pytestmark = pytest.mark.live
+
 MODEL = """\
 name: {name}
 inputs: [{{name: X, datatype: FP32, shape: [-1, 4]}}]

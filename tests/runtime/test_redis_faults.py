@@ -29,7 +29,7 @@ from tests.runtime.redis_tiers import (
     tier_on,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
 
 HASTY_US = 20_000
 LOCALHOST = Path(__file__).with_name("localhost.pem")  # its own authority, and its key; until 2126

@@ -24,7 +24,7 @@ from tests.runtime.redis_tiers import (
     tier_on,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
 
 
 @pytest.fixture(scope="module")

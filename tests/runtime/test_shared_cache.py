@@ -21,7 +21,7 @@ from serving.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_QUEUED
 from tests.runtime.house import House, house, sums, until
 from tests.runtime.redis_tiers import EPOCH_US, away_after, running
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
 
 PATIENT = BatchingSpec("static", size=1)
 SLO_US = 20_000_000

@@ -24,7 +24,7 @@ from serving.worker.wire import INLINE_BYTES_MAX
 from tests.runtime.dying import dying_gateway
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 ECHO = "return {'Y': inputs['X']}"
 SAMPLES = Path(__file__).resolve().parents[2] / "models"

@@ -2,10 +2,9 @@
 
 Hypothesis writes histories of events (`draws.py`); `witness.py` and `verdicts.py` hold the promises,
 `rules.py` what they rest on.
-PENSTOCK_HISTORIES raises their number (and draws others): `PENSTOCK_HISTORIES=20000 pytest tests/scheduler`.
+PENSTOCK_SEEDS raises their number and draws others: `PENSTOCK_SEEDS=800 pytest tests/scheduler` plays 20,000.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -45,8 +44,7 @@ from tests.scheduler.draws import (
 )
 from tests.scheduler.values import RUNGS, allow, served_model
 from tests.scheduler.witness import Witness
-
-HISTORIES = int(os.environ.get("PENSTOCK_HISTORIES", "0"))
+from tests.seeds import examples
 
 
 class History(RuleBasedStateMachine):
@@ -399,9 +397,8 @@ class History(RuleBasedStateMachine):
 
 
 History.TestCase.settings = settings(
-    max_examples=HISTORIES or 250,
+    max_examples=max(250, examples(250)),
     stateful_step_count=50,
-    derandomize=not HISTORIES,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )

@@ -1,9 +1,8 @@
 """Thousands of small worlds, drawn from a seed each: any policy, models, tenants, noise, faults, clients.
 
-A seed that fails is named with the command that plays it again, alone.
+A seed that fails is named with the command that plays it again.
 """
 
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from serving.simulation.device import Physics
 from serving.simulation.faults import Fault, draw_faults
 from serving.specs import BatchingSpec, TenantSpec
 from serving.vocabulary import COMPLETED, Kind
+from tests.seeds import parts
 
-CHUNKS, CHUNK = 20, 150
+WORLDS = 3000
 REQUESTS = 60
 TENANTS = ("default", "gold", "late")
 ENTERED = [(name, mode) for name, entry in POLICIES.items() for mode in (entry.modes or ("",))]
@@ -112,12 +112,11 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_in_any_world_everyone_is_answered_once_and_a_seed_is_one_run(chunk: int) -> None:
-    alone = os.environ.get("PENSTOCK_SEED")
-    for seed in [int(alone)] if alone else range(chunk * CHUNK, (chunk + 1) * CHUNK):
+@pytest.mark.parametrize("part", parts(WORLDS))
+def test_in_any_world_everyone_is_answered_once_and_a_seed_is_one_run(part: range) -> None:
+    for seed in part:
         try:
             check(seed)
         except Exception as error:
-            again = f"PENSTOCK_SEED={seed} .venv/bin/pytest tests/simulation/test_any_seed.py -k once"
+            again = f"PENSTOCK_SEED_BASE={seed} .venv/bin/pytest {__file__} -k part0"
             raise AssertionError(f"seed {seed}: {error!r}; again: {again}") from error

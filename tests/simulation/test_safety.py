@@ -12,9 +12,11 @@ from serving.scheduler.commands import Answer
 from serving.simulation.arrivals import Arrival
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED, Kind
-from tests.simulation.catalogue import REQUESTS, SLO
+from tests.seeds import seeds
+from tests.simulation.catalogue import SLO
 
-SEEDS = 50
+WORLDS = seeds(100)
+REQUESTS_EACH = 1000
 SINGLE, MANY = (1,), (1, 1, 1, 2, 5, 20)  # rows of requests, each as likely
 SOON = 0.4  # share of requests whose client wants it sooner than the SLO, at whatever instant
 
@@ -54,10 +56,10 @@ def any_world(draw: random.Random) -> World:
 
 
 def any_arrivals(world: World, draw: random.Random, rows: Sequence[int]) -> Iterator[Arrival]:
-    """A part of REQUESTS, at .03 to 4 times what the slices could do in endless batches."""
+    """REQUESTS_EACH, at .03 to 4 times what the slices could do in endless batches."""
     row_us = sum(model.alpha_us for model in world.each) / len(world.each)
     rate = 10 ** draw.uniform(-1.5, 0.6) * 1e6 * world.slices / row_us
-    for arrival in offer(world, rate, REQUESTS / (2 * SEEDS) / rate, draw.randrange(1 << 30)):
+    for arrival in offer(world, rate, REQUESTS_EACH / rate, draw.randrange(1 << 30)):
         slo_us = world.each[arrival.model].slo_us
         slack_us = int(slo_us * draw.random()) if draw.random() < SOON else None
         yield arrival._replace(rows=draw.choice(rows), slack_us=slack_us)
@@ -73,7 +75,7 @@ def play(seed: int, rows: tuple[int, ...]) -> Ends:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", WORLDS)
 def test_no_request_of_a_row_is_answered_late_and_each_is_answered_once(seed: int) -> None:
     run = play(seed, SINGLE)
     assert run.late == []
@@ -84,13 +86,13 @@ def test_no_request_of_a_row_is_answered_late_and_each_is_answered_once(seed: in
 
 @pytest.mark.slow
 def test_no_request_of_many_rows_is_answered_after_its_last_piece_was_due() -> None:
-    late = {seed: len(play(seed, MANY).late) for seed in range(SEEDS)}
+    late = {seed: len(play(seed, MANY).late) for seed in WORLDS}
     assert {seed: count for seed, count in late.items() if count} == {}
 
 
 @pytest.mark.slow
 def test_requests_of_many_rows_are_answered_once() -> None:
-    for seed in range(SEEDS):
+    for seed in WORLDS:
         run = play(seed, MANY)
         assert sorted(run.ended) == list(range(1, run.tally.offered + 1))
 

@@ -3,7 +3,11 @@
 import ctypes
 import time
 
+import pytest
+
 from serving.worker.heartbeat import Heartbeat
+
+pytestmark = pytest.mark.live
 
 HELD_US = 600_000
 

@@ -14,7 +14,7 @@ from tests.models.samples import built
 from tests.runtime.recorder import be_patient, model_spec, write_model
 from tests.worker.processes import Process, processes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 ECHO = "return {'Y': inputs['X']}"
 ROW = [BatchInput("FP32", (1,), [bytes(4)])]

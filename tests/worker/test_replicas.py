@@ -27,6 +27,8 @@ from serving.worker.replicas import (
 from serving.worker.yardstick import Yardstick
 from tests.runtime.recorder import model_spec, write_model
 
+pytestmark = pytest.mark.live
+
 GARBAGE = Garbage()
 DOUBLE = "return {'Y': inputs['X'] * 2}"
 

@@ -9,7 +9,7 @@ from router.settings import load_model
 from tests.models.samples import built
 from tests.worker.processes import processes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 MODELS = Path(__file__).parents[2] / "models"
 PAGE_BYTES = 4096

@@ -21,8 +21,8 @@ from serving.specs import Share
 from tests.policy.transition.fleets import aged, filled, pair
 from tests.policy.transition.small import HALF, WHOLE, devices, mig, mps, option, problem_of, slot
 from tests.policy.transition.walk import broken, is_at_rest, states
+from tests.seeds import parts, seeds
 
-SEEDS = 1000
 THIRD = Share("mig", 3.0, "3g.40gb")
 
 
@@ -49,10 +49,11 @@ def checked(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_state_of_a_thousand_transitions_keeps_all_promises() -> None:
-    ways = Counter(checked(*pair(Random(seed)), in_flight=1 + seed % 2) for seed in range(SEEDS))
-    assert ways["refused"] < 0.15 * SEEDS  # fleets of one to six devices, often full
-    assert ways["stood in"] > 0.1 * SEEDS
+@pytest.mark.parametrize("part", parts(1000, size=100))
+def test_every_state_of_a_thousand_transitions_keeps_all_promises(part: range) -> None:
+    ways = Counter(checked(*pair(Random(seed)), in_flight=1 + seed % 2) for seed in part)
+    assert ways["refused"] < 0.15 * len(part)  # fleets of one to six devices, often full
+    assert ways["stood in"] > 0.1 * len(part)
 
 
 @settings(max_examples=40)
@@ -313,7 +314,7 @@ def test_a_slice_that_is_kept_makes_way_for_a_stand_in_where_nothing_is_on_it() 
 @pytest.mark.slow
 def test_where_a_refusal_says_that_one_more_device_would_do_it_does() -> None:
     said = 0
-    for seed in range(150):
+    for seed in seeds(500):
         problem, old, new = pair(Random(seed))
         found = transition(problem, old, new, 1, trials=0)
         if isinstance(found, TransitionRefused):
@@ -323,7 +324,7 @@ def test_where_a_refusal_says_that_one_more_device_would_do_it_does() -> None:
             pools = tuple(larger if each is pool else each for each in problem.pools)
             assert checked(replace(problem, pools=pools), old, new, 1) == "stood in"
             said += 1
-    assert said > 5
+    assert said
 
 
 @pytest.mark.slow

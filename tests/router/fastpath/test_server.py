@@ -26,6 +26,8 @@ from tests.router.fakes import FakeServing
 from tests.router.fastpath.conftest import Start
 from tests.router.fastpath.wire import LIMITS, PATIENCE_S, Running, get, infer, request, total
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def held() -> Iterator[Running]:

@@ -35,6 +35,8 @@ from serving.specs import Limits, SliceSpec
 from tests.builders import model_spec, served
 from tests.runtime.house import house
 
+pytestmark = pytest.mark.live
+
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 SPEC = SliceSpec("cpu-a", CORES[:1])
 LINEAR = DesiredReplica("digits", "linear")

@@ -22,6 +22,8 @@ from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from tests.router.settings.samples import write_deployment, write_gateway
 
+pytestmark = pytest.mark.live
+
 GATEWAY = """\
 slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]
 models:

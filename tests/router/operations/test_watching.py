@@ -14,6 +14,8 @@ from router.settings.schema import GatewayFile
 from tests.config_map import ConfigMap
 from tests.router.operations.worlds import GATEWAY, World
 
+pytestmark = pytest.mark.live
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

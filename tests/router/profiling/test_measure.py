@@ -17,6 +17,8 @@ from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.specs import Share, SliceSpec
 
+pytestmark = pytest.mark.live
+
 ROOT = Path(__file__).parents[3]
 KIND = device_kind(SliceSpec("", ()))
 ONE = Share("cores", 1.0)

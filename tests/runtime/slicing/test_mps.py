@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.runtime.slicing import mps_twin
 from tests.runtime.slicing.mps_twin import CHUNKS, GPU_UUID
 from tests.runtime.slicing.smi import captured
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 REAL = os.environ.get("PENSTOCK_MPS_CONTROL") or shutil.which(CONTROL)
@@ -236,6 +237,13 @@ def test_a_partition_that_is_not_listed_as_it_was_made_is_found_out(
         partitions.open(slice_of("sm", 16))  # nothing was left of the first
 
 
+@pytest.fixture
+def near() -> Iterator[Path]:
+    """A folder with a short path: below `tmp_path` of a process that shares a run no socket has room."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -248,19 +256,19 @@ def test_a_partition_that_is_not_listed_as_it_was_made_is_found_out(
     ],
 )
 def test_a_daemon_that_does_not_come_up_is_told_with_its_words_and_leaves_nothing(
-    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, said: str, near: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start_us = 200_000 if "sleep" in script else 60_000_000  # one that ends is waited for
     monkeypatch.setattr(mps_daemon, "_START_US", start_us)
     monkeypatch.setattr(mps_daemon, "_ANSWER_S", 0.1)
     monkeypatch.setattr(mps_daemon, "_STOP_S", 0.2)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    control = tmp_path / "control"
+    monkeypatch.setattr("tempfile.tempdir", str(near))
+    control = near / "control"
     control.write_text(f"#!/bin/sh\n{script}\n")
     control.chmod(0o700)
     with pytest.raises(SlicingError, match=f"{said}$"):
         MpsDaemon("GPU-0", str(control)).start()
-    assert list(tmp_path.iterdir()) == [control]
+    assert list(near.iterdir()) == [control]
 
 
 def test_no_control_program_and_no_room_for_its_socket_are_told(

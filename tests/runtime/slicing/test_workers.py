@@ -11,7 +11,7 @@ from serving.runtime.supervisor import Supervisor
 from serving.specs import SliceSpec
 from tests.runtime.recorder import Recorder, model_spec, write_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 TELL = """
 told = (self.options.get('device'), os.environ.get('CUDA_VISIBLE_DEVICES'), os.environ.get('OMP_NUM_THREADS'))
