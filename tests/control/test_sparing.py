@@ -3,6 +3,7 @@
 import pytest
 
 from serving.control.commands import (
+    Command,
     EndWorker,
     LoadReplica,
     Route,
@@ -47,7 +48,9 @@ def bring_up(control: Control, name: str, now_us: int) -> None:
         loads += only(control.replica_loaded(load.slice, load.replica, (LOAD, HELD), now_us), LoadReplica)
 
 
-def kill(control: Control, now_us: int, free_bytes: int = ROOM * HELD, crashed: bool = False) -> list[object]:
+def kill(
+    control: Control, now_us: int, free_bytes: int = ROOM * HELD, crashed: bool = False
+) -> list[Command]:
     """End the worker of "s" from outside."""
     return list(control.worker_lost("s", "was killed", now_us, (), crashed, free_bytes))
 
