@@ -107,7 +107,7 @@ def _contained(memory_mb: int, only: Sequence[str]) -> int:
         try:
             group = stack.enter_context(container(memory_mb))
         except OSError as error:
-            settings["limits"] = {"held_mb": memory_mb * HELD_SHARE}
+            settings["limits"] = {"held_mb": int(memory_mb * HELD_SHARE)}
             print(
                 f"no memory cgroup can be made here ({error}): memory is compared, and not limited, and the "
                 "attacks with a gateway of their own are left out"

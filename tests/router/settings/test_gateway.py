@@ -171,7 +171,7 @@ def test_what_clients_and_the_cache_may_hold_should_fit(
     found = [str(each).partition(": clients may make")[0] for each in settings.warnings]
     assert [each.partition("penstock.yaml:")[2] for each in found] == ([place] if place else [])
     if not given:
-        assert settings.limits.held_bytes == 256 << 20
+        assert settings.limits.held_bytes == (1024 << 20) // 6
 
 
 @pytest.mark.parametrize(
