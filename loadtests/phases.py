@@ -31,13 +31,14 @@ Asked = tuple[float, float]
 
 @dataclass(slots=True)
 class Dialect:
-    """What was measured in one, of the gateway and of the empty server. `counted`: by turns, the share of the
-    client's time that the gateway's statistics hold."""
+    """What was measured in one, of the gateway and of the empty server. By turns: `counted`, the share of the
+    client's time that the gateway's statistics hold, and `turns`, each alone."""
 
     name: str
     gateway: list[Asked] = field(default_factory=list)
     empty: list[Asked] = field(default_factory=list)
     counted: list[float] = field(default_factory=list)
+    turns: list["Dialect"] = field(default_factory=list)
 
     @property
     def client_us(self) -> float:
@@ -53,6 +54,19 @@ class Dialect:
     def floor_us(self) -> float:
         """What the client and the transport take of a request that nothing is done with: the median."""
         return median(client - own for client, own in self.empty)
+
+    def take(self, gateway: list[Asked], empty: list[Asked]) -> None:
+        """One turn."""
+        self.gateway += gateway
+        self.empty += empty
+        self.turns.append(Dialect(self.name, gateway, empty))
+
+    @property
+    def calmest(self) -> float:
+        """The share of the client's time that is explained where others disturbed least: in the turn in which
+        a client waited least, with the least floor of all turns."""
+        turn = min(self.turns, key=lambda each: each.client_us)
+        return (turn.phases_us + min(each.floor_us for each in self.turns)) / turn.client_us
 
     @property
     def explained(self) -> float:
@@ -75,8 +89,7 @@ def measure(gateway: Gateway, requests: int, turns: int) -> list[Dialect]:
                 before_us = _success_us(told)
                 turn = _asked(ask, requests)
                 dialect.counted.append((_success_us(told) - before_us) / sum(client for client, _ in turn))
-                dialect.gateway += turn
-                dialect.empty += _asked(ask_empty, requests)
+                dialect.take(turn, _asked(ask_empty, requests))
     return found
 
 

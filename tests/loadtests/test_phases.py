@@ -1,15 +1,19 @@
 """The phases of real requests explain what their clients measure, in every dialect."""
 
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
-from loadtests.dialects import MODEL
+from loadtests.dialects import DIALECTS, MODEL
 from loadtests.gateway import Gateway, model_entry, started
 from loadtests.phases import measure
 from tests.loadtests.patience import PATIENT_MS
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+UNEXPLAINED_MAX = 0.1
+ROUNDS = 4
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +23,12 @@ def gateway() -> Iterator[Gateway]:
 
 
 def test_phases_and_floor_explain_what_a_client_measures_and_never_more_than_that(gateway: Gateway) -> None:
-    dialects = measure(gateway, requests=150, turns=4)
-    assert [each.name for each in dialects] == ["REST, JSON", "REST, binary", "gRPC"]
-    for one in dialects:
-        assert all(phases_us < client_us for client_us, phases_us in one.gateway), one.name
-        assert 0.75 <= one.explained <= 1.25, (one.name, one.client_us, one.phases_us, one.floor_us)
+    """To a tenth, in each dialect, in the best of ROUNDS rounds: other programs disturb some."""
+    unexplained = dict.fromkeys(DIALECTS, inf)
+    for _ in range(ROUNDS):
+        for one in measure(gateway, requests=60, turns=9):
+            assert all(phases_us < client_us for client_us, phases_us in one.gateway), one.name
+            unexplained[one.name] = min(unexplained[one.name], abs(1 - one.calmest))
+        if max(unexplained.values()) <= UNEXPLAINED_MAX:
+            return
+    pytest.fail(f"{unexplained} of the client's time is unexplained")
