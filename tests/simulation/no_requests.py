@@ -38,6 +38,6 @@ class Quiet:
         """See `DataPlane`."""
         return 0
 
-    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:  # noqa: ARG002  a DataPlane
+    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
         """See `DataPlane`."""
         return [*slices]
