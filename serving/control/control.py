@@ -375,7 +375,7 @@ class Control:
     # time
 
     def tick(self, now_us: int, idle: Collection[str]) -> Sequence[Command]:
-        """Do what has become due; `idle`: slices without work at this instant."""
+        """Do what has become due; `idle`: slices that have had no work for a while."""
         commands: list[Command] = []
         self._sparing.expire(now_us)
         self._measuring.count_idle(idle)

@@ -60,8 +60,8 @@ class DataPlane(Protocol):
         """For how long a worker still computes what it was sent."""
         ...
 
-    def idle(self, slices: Iterable[str]) -> Collection[str]:
-        """Those that have nothing to do."""
+    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
+        """Return those that have had nothing to do for a while: a measurement would delay nothing."""
         ...
 
 
@@ -153,7 +153,9 @@ class ControlledSimulation:
             elif self.plane.wake_us == due_us:
                 self._pass_on(self.plane.wake(now_us), now_us)
             else:
-                self._carry_out(self.control.tick(now_us, self.plane.idle([*self._workers.by_slice])))
+                self._carry_out(
+                    self.control.tick(now_us, self.plane.quiet([*self._workers.by_slice], now_us))
+                )
 
     # events
 

@@ -166,9 +166,9 @@ class Requests:
         """See `DataPlane`."""
         return max(0, max(self._running.get(slice_name, {}).values(), default=0) - now_us)
 
-    def idle(self, slices: Iterable[str]) -> Collection[str]:
+    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
         """See `DataPlane`."""
-        return [name for name in slices if self.scheduler.is_idle(name)]
+        return [name for name in slices if self.scheduler.is_quiet(name, now_us)]
 
     def answered(self, answer: Answer, now_us: int) -> None:
         """A request ended; may be overridden."""

@@ -254,9 +254,9 @@ class Governed(Chronicle):
             self.forget(slice_name)
         return ()
 
-    def idle(self, slices: Iterable[str]) -> Collection[str]:
+    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
         """See `DataPlane`."""
-        return [name for name in slices if self.scheduler.is_idle(name)]
+        return [name for name in slices if self.scheduler.is_quiet(name, now_us)]
 
     def _missed(self, model: str, variant: str, now_us: int) -> Sequence[Command]:
         """Control hears that somebody asks for what is on no slice."""

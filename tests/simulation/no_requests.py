@@ -38,6 +38,6 @@ class Quiet:
         """See `DataPlane`."""
         return 0
 
-    def idle(self, slices: Iterable[str]) -> Collection[str]:
+    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
         """See `DataPlane`."""
         return [*slices]
