@@ -16,7 +16,7 @@ from pathlib import Path
 from time import process_time
 
 from loadtests import fleets
-from serving.policy.placement.baselines import first_fit, mig_serving, parvagpu
+from loadtests.baselines import first_fit, mig_serving, parvagpu
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.formulation.bundling import carries
 from serving.policy.placement.plan import Draft

@@ -21,7 +21,6 @@ models            by name: asked_rows_per_s, rate_rows_per_s (with the reserve),
 busy              by slice (DEVICE/SHARE@START), the share of its time in which it is predicted to compute
 moves             by model: started, ended, kept; and where: device, share, start, model, variant
 steps             lists of what is done at once: action, device, share, start, model, variant
-baselines         by algorithm: devices, cost_per_hour
 premises, notes   what it was decided from, as texts
 """
 
@@ -63,10 +62,6 @@ def document(shown: PlaceReport) -> dict[str, Any]:
             "busy": dict(shown.busy),
             "moves": _moves(shown),
             "steps": [[_step(each) for each in stage] for stage in shown.steps],
-            "baselines": {
-                name: {"devices": count, "cost_per_hour": paid}
-                for name, (count, paid) in shown.baselines.items()
-            },
             "premises": dict(shown.premises),
             "notes": list(shown.notes),
         }

@@ -1,6 +1,6 @@
 """From a decision to what is shown of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from router.place.asked import PlacementTask
@@ -17,13 +17,7 @@ from serving.policy.transition.steps import Transition, TransitionRefused
 _RATES = 12  # models whose rates are told; the table has all
 
 
-def gather(
-    asked: PlacementTask,
-    decision: Decision,
-    terms: DecisionTerms,
-    reserve: float,
-    baselines: Mapping[str, tuple[int, float]],
-) -> PlaceReport:
+def gather(asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float) -> PlaceReport:
     """All that is shown: of the plan where it is taken or does not hold, else of what stays in place."""
     no_way = tuple(_no_way(decision))
     broken = decision.refused or no_way
@@ -43,7 +37,6 @@ def gather(
         priced=any(each.price for each in asked.settings.devices),
         moves=decision.moves,
         steps=_steps(asked, decision),
-        baselines=baselines,
         busy=prediction.busy,
         notes=(*asked.notes, *decision.tightened, *_notes(prediction)),
         premises=tuple(_premises(asked, decision, terms, reserve)),

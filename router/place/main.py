@@ -12,7 +12,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from router.place import document, pictures, tables
 from router.place.applying import Running, as_running, body, with_sharing
 from router.place.asked import PlacementTask, ask
-from router.place.comparing import compared
 from router.place.following import PlacementClient, carry_out, reach
 from router.place.gathering import gather
 from router.place.options import PlaceOptions
@@ -70,8 +69,7 @@ def _place(options: PlaceOptions) -> int:
     decision = _decided(asked, terms)
     if found is not None:
         asked, decision = with_sharing(asked, decision)
-    baselines = compared(asked.problem) if options.compare else {}
-    shown = gather(asked, decision, terms, options.reserve, baselines)
+    shown = gather(asked, decision, terms, options.reserve)
     _show(shown, options)
     for reason in shown.refused:
         sys.stderr.write(f"{reason}\n")

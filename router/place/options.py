@@ -121,12 +121,6 @@ class PlaceOptions:
         int,
         typer.Option(metavar="N", help="Seed of the simulated requests.", min=0, rich_help_panel=_FORETOLD),
     ] = 1
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Show what published algorithms would need, too.", rich_help_panel=OUTPUT
-        ),
-    ] = False
     as_json: AsJson = False
     png: PngFile = None
     html: HtmlFile = None

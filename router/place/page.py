@@ -78,7 +78,6 @@ def page(shown: PlaceReport) -> str:
         "<h2>What changes</h2>",
         *(f"<p>{html.text(each)}</p>" for each in changes.changed(shown)),
         *_steps(shown),
-        *_baselines(shown),
         "<h2>What it was decided from</h2>",
         *html.terms(shown.premises),
         *(f'<p class="small">{html.text(note)}.</p>' for note in shown.notes),
@@ -144,16 +143,3 @@ def _steps(shown: PlaceReport) -> Iterator[str]:
         yield "</ol>"
         if left:
             yield f"<p>{html.text(left)}</p>"
-
-
-def _baselines(shown: PlaceReport) -> Iterator[str]:
-    if not shown.baselines:
-        return
-    yield "<h2>Beside published algorithms</h2>"
-    yield "<p>On the same problem, with the same profiles: how many devices they use, and what that costs "
-    yield "beside what is shown above.</p>"
-    yield '<div class="wide"><table class="figures"><thead><tr><th>algorithm</th><th>devices</th>'
-    yield "<th>cost</th></tr></thead><tbody>"
-    for name, count, more in tables.baseline_rows(shown):
-        yield f"<tr><td>{escape(name)}</td><td>{count}</td><td>{html.text(more)}</td></tr>"
-    yield "</tbody></table></div>"

@@ -158,8 +158,6 @@ def _prices(shown: PlaceReport) -> Iterator[Price]:
     for name, placement in placements.items():
         paid = cost(shown.problem, placement)
         yield Price(name, paid, _price(shown, used(placement), paid), placement is shown.after)
-    for name, (count, paid) in shown.baselines.items():
-        yield Price(name, paid, _price(shown, count, paid))
 
 
 def _price(shown: PlaceReport, count: int, paid: float) -> str:

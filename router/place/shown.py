@@ -19,7 +19,7 @@ class PlaceReport:
     `models` and `busy` (by slice, the share of its time in which it is predicted to compute) are
     of `after`. `reason`: why the plan is taken, or not. `attainment`: the share that is to be in time.
     `priced`: whether anybody said what a device costs, else it is 1. `moves`: from `before` to the plan;
-    `steps`: what is done at once, in order. `baselines`: (devices, cost) by the name of an algorithm.
+    `steps`: what is done at once, in order.
     `premises`: what it was decided from, as terms and texts.
     """
 
@@ -35,7 +35,6 @@ class PlaceReport:
     priced: bool
     moves: Moves = field(default_factory=Moves)
     steps: tuple[tuple[ShownStep, ...], ...] = ()
-    baselines: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     busy: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -168,15 +168,6 @@ def model_rows(shown: PlaceReport, most: int) -> tuple[list[ModelFigures], str]:
     return worst(asked, most), f"and {words.counted(left, 'model')} with more to spare" if left > 0 else ""
 
 
-def baseline_rows(shown: PlaceReport) -> Iterator[tuple[str, str, str]]:
-    """Of each algorithm: its name, devices and what it costs beside what is shown."""
-    ours = shown.cost
-    for name, (count, cost) in shown.baselines.items():
-        more = numbers.percent(abs(cost / ours - 1)) if ours else numbers.NONE
-        sign = "" if not ours or cost == ours else "-" if cost < ours else "+"
-        yield name, f"{count:,}", f"{sign}{more}"
-
-
 def render(shown: PlaceReport) -> Group:
     """What to see, devices, models, what changes and how, on the terminal."""
     parts: list[RenderableType] = [Text(words.sentence(shown), style="bold"), Text()]
@@ -184,8 +175,6 @@ def render(shown: PlaceReport) -> Group:
         parts += _devices(shown)
     parts += _models(shown)
     parts += [Text(each) for each in _changes(shown)]
-    if shown.baselines:
-        parts += [Text(), Text("Published algorithms on the same problem:"), _baselines(shown)]
     if shown.notes:
         parts += [Text(), *(Text(f"note: {note}") for note in shown.notes)]
     return Group(*parts)
@@ -258,10 +247,3 @@ def _changes(shown: PlaceReport) -> Iterator[str]:
         yield from (f"{number:3}. {each}" for number, each in enumerate(told, 1))
         if left:
             yield f"     {left}"
-
-
-def _baselines(shown: PlaceReport) -> Table:
-    table = _table(["algorithm", "devices", "cost"], 1)
-    for cells in baseline_rows(shown):
-        table.add_row(*map(Text, cells))
-    return table

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
+from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.geometry import A100_80
 from serving.policy.placement.patterns import patterns

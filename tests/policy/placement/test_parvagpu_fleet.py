@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from loadtests.baselines import first_fit, mig_serving, parvagpu
 from serving.policy.placement.assign import assign
-from serving.policy.placement.baselines import first_fit, mig_serving, parvagpu
 from serving.policy.placement.check import faults, shortfalls
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.plan import Draft

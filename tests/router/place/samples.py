@@ -157,7 +157,6 @@ CHANGED = PlaceReport(
     priced=True,
     moves=moves(BEFORE, AFTER),
     steps=STEPS,
-    baselines={"ParvaGPU": (3, 4.35), "first-fit decreasing": (4, 5.8)},
     busy={"gpu-0/mig:3g.40gb@4": 0.61},
     notes=("all figures of minilm are of rows of the largest size, up to 512",),
     premises=(("settings", "penstock.yaml"), ("rates", "minilm=1300,bert-large-uncased=130")),
@@ -178,7 +177,6 @@ NOTHING = replace(
     plan=PlacementPlan({}, 0.0, 0.0, "greedy"),
     models=(),
     moves=Moves(),
-    baselines={},
 )
 
 

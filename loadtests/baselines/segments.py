@@ -6,7 +6,7 @@ ParvaGPU calls them segments (Lee et al., SC 2024: optimal triplet decision and 
 from collections.abc import Sequence
 from math import ceil
 
-from serving.policy.placement.baselines.pools import NEAR
+from loadtests.baselines.pools import NEAR
 from serving.policy.placement.plan import PlacedReplica, Slot
 from serving.policy.placement.problem import Demand, Offer
 

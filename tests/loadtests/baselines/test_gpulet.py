@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.gpulet import ideal, knee, solve
-from tests.policy.placement.baselines.models import asks, cut, on_parts
+from loadtests.baselines.gpulet import ideal, knee, solve
+from tests.loadtests.baselines.models import asks, cut, on_parts
 
 CARRIES = {20: 10.0, 40: 30.0, 60: 36.0, 80: 37.0, 100: 38.0}
 """Most is gained from 20 to 40 per cent; past 60 no step gains 5 %."""

@@ -8,11 +8,11 @@ what they should while the others compute.
 
 from collections.abc import Sequence
 
-from serving.policy.placement.baselines.colocated import ColocatedPart, first_fit
-from serving.policy.placement.baselines.filling import Filling
-from serving.policy.placement.baselines.pools import each_pool, offers
-from serving.policy.placement.baselines.segments import alone, cover
-from serving.policy.placement.baselines.squishy import Session
+from loadtests.baselines.colocated import ColocatedPart, first_fit
+from loadtests.baselines.filling import Filling
+from loadtests.baselines.pools import each_pool, offers
+from loadtests.baselines.segments import alone, cover
+from loadtests.baselines.squishy import Session
 from serving.policy.placement.geometry import Multiset
 from serving.policy.placement.plan import Draft, Slot
 from serving.policy.placement.problem import Instances, PlacementProblem, Pool

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.parvagpu import solve
+from loadtests.baselines.parvagpu import solve
 from serving.policy.placement.plan import Draft
 from serving.policy.placement.problem import PlacementProblem
-from tests.policy.placement.baselines.models import asks, cut, on_mig
+from tests.loadtests.baselines.models import asks, cut, on_mig
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.parvagpu_data import COMMITTED, SCENARIOS, data_folder, demands, generated, pool
 

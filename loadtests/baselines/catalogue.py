@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
+from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
 from serving.policy.placement.plan import Draft
 from serving.policy.placement.problem import PlacementProblem
 

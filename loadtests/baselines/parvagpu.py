@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil, floor
 
-from serving.policy.placement.baselines.filling import Filling
-from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, slices
-from serving.policy.placement.baselines.segments import alone, cover
+from loadtests.baselines.filling import Filling
+from loadtests.baselines.pools import NEAR, each_pool, offers, slices
+from loadtests.baselines.segments import alone, cover
 from serving.policy.placement.geometry import Geometry, Multiset
 from serving.policy.placement.plan import Draft, Slot
 from serving.policy.placement.problem import Instances, Offer, PlacementProblem, Pool

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.mig_serving import Greedy, solve
+from loadtests.baselines.mig_serving import Greedy, solve
 from serving.policy.placement.geometry import A100_80, maximal_multisets
-from tests.policy.placement.baselines.models import asks, cut, on_mig
+from tests.loadtests.baselines.models import asks, cut, on_mig
 
 NAMES = tuple(each.name for each in A100_80)
 MULTISETS = [each for each in maximal_multisets(A100_80) if len(each) <= 4]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
+from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
 from serving.policy.placement.problem import PlacementProblem
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.small_fleets import MIG, PARTS, problems

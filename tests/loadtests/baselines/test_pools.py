@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from serving.policy.placement.baselines.first_fit import solve
-from serving.policy.placement.baselines.pools import offers, single
+from loadtests.baselines.first_fit import solve
+from loadtests.baselines.pools import offers, single
 from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.specs import Share
 from tests.policy.placement.drafts import carried

@@ -11,9 +11,9 @@ code (uwsampl/nexus) it is commented out.
 
 from collections.abc import Sequence
 
-from serving.policy.placement.baselines.colocated import ColocatedPart, first_fit, settle
-from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, single
-from serving.policy.placement.baselines.squishy import Session, occupancy
+from loadtests.baselines.colocated import ColocatedPart, first_fit, settle
+from loadtests.baselines.pools import NEAR, each_pool, offers, single
+from loadtests.baselines.squishy import Session, occupancy
 from serving.policy.placement.plan import Draft, Slot
 from serving.policy.placement.problem import Demand, Parts, PlacementProblem, Pool
 

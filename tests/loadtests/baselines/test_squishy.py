@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.squishy import Session, in_turns, occupancy
+from loadtests.baselines.squishy import Session, in_turns, occupancy
 from serving.policy.placement.problem import Demand, Option
 from serving.specs import Share
 

@@ -19,8 +19,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.policy.placement.baselines.pools import NEAR, each_pool, offers
-from serving.policy.placement.baselines.segments import alone
+from loadtests.baselines.pools import NEAR, each_pool, offers
+from loadtests.baselines.segments import alone
 from serving.policy.placement.geometry import Multiset, maximal_multisets
 from serving.policy.placement.plan import Draft, Slot
 from serving.policy.placement.problem import Instances, PlacementProblem, Pool

@@ -1,7 +1,7 @@
 """The baselines by name."""
 
-from serving.policy.placement.baselines.catalogue import BASELINES
-from tests.policy.placement.baselines.models import asks, cut, on_mig, on_parts
+from loadtests.baselines.catalogue import BASELINES
+from tests.loadtests.baselines.models import asks, cut, on_mig, on_parts
 
 
 def test_each_divides_the_devices_that_it_was_published_for() -> None:

@@ -1,7 +1,7 @@
 """First fit decreasing: the largest first, each where there is room first."""
 
-from serving.policy.placement.baselines.first_fit import solve
-from tests.policy.placement.baselines.models import asks, cut, on_mig, on_parts
+from loadtests.baselines.first_fit import solve
+from tests.loadtests.baselines.models import asks, cut, on_mig, on_parts
 
 
 def test_the_largest_are_placed_first_and_smaller_ones_fill_up() -> None:

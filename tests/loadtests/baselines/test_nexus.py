@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.nexus import solve
-from tests.policy.placement.baselines.models import asks, cut, on_parts
+from loadtests.baselines.nexus import solve
+from tests.loadtests.baselines.models import asks, cut, on_parts
 
 
 def test_a_rate_is_full_nodes_and_a_rest() -> None:

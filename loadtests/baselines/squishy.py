@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, inf
 
-from serving.policy.placement.baselines.pools import NEAR
+from loadtests.baselines.pools import NEAR
 from serving.policy.placement.plan import PlacedReplica
 from serving.policy.placement.problem import Demand, Option
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.segments import cover
-from tests.policy.placement.baselines.models import asks
+from loadtests.baselines.segments import cover
+from tests.loadtests.baselines.models import asks
 
 CARRIES = st.dictionaries(st.sampled_from((1, 2, 3, 4, 7)), st.integers(1, 100).map(float), min_size=1)
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
-from serving.policy.placement.baselines.colocated import ColocatedPart, settle
-from serving.policy.placement.baselines.pools import NEAR, each_pool, offers, single
-from serving.policy.placement.baselines.squishy import Session
+from loadtests.baselines.colocated import ColocatedPart, settle
+from loadtests.baselines.pools import NEAR, each_pool, offers, single
+from loadtests.baselines.squishy import Session
 from serving.policy.placement.plan import ROUNDING, Draft, Slot
 from serving.policy.placement.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
 from serving.specs import Share

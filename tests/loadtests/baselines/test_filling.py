@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.baselines.filling import Filling
+from loadtests.baselines.filling import Filling
 from serving.policy.placement.geometry import A100_80, Multiset, multisets
 from serving.policy.placement.plan import Slot
 from serving.specs import Share

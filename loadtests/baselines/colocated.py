@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from serving.policy.placement.baselines.pools import NEAR
-from serving.policy.placement.baselines.squishy import Session, in_turns, occupancy
+from loadtests.baselines.pools import NEAR
+from loadtests.baselines.squishy import Session, in_turns, occupancy
 from serving.policy.placement.plan import ROUNDING, PlacedReplica, Slot
 from serving.policy.placement.problem import Parts, Pool
 from serving.specs import Share
