@@ -17,10 +17,13 @@ STAMPS := .venv/stamps
 PIP_LOG := .venv/pip.log
 SOURCES := router serving loadtests tests models
 COMMA := ,
+ON_ALL_CORES := $(BIN)/pytest -q -n auto --dist worksteal
+# a file has its own ports and folders, and most of its time is waiting
+TWO_AT_A_TIME := $(BIN)/pytest -q -n 2 --dist loadfile
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup serve test fast lint bench soak clean
+.PHONY: help setup serve test fast night lint bench soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -36,20 +39,26 @@ serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9
 
 test: $(STAMPS)/dev setup lint ## lint, types, import contracts, and every test
 	@echo '==> tests that only compute, on all cores'
-	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not live'
-	@echo '==> tests of processes that run, one after the other (a quarter of an hour)'
-	@$(BIN)/pytest -q -m live
+	@$(ON_ALL_CORES) -m 'not live'
+	@echo '==> tests of processes that run, two files at a time'
+	@$(TWO_AT_A_TIME) -m live --ignore tests/acceptance
+	@echo '==> tests of whole gateways, one after the other'
+	@$(BIN)/pytest -q tests/acceptance
 
 fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow
-	@$(BIN)/pytest -q -n auto --dist loadfile -m 'not live and not slow'
-	@$(BIN)/pytest -q -m 'live and not slow'
+	@$(ON_ALL_CORES) -m 'not live and not slow'
+	@$(TWO_AT_A_TIME) -m 'live and not slow' --ignore tests/acceptance
+
+night: $(STAMPS)/dev setup ## the tests that only compute, with ten times the random worlds, and with new examples
+	@PENSTOCK_SEEDS=10 $(ON_ALL_CORES) -m 'not live'
 
 lint: $(STAMPS)/dev ## style, format, types, import contracts
 	@echo '==> style, format, types, import contracts (a minute)'
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/ruff format --quiet --check --diff $(SOURCES)
-	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports > .venv/contracts.log || { cat .venv/contracts.log; exit 1; }
+	@$(BIN)/lint-imports > .venv/contracts.log & contracts=$$!; \
+	$(BIN)/mypy --no-error-summary || { kill $$contracts; exit 1; }; \
+	wait $$contracts || { cat .venv/contracts.log; exit 1; }
 
 bench: setup ## what a request costs, and what hostile traffic and faults do (needs wrk)
 	@$(BIN)/python -m loadtests.rest_throughput

@@ -6,7 +6,6 @@ so a rule costs no import of what it judges.
 
 import ast
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -192,12 +191,15 @@ def clock_lines(source: Source) -> list[str]:
     return [f"{source.path}:{line}" for line in sorted(lines)]
 
 
-def _functions(tree: ast.Module) -> Iterator[tuple[Function, bool]]:
+@functools.cache  # several rules read every function
+def _functions(tree: ast.Module) -> list[tuple[Function, bool]]:
     """Every function of the file, and whether it is a method."""
-    for node in ast.walk(tree):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, Function):
-                yield child, isinstance(node, ast.ClassDef)
+    return [
+        (child, isinstance(node, ast.ClassDef))
+        for node in ast.walk(tree)
+        for child in ast.iter_child_nodes(node)
+        if isinstance(child, Function)
+    ]
 
 
 def _parameter_count(function: Function, in_class: bool) -> int:

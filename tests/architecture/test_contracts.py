@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml hold, and each of them can be broken."""
+"""Each import contract of pyproject.toml can be broken. `make lint` says whether the tree keeps them."""
 
 import re
 import shutil
@@ -56,12 +56,6 @@ def breached(tmp_path: Path) -> Path:
         with (tmp_path / path).open("a") as file:
             file.write(line + "\n")
     return tmp_path
-
-
-@pytest.mark.slow
-def test_the_tree_keeps_every_contract() -> None:
-    report = _lint(ROOT)
-    assert _verdicts(report) == {contract["name"]: "KEPT" for contract in CONTRACTS}, report
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.specs import Share, SliceSpec
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[3]
 KIND = device_kind(SliceSpec("", ()))
