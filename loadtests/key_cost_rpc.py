@@ -39,6 +39,7 @@ async def measure(core: Serving, guard: KeyGuard, text: str, rounds: int) -> dic
     ours, theirs = get_context("spawn").Pipe()
     client = get_context("spawn").Process(target=_ask, args=(theirs, tuple(cases.values())))
     client.start()
+    theirs.close()  # so that its end is seen
     taken: dict[str, list[float]] = {name: [] for name in cases}
     try:
         for _ in range(rounds + 1):
