@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from hypothesis import settings
+
 WITHOUT_GIT = 23
 PART = 50
 
@@ -34,6 +36,11 @@ os.environ["PENSTOCK_SEED_BASE"] = str(BASE)  # the processes that share a run p
 def examples(night: int) -> int:
     """Return how many examples a test plays that plays `night` of them in `make night`."""
     return max(night * TENTHS // 10, 1)
+
+
+def rotating(night: int) -> settings:
+    """Return the settings of a Hypothesis test that draws other examples at each commit."""
+    return settings(max_examples=examples(night), deadline=None, derandomize=False)
 
 
 def seeds(night: int) -> range:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.cache.benefit import ASKS, class_of
@@ -33,6 +33,7 @@ from serving.vocabulary import (
 from serving.worker.batches import BatchInput, BatchOutput, BatchResult
 from tests.builders import model_spec, profile, served
 from tests.runtime.house import Tally
+from tests.seeds import rotating
 
 SHORT_US, LONG_US, SLO_US = 300, 60_000_000, 30_000_000
 COMPUTE_US = 500  # more than any machine takes for an ask of the cache
@@ -182,7 +183,7 @@ async def play(history: Sequence[tuple[object, ...]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@rotating(400)
 @given(st.lists(events, max_size=40))
 def test_every_call_is_answered_once_and_no_question_computed_twice_for_those_who_wait(
     history: list[tuple[object, ...]],

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.cache.entries import KeptAnswer, entry_of
@@ -13,6 +13,7 @@ from serving.cache.keys import question_key
 from serving.runtime.redis_tier import Found, RedisQuery
 from serving.tensor import Tensor
 from tests.runtime.test_caching_histories import History, timeouts
+from tests.seeds import rotating
 
 TAKEN_US = 400
 
@@ -132,7 +133,7 @@ async def play(history: Sequence[tuple[object, ...]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@rotating(600)
 @given(st.lists(events, max_size=40))
 def test_every_call_is_answered_once_and_no_lease_is_left_whatever_is_found_elsewhere(
     history: list[tuple[object, ...]],

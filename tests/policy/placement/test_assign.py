@@ -32,6 +32,7 @@ from tests.policy.placement.naming.fleets import (
     problem_of,
     slot,
 )
+from tests.seeds import rotating
 
 
 def started_us(old: Placement, new: Placement) -> int:
@@ -122,7 +123,7 @@ def test_all_of_a_draft_is_named_and_no_other_naming_starts_less(fleet: Fleet) -
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@rotating(300)
 @given(fleets())
 def test_over_many_fleets_no_other_naming_starts_less(fleet: Fleet) -> None:
     problem, draft, current = fleet
@@ -132,7 +133,7 @@ def test_over_many_fleets_no_other_naming_starts_less(fleet: Fleet) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@rotating(100)
 @given(fleets())
 def test_without_the_exact_program_all_is_named_as_well(fleet: Fleet) -> None:
     """As on fleets that are too large for it."""
@@ -145,7 +146,7 @@ def test_without_the_exact_program_all_is_named_as_well(fleet: Fleet) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@rotating(100)
 @given(fleets())
 def test_what_is_there_already_is_left_alone(fleet: Fleet) -> None:
     problem, draft, current = fleet

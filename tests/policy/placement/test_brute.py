@@ -21,6 +21,7 @@ from serving.specs import Share
 from tests.policy.placement.brute import cheapest
 from tests.policy.placement.drafts import faults, missing_and_cost
 from tests.policy.placement.small_fleets import MIG, PARTS, problems
+from tests.seeds import rotating
 
 SLO_US = 1e6
 
@@ -144,7 +145,7 @@ def is_the_best(problem: PlacementProblem) -> None:
 
 @pytest.mark.slow
 @given(st.one_of(FLEETS))
-@settings(max_examples=300)
+@rotating(300)
 def test_what_is_proved_optimal_is_the_cheapest_there_is(problem: PlacementProblem) -> None:
     is_the_best(problem)
 
@@ -157,7 +158,7 @@ def test_a_few_are_the_cheapest_there_are(problem: PlacementProblem) -> None:
 
 @pytest.mark.slow
 @given(st.one_of(SMALLER))
-@settings(max_examples=120)
+@rotating(120)
 def test_no_baseline_is_better_than_the_best(problem: PlacementProblem) -> None:
     missing, cost = cheapest(problem, pieces=False)
     for baseline in BASELINES:
