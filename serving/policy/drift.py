@@ -3,19 +3,22 @@
 Residuals that all batch sizes share (`policy/latency.py`) correct a device that is slower or faster than its
 profile by one factor. A profile that was measured while the machine was busy can be wrong by another factor
 at each size, and then no shared factor is right for any. The factors are medians, so noise and single
-outliers leave the shape alone; sizes that have not run take the factor of the next smaller that has.
+outliers leave the shape alone. They hold for the rows that have run; between these they are interpolated,
+and smaller and larger batches take the factor of the nearest that has run.
 
-Pessimism has a bound. Two batches of b rows can be run in place of one of 2 b, so a batch that is larger than
-all that ran is expected to take at most as long a row as they did. Where a profile says more, the bound lets
-a larger batch be tried, and what it takes is known then: a profile that is far too slow at large sizes would
-otherwise keep batches small for ever, as nothing ever ran that could correct it.
+What is believed of sizes that have not run has bounds. Two batches of b rows can be run in place of one of
+2 b, so a batch that is larger than all that ran is expected to take at most as long a row as they did. Where
+a profile says more, the bound lets a larger batch be tried, and what it takes is known then: a profile that
+is far too slow at large sizes would otherwise keep batches small for ever, as nothing ever ran that could
+correct it. A batch that is smaller than all that ran is expected to take about as long a row, at least.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import log, sqrt
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from serving.profile.latency import Latency
 
@@ -27,6 +30,8 @@ MEMORY_US = 2_000_000
 tried again so often, and what was true of them in a disturbance is soon forgotten."""
 ENOUGH = 5  # batches of about one size
 TOLERANCE = 0.1  # noise of 20 % moves the median of ten batches by 8 %; a wrong shape below that costs little
+LARGER = 1.2  # times the rows of batches before
+TYPICAL = 10  # batches of about one size that TOLERANCE is for; fewer of them may depart further
 
 Sample = tuple[int, int, int, bool, int]
 """Rows, size, compute in microseconds, whether it started beside another slice's batch, and how it ran."""
@@ -34,18 +39,27 @@ WARM: Final = 0  # at once after another of its variant
 COLD: Final = 1  # after a pause, or another variant's batch
 JOINED: Final = 2  # alone at first, and then beside another slice's batch
 
-Factors = Mapping[tuple[int, int], float]
-"""By (measured size bucket, rows, rounded down to a power of two): what batches took over the profile."""
+Key = tuple[int, int]
+"""Measured size bucket, and rows, rounded down to a step (`_step`)."""
+
+
+class Factor(NamedTuple):
+    """What so many `batches` of about so many `rows` took over the profile, in the median."""
+
+    rows: int
+    ratio: float
+    batches: int
 
 
 class Drift:
     """The latest batches of a replica, since the level of what they take changed last."""
 
-    __slots__ = ("_count", "_known", "_samples")
+    __slots__ = ("_count", "_known", "_proven", "_samples")
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
-        self._known: dict[tuple[int, int], tuple[float, int]] = {}  # factor over the level, when it was so
+        self._known: dict[Key, tuple[Factor, int]] = {}  # factor over the level, when it was so
+        self._proven: dict[Key, int] = {}  # when batches of about so many rows were seen last
         self._count = 0
 
     def add(self, rows: int, size: int, compute_us: int, beside: bool = False, ran: int = WARM) -> bool:
@@ -59,6 +73,21 @@ class Drift:
         while len(self._samples) > newest:
             self._samples.popleft()
         self._known.clear()
+        self._proven.clear()
+
+    def grew(self, newest: int) -> bool:
+        """Whether the newest batches were larger than nearly all before: that they take otherwise than was
+        expected is a matter of shape, then."""
+        rows = [each[0] for each in self._samples]
+        before = sorted(rows[:-newest])
+        if not before or newest >= len(rows):
+            return False
+        return median(rows[-newest:]) > LARGER * before[9 * (len(before) - 1) // 10]
+
+    def is_proven(self, rows: int, measured_size: int) -> bool:
+        """Whether batches of about so many rows, or of more, have lately shown what they take."""
+        step = _step(rows)
+        return any(size == measured_size and larger >= step for size, larger in self._proven)
 
     def look(self, profiled: Latency, fitted: Latency, now_us: int = 0) -> Latency | None:
         """A better fit than `fitted`, with the profile's points; None where it is still right.
@@ -67,19 +96,22 @@ class Drift:
         would seem to differ.
         """
         ratios = self._evened(self.ratios(fitted))
-        half = len(ratios) // 2
-        if abs(median(ratios[:half]) / median(ratios[half:]) - 1) > TOLERANCE:
+        found = self._factors(fitted, ratios)
+        self._proven.update(dict.fromkeys(found, now_us))
+        self._proven = {key: at_us for key, at_us in self._proven.items() if now_us - at_us < MEMORY_US}
+        if self._is_changing(fitted, ratios):
             return None
         level = median(ratios)
         wrong = len(ratios) >= SURE and any(
-            abs(factor / level - 1) > TOLERANCE for factor in self._factors(fitted, ratios).values()
+            abs(each.ratio / level - 1) > TOLERANCE * max(1.0, sqrt(TYPICAL / each.batches))
+            for each in found.values()
         )
         self._known = {key: known for key, known in self._known.items() if now_us - known[1] < MEMORY_US}
         bounds = self._bounds(fitted)
         dear = any(
             level * fitted.predict_us(rows, size) > (1 + TOLERANCE) * bound_us * rows
             for size, (ran, bound_us) in bounds.items()
-            for rows in (ran + ran // 4 + 1, 2 * ran)
+            for rows in (ran + ran // 4 + 1, *_doublings(ran, fitted.rows_most(size)))
         )
         if not (wrong or dear):
             return None
@@ -87,34 +119,59 @@ class Drift:
         if not factors:
             return None
 
+        smallest: dict[int, tuple[int, float]] = {}
+        for (size, _), each in sorted(factors.items(), reverse=True):
+            smallest[size] = each.rows, each.ratio * profiled.predict_us(each.rows, size) / each.rows
+
         def corrected(size: int, rows: int) -> float:
-            factor = _factor(factors, size, rows)
+            factor, here_us = _factor_at(factors, size, rows), profiled.predict_us(rows, size)
             ran, bound_us = bounds.get(size, (rows, 0.0))
-            return factor if rows <= ran else min(factor, bound_us * rows / profiled.predict_us(rows, size))
+            least, least_us = smallest.get(size, (rows, 0.0))
+            if rows < least:
+                return max(factor, least_us * rows / here_us / (1 + TOLERANCE))
+            return factor if rows <= ran else min(factor, bound_us * rows / here_us)
 
-        return profiled.scaled(corrected)
+        return profiled.scaled(corrected, [(size, each.rows) for (size, _), each in factors.items()])
 
-    def _remembered(self, profiled: Latency, now_us: int) -> dict[tuple[int, int], float]:
+    def _is_changing(self, latency: Latency, ratios: Sequence[float]) -> bool:
+        """Whether the newer half of the batches took otherwise than the older: in the mean of sizes that are
+        in both, as that others are now run is no change."""
+        halves: dict[Key, tuple[list[float], list[float]]] = {}
+        for place, ((rows, size, _, _, _), ratio) in enumerate(zip(self._samples, ratios, strict=True)):
+            both = halves.setdefault((latency.measured_size(size), _step(rows)), ([], []))
+            both[2 * place >= len(ratios)].append(ratio)
+        total = weights = 0.0
+        for older, newer in halves.values():
+            weight = min(len(older), len(newer))
+            if weight:
+                total += weight * log(median(newer) / median(older))
+                weights += weight
+        return weights >= ENOUGH and abs(total / weights) > log(1 + TOLERANCE)
+
+    def _remembered(self, profiled: Latency, now_us: int) -> dict[Key, Factor]:
         """The factors of sizes that run, and of those that did a while ago, as if at today's level."""
         ratios = self._evened(self.ratios(profiled))
-        factors = dict(self._factors(profiled, ratios))
+        factors = self._factors(profiled, ratios)
         level = median(ratios)
-        self._known.update({key: (factor / level, now_us) for key, factor in factors.items()})
-        return {**{key: level * known[0] for key, known in self._known.items()}, **factors}
+        self._known.update(
+            {key: (each._replace(ratio=each.ratio / level), now_us) for key, each in factors.items()}
+        )
+        before = {key: each._replace(ratio=each.ratio * level) for key, (each, _) in self._known.items()}
+        return {**before, **factors}
 
     def _bounds(self, latency: Latency) -> dict[int, tuple[int, float]]:
         """By measured size: the rows of the largest batches that often ran lately, and what such a row took;
         not of sizes of which a larger batch is remembered."""
         found: dict[int, tuple[int, float]] = {}
-        by_octave: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        by_step: dict[Key, list[tuple[int, float]]] = {}
         for (rows, size, _, _, _), ratio in zip(self._samples, self.ratios(latency), strict=True):
-            by_octave.setdefault((latency.measured_size(size), _octave(rows)), []).append((rows, ratio))
-        for (size, octave), ran in sorted(by_octave.items()):
+            by_step.setdefault((latency.measured_size(size), _step(rows)), []).append((rows, ratio))
+        for (size, step), ran in sorted(by_step.items()):
             if len(ran) >= ENOUGH:
                 often = sorted([rows for rows, _ in ran])[-(len(ran) // 4) - 1]
                 ratio = median([ratio for rows, ratio in ran if rows >= often])
                 found[size] = (often, ratio * latency.predict_us(often, size) / often)
-                if any(bucket == size and larger > octave for bucket, larger in self._known):
+                if any(bucket == size and larger > step for bucket, larger in self._known):
                     del found[size]
         return found
 
@@ -126,7 +183,7 @@ class Drift:
     def ratios(self, latency: Latency) -> list[float]:
         """What the batches took over what `latency` says, the oldest first."""
         return [
-            compute_us / max(latency.predict_us(rows, size), 1.0)
+            max(compute_us, 1) / max(latency.predict_us(rows, size), 1.0)
             for rows, size, compute_us, _, _ in self._samples
         ]
 
@@ -140,22 +197,38 @@ class Drift:
         levels = (1.0, median(split[False]) / median(split[True]))
         return [ratio * levels[each[3]] for ratio, each in zip(ratios, self._samples, strict=True)]
 
-    def _factors(self, latency: Latency, ratios: Iterable[float]) -> Factors:
-        found: dict[tuple[int, int], list[float]] = {}
+    def _factors(self, latency: Latency, ratios: Iterable[float]) -> dict[Key, Factor]:
+        found: dict[Key, list[tuple[int, float]]] = {}
         for (rows, size, _, _, _), ratio in zip(self._samples, ratios, strict=True):
-            found.setdefault((latency.measured_size(size), _octave(rows)), []).append(ratio)
-        return {key: median(ratios) for key, ratios in found.items() if len(ratios) >= ENOUGH}
+            found.setdefault((latency.measured_size(size), _step(rows)), []).append((rows, ratio))
+        return {
+            key: Factor(
+                sorted([rows for rows, _ in ran])[len(ran) // 2], median([each for _, each in ran]), len(ran)
+            )
+            for key, ran in found.items()
+            if len(ran) >= ENOUGH
+        }
 
 
-def _octave(rows: int) -> int:
-    return 1 << rows.bit_length() - 1
+def _step(rows: int) -> int:
+    """The largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... that is not more than `rows`."""
+    quarter = max((1 << rows.bit_length() - 1) // 4, 1)
+    return rows - rows % quarter
 
 
-def _factor(factors: Factors, size: int, rows: int) -> float:
-    """That of the next smaller batches that have run, else of the smallest that have; of this size bucket,
-    else of all."""
-    own = {octave: factor for (bucket, octave), factor in factors.items() if bucket == size}
+def _doublings(rows: int, most: int) -> Iterator[int]:
+    while rows < most:
+        rows = min(2 * rows, most)
+        yield rows
+
+
+def _factor_at(factors: Mapping[Key, Factor], size: int, rows: int) -> float:
+    """That of batches of so many rows, between those that have run; of this size bucket, else of all."""
+    own = sorted([each for (bucket, _), each in factors.items() if bucket == size])
     if not own:
-        return median(factors.values())
-    ran = sorted(own)
-    return own[ran[max(bisect_right(ran, _octave(rows)) - 1, 0)]]
+        return median([each.ratio for each in factors.values()])
+    above = bisect_right([each.rows for each in own], rows)
+    if above == 0 or above == len(own):
+        return own[min(above, len(own) - 1)].ratio
+    low, high = own[above - 1], own[above]
+    return low.ratio + (high.ratio - low.ratio) * log(rows / low.rows) / log(high.rows / low.rows)

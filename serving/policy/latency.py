@@ -132,14 +132,15 @@ class Ratios:
         "typical",
     )
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), count: int = 0) -> None:
+        """`count`: of batches that are believed to have been before these."""
         self._window = Quantile(WINDOW, QUANTILE)
         self._recent = Quantile(RECENT, RECENT_QUANTILE)
         self._before = Quantile(WINDOW - RECENT, 0.5)  # of the window what is not recent
         self._excess = Quantile(WINDOW, EXCESS_QUANTILE)
         self._late = Quantile(RECENT, RECENT_QUANTILE)  # the newest of these
         self._entries: deque[Entry] = deque()  # those of the window
-        self._count = 0
+        self._count = count
         self.kappa = START
         self.typical = 1.0
         self.excess_us = inf
@@ -287,15 +288,18 @@ class Residuals:
             self.overhead_us = self._overhead.value
         return since
 
-    def restart(self, ratios: Iterable[tuple[float, bool, float]], now_us: int = 0) -> None:
+    def restart(
+        self, ratios: Iterable[tuple[float, bool, float]], now_us: int = 0, sure: bool = False
+    ) -> None:
         """The prior has changed: these are the latest ratios to the new one, the oldest first, each with
-        whether its batch started beside another slice's, and the prior in microseconds."""
-        self._forget()
+        whether its batch started beside another slice's, and the prior in microseconds. `sure`: they are
+        those of a new level, and count however few they are."""
+        self._forget(ENOUGH if sure else 0)
         for ratio, beside, prior_us in ratios:
             self._enter(ratio, beside, prior_us, now_us)
 
-    def _forget(self) -> None:
-        self._all = Ratios()
+    def _forget(self, count: int = 0) -> None:
+        self._all = Ratios(count=count)
         self._stand = [self._all, self._all]  # for ALONE and BESIDE
         self._apart: list[Ratios] = []  # what was kept of these; nothing before there is one of the latter
         self._lately: deque[bool] = deque()  # whether the latest batches started beside another

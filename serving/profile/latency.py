@@ -1,7 +1,7 @@
 """What decisions ask of a profile: how long a batch takes, and how many rows fit into a time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
@@ -82,12 +82,16 @@ class Latency:
         high = self._sizes[above]
         return low if size - low <= high - size else high
 
-    def scaled(self, factor: Callable[[int, int], float]) -> "Latency":
-        """The same curves, with the latency at (size, rows) of each point times `factor`."""
+    def scaled(
+        self, factor: Callable[[int, int], float], further: Iterable[tuple[int, int]] = ()
+    ) -> "Latency":
+        """The same curves, with the latency at (size, rows) of each point, and of each `further` one that is
+        between points, times `factor`."""
         points = [
-            Point(size, rows, latency_us * factor(size, rows), latency_us * factor(size, rows), 1)
+            Point(size, rows, curve.at(rows) * factor(size, rows), curve.at(rows) * factor(size, rows), 1)
             for size, curve in self._curves.items()
-            for rows, latency_us in zip(curve.rows, curve.latency_us, strict=True)
+            for rows in sorted({*curve.rows, *(rows for bucket, rows in further if bucket == size)})
+            if curve.rows[0] <= rows <= curve.rows[-1]
         ]
         return Latency(replace(self._profile, points=tuple(points)), self._measured)
 
@@ -116,6 +120,10 @@ class Latency:
         """The largest batch that was measured, of the next larger size."""
         covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
         return self._measured[covering]
+
+    def rows_most(self, size: int) -> int:
+        """The largest batch of a measured size that is known or expected."""
+        return self._curves[size].rows[-1]
 
     def _by_rows(self, size: int) -> list[float]:
         """Latency of 1, 2, ... rows, as far as the next larger size was measured: decisions look it up far

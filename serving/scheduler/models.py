@@ -62,14 +62,15 @@ class ScheduledModel:
     """
 
     __slots__ = (
-        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "flows", "forecast",
-        "hopeless", "intake", "open", "outlook", "policy", "queue", "resident", "retired", "reviewed_us",
-        "served", "since_us", "slices", "unsettled", "variant_us",
+        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "bucket", "flows",
+        "forecast", "hopeless", "intake", "open", "outlook", "policy", "queue", "resident", "retired",
+        "reviewed_us", "served", "since_us", "slices", "unsettled", "variant_us",
     )  # fmt: skip
 
     def __init__(self, served: ServedModel, since_us: int = -1) -> None:
         self.served = served
         self.since_us = since_us
+        self.bucket = served.spec.sizes[-1]  # the latest request's
         self.open = 0
         self.retired = False
         self.absent: dict[str, ColdVariant] = {}
@@ -96,6 +97,8 @@ class ScheduledModel:
         """It is served so from now on. Whether batches may be no larger than is less than before."""
         before, self.served = self.served, served
         self.retired = False
+        if self.bucket not in served.spec.sizes:
+            self.bucket = served.spec.sizes[-1]
         self._plain = (served.answering_variant,)
         self.queue.allowances.clear()
         self.flows = {key: flow for key, flow in self.flows.items() if flow.wants is None}

@@ -80,6 +80,10 @@ class Replica:
         """What a batch takes beyond the typical in the mean."""
         return self.residuals.lost_of(self.device.expected)
 
+    def is_proven(self, rows: int, size: int) -> bool:
+        """Whether batches of about so many rows, or of more, have lately shown what they take."""
+        return self.drift.is_proven(rows, self.profiled.measured_size(size))
+
     def longest_us(self, predicted_us: float) -> float:
         """What a batch may take of which that is predicted now, should others join it."""
         residuals, expected = self.residuals, self.device.expected
@@ -115,11 +119,13 @@ class Replica:
         prior_us = self.latency.predict_us(batch.rows, batch.size)
         way_us = None if batch.staged else elapsed_us
         since = self.residuals.add(prior_us, compute_us, way_us, batch.beside, now_us)
-        if since:
+        if since and self.drift.grew(since):
+            self._refit(now_us)
+        elif since:
             self.drift.forget(since)
             if self.latency is not self.profiled:  # it was fitted to what is over
                 self.latency = self.profiled
-                self._restart(now_us)
+                self._restart(now_us, sure=True)
         ran = JOINED if batch.joined and not batch.beside else COLD if batch.cold else WARM
         if self.drift.add(batch.rows, batch.size, compute_us, batch.beside, ran):
             self._refit(now_us)
@@ -154,12 +160,12 @@ class Replica:
             self.latency = fitted
             self._restart(now_us)
 
-    def _restart(self, now_us: int, newest: int = WINDOW) -> None:
+    def _restart(self, now_us: int, newest: int = WINDOW, sure: bool = False) -> None:
         known = []
         for rows, size, compute_us, beside, _ in self.drift.samples:
             prior_us = max(self.latency.predict_us(rows, size), 1.0)
             known.append((compute_us / prior_us, beside, prior_us))
-        self.residuals.restart(known[-newest:], now_us)
+        self.residuals.restart(known[-newest:], now_us, sure)
 
     @property
     def factor(self) -> float:
@@ -220,6 +226,9 @@ class Daring:
     @property
     def lost_us(self) -> float:
         return self._replica.lost_us
+
+    def is_proven(self, rows: int, size: int) -> bool:
+        return self._replica.is_proven(rows, size)
 
     @property
     def size_max(self) -> int:

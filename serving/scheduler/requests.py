@@ -74,6 +74,18 @@ class Request:
         return self.declared_us > 0 and now_us + self.declared_us > self.deadline_us
 
 
+class Offered:
+    """A request that an edge refused before it knew more of it than its model: one row. A
+    `serving.policy.batching.interface.ArrivalView`."""
+
+    __slots__ = ("bucket", "lane_key", "rows")
+
+    def __init__(self, bucket: int) -> None:
+        self.rows = 1
+        self.bucket = bucket
+        self.lane_key: Hashable = ()
+
+
 def wants_of(request: Request) -> Wants:
     """What decides which variant answers a request."""
     return request.variants, request.optimize, request.cost_max

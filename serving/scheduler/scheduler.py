@@ -27,7 +27,7 @@ from serving.scheduler.load_reports import look
 from serving.scheduler.models import ScheduledModel
 from serving.scheduler.pieces import settle, shrink, split
 from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
+from serving.scheduler.requests import Offered, Request
 from serving.scheduler.shared_device import SharedDevice
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
@@ -131,12 +131,13 @@ class Scheduler:
     # events of requests
 
     def offer(self, model: str, tenant: str, now_us: int) -> None:
-        """A request that an edge refused for want of room counts as offered load, as one row; a model that
-        is unknown by now counts nothing."""
+        """A request that an edge refused for want of room counts as offered load: as one row, of the size
+        bucket of the model's latest request. A model that is unknown by now counts nothing."""
         owner = self._models.get(model)
         if owner is not None:
             owner.forecast.arrivals += 1
             owner.intake.came(1, now_us)
+            owner.policy.on_arrival(Offered(owner.bucket), now_us)
             owner.flow(tenant).rate.add(1, now_us)
 
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
@@ -145,6 +146,7 @@ class Scheduler:
         model.forecast.arrivals += 1
         model.intake.came(request.rows, now_us)
         model.policy.on_arrival(request, now_us)
+        model.bucket = request.bucket
         outcome = self._admission.admit(model, request, self._accepted, now_us)
         if outcome is not None:
             answer = self._endings.refuse(model, request, outcome, now_us)

@@ -273,3 +273,13 @@ def test_what_batches_take_beyond_the_typical_is_known_in_microseconds(level: fl
     """Stops of the machine lengthen short batches by many times and long ones by as many microseconds."""
     residuals = timed([level + stop_us / PRIOR_US * (number % 5 == 0) for number in range(100)], 1000)
     assert residuals.excess_of(ALONE) == pytest.approx(stop_us, abs=level * PRIOR_US * 0.01 + 2)
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_batches_of_a_new_level_count_however_few_they_are(count: int) -> None:
+    residuals = Residuals()
+    few = [(0.25, False, 10_000.0)] * count
+    residuals.restart(few, sure=True)
+    assert (residuals.kappa, residuals.typical) == (0.25, 0.25)
+    residuals.restart(few)
+    assert (residuals.kappa, residuals.typical) == (START, 1.0)

@@ -77,6 +77,9 @@ class ReplicaSeen:
     def lost_us(self) -> float:
         return 0.0
 
+    def is_proven(self, rows: int, size: int) -> bool:
+        return True
+
     def planning(self, share: float) -> "ReplicaSeen":
         return self
 

@@ -1,11 +1,13 @@
 """Batches are sized by what is offered: what is refused counts as much as what joins the queue."""
 
+from dataclasses import replace
+
 import pytest
 
 from serving.policy.batching.slo import Slo
 from serving.scheduler.commands import Answer
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
+from serving.specs import BatchingSpec, Limits, SizeHint
 from tests.scheduler.values import only, replica_of, request_of, served_model
 
 SLO_US = 50_000
@@ -37,3 +39,36 @@ def test_the_size_aimed_at_is_the_same_however_many_are_refused(queue_requests: 
     assert refused > ASKED - queue_requests - 64 * 20
     assert bounded == all_in
     assert bounded[0] > 20
+
+
+@pytest.mark.parametrize("joins_every", [2, 10, ASKED])
+def test_the_size_aimed_at_is_the_same_where_edges_refuse_for_want_of_room(joins_every: int) -> None:
+    scheduler = Scheduler([MODEL], Limits(queue_requests=100_000, queue_rows=100_000))
+    scheduler.replica_up("s", "m", replica_of(MODEL, latency_us=CURVE_US), 0)
+    for number in range(ASKED):
+        now_us = number * GAP_US
+        if number % joins_every:
+            scheduler.offer("m", "", now_us)
+        else:
+            scheduler.arrive(request_of(number + 1, arrived_us=now_us, slack_us=SLO_US), now_us)
+    model = scheduler.models["m"]
+    assert isinstance(model.policy, Slo)
+    found = [load.target for load in model.policy.loads(model.slices[0].queues["m"], ASKED * GAP_US)]
+    all_in, _ = aims(Limits(queue_requests=100_000, queue_rows=100_000))
+    assert found == all_in
+
+
+def test_what_edges_refuse_counts_as_being_of_the_size_of_the_latest_request() -> None:
+    sized = replace(MODEL, spec=replace(MODEL.spec, size_hint=SizeHint("X", (16, 64))))
+    scheduler = Scheduler([sized], Limits())
+    model = scheduler.models["m"]
+    scheduler.offer("m", "", 0)
+    assert model.bucket == 64
+    request = request_of(1)
+    request.bucket = 16
+    scheduler.arrive(request, 1)
+    scheduler.offer("m", "", 2)
+    assert model.bucket == 16
+    scheduler.serve(MODEL, 3)
+    scheduler.offer("m", "", 4)
+    assert model.bucket == 0

@@ -5,7 +5,7 @@ The mixes, and what these carry of them, are those of `python -m loadtests.polic
 
 import pytest
 
-from loadtests.mixes import CONTENDERS, NAMED, Mix, draw_mix, find_mix
+from loadtests.mixes import CONTENDERS, NAMED, NEAR, Mix, draw_mix, find_mix
 from loadtests.virtual_world import VirtualModel, good_share
 
 REQUESTS = 16_000  # counted in a run, but for a second before
@@ -17,11 +17,28 @@ def share(mix: Mix, name: str, rate: float) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "rate"), [("tiers", 2300), ("ten", 1650), ("three", 265), ("two", 405)])
+@pytest.mark.parametrize(("name", "rate"), [("tiers", 2420), ("ten", 1650), ("three", 275), ("two", 405)])
 def test_a_mix_is_carried_up_to_the_rate_of_the_best_published_rule(name: str, rate: float) -> None:
     """Capping loose models on all slices alike, `tiers` carried 1,790 a second and `ten` 990; admission
     turned 1.6 % of `three` away."""
     assert share(NAMED[name], "slo", rate) >= AIM
+
+
+DRAWN = (0, 5, 7, 8, 11)
+"""Mixes in which `slo` is near the best published rule in overload; in mixes 3 and 12 it has 0.96 to 0.97."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", DRAWN)
+def test_drawn_mixes_in_overload_are_carried_nearly_as_by_the_best_published_rule(number: int) -> None:
+    mix = draw_mix(number)
+    rate = 0.8 * mix.rate_max
+    seconds = 1 + 6000 / rate
+    found = {
+        name: good_share(mix.world(CONTENDERS[name]), rate, seconds, 1)
+        for name in ("slo", "window_drop", "symphony")
+    }
+    assert found.pop("slo") >= NEAR * max(found.values())
 
 
 SKEWED = Mix("skewed", 2, (VirtualModel(25_000), VirtualModel(500_000, share=4)))

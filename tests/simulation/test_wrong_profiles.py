@@ -10,11 +10,8 @@ from serving.simulation.device import Physics
 from tests.simulation.catalogue import SETTLED
 
 SECONDS = 20
-KEPT = {300: 0.95, 500: 0.95, 1500: 0.88}  # of what is answered in time where the profile is right, by rate:
-# at four times the capacity hardly any size but one runs, and the fit knows little of the others; a right
-# profile lets admission fill larger batches there, which a wrong one does not know to pay. A plan that holds
-# for fewer batches where few of them are stopped trusts the curve more: 0.89 to 0.90 where large batches are
-# taken for too quick, 0.95 with a plan for 97 %, which loses a third at half load beside stops
+SEEDS = 2
+KEPT = {300: 0.98, 500: 0.98, 1500: 0.93}  # of what is answered in time where the profile is right, by rate
 
 PROFILED: dict[str, Callable[[int], float]] = {
     "all too slow": lambda _rows: 1.8,
@@ -35,4 +32,4 @@ def test_what_is_answered_in_time_is_near_what_a_right_profile_answers(
 ) -> None:
     world = replace(SETTLED, learned=False, settle_us=5_000_000, physics=Physics(noise=noise))
     wrong = replace(world, profiled=PROFILED[profiled])
-    assert good_share(wrong, rate, SECONDS, 1) >= KEPT[rate] * good_share(world, rate, SECONDS, 1)
+    assert good_share(wrong, rate, SECONDS, SEEDS) >= KEPT[rate] * good_share(world, rate, SECONDS, SEEDS)

@@ -116,6 +116,10 @@ class ReplicaView(Protocol):
         """What a batch takes beyond that in the mean: stops of the machine are in it."""
         ...
 
+    def is_proven(self, rows: int, size: int) -> bool:
+        """Whether batches of about so many rows, or of more, have lately shown what they take."""
+        ...
+
     def planning(self, share: float) -> "ReplicaView":
         """The same, where `predict_us` and `rows_in` hold for `share` (0.5..1) of the batches; never more
         cautious than this."""

@@ -143,7 +143,7 @@ class Slo(BatchingPolicy):
             if room_us < inf:
                 target = min(target, max(1, replica.rows_in(room_us, load.bucket)))
             mean_us += part * row_us(replica, target, load.size)
-            filling += filling_rate(planned, load.size, self._slo_us, int(target))
+            filling += filling_rate(planned, load.size, self._slo_us, int(target), now_us)
         return Outlook(mean_us, self._doubt.at(now_us), filling)
 
     def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[PlannedLoad]:

@@ -11,6 +11,9 @@ from serving.policy.rates import SizeRates
 REVIEW_US = 50_000  # how old derived sizes may grow
 KEPT = 0.97  # of the rows a second that the largest batch carries
 SPREAD = 1.1  # arrivals come unevenly: so many more fill batches nearly always
+PROBE_EVERY_US, PROBE_US = 1_000_000, 250_000
+"""So often and so long, in overload, the largest batches are tried: what they take may be known wrongly, and
+then smaller ones would be formed for ever."""
 
 
 def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
@@ -32,16 +35,21 @@ def worth_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, 
     return min(target_rows(replica, bucket, slo_us, rate, size), replica.rows_worth(bucket))
 
 
-def filling_rate(replica: ReplicaView, size: int, slo_us: float, target: int) -> float:
+def filling_rate(
+    replica: ReplicaView, size: int, slo_us: float, target: int, now_us: int = PROBE_US
+) -> float:
     """The rows a microsecond that fill batches in overload, each before its rows have waited too long.
 
     A batch of b rows takes only rows that came in the last SLO - l(b): the others would be late. So it finds
     b rows where b / (SLO - l(b)) come, which in a tight SLO is far more than slices carry; the rest is given
     up as it waits. The smallest batch counts that carries KEPT of what one of `target` rows does: the longer
     batches gain little, and make many requests wait in vain.
+    Where batches of `target` rows have not shown lately what they take, they are filled for a while of every
+    second.
     """
+    probes = now_us % PROBE_EVERY_US < PROBE_US and not replica.is_proven(target, size)
     least = KEPT * target / replica.typical_us(target, size)
-    low, high = 1, target
+    low, high = target if probes else 1, target
     while low < high:
         rows = (low + high) // 2
         if rows / replica.typical_us(rows, size) >= least:
