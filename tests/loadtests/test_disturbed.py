@@ -17,6 +17,7 @@ PATIENCE_S = 280
 DISTURBANCES = ("burner", "server stopped")  # `poisoned` needs a profile, which a busy machine does not give
 
 
+@pytest.mark.timeout(300)
 def test_disturbances_are_played_and_told(tmp_path: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
