@@ -65,11 +65,13 @@ POISON = {1: 20_000.0, 2: 24_000.0, 4: 26_000.0, 8: 28_000.0}  # as a sweep foun
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The worker's core, that of server and client, and a folder for what is laid out."""
+    """The worker's core, that of server and client, a folder for what is laid out, and what all times of a
+    run are multiplied by."""
 
     worker_core: int
     core: int
     folder: Path
+    scale: float
 
 
 def main() -> int:
@@ -78,7 +80,7 @@ def main() -> int:
     found: dict[tuple[str, float, str], list[dict[str, float]]] = {}
     try:
         with tempfile.TemporaryDirectory(prefix="disturbed-") as name:
-            place = Place(asked.worker_core, asked.core, Path(name))
+            place = Place(asked.worker_core, asked.core, Path(name), asked.scale)
             model = _model_folder(place.folder)
             capacity = _capacity(model, place)
             print(f"capacity of the bare model: {capacity.rate:.0f} rows/s in batches of {capacity.rows}")
@@ -131,9 +133,9 @@ def _run(
         its = workers(server) if contender == "triton" else server.workers()
         rate = load * capacity.rate
         if disturbance != "poisoned":
-            _play(server, 0.5 * capacity.rate, WARM_UP_S, seed, place)
+            _play(server, 0.5 * capacity.rate, WARM_UP_S * place.scale, seed, place)
         disturb = _disturber(disturbance, its, server.pid, place)
-        return _play(server, rate, SECONDS, seed, place, disturb)
+        return _play(server, rate, SECONDS * place.scale, seed, place, disturb)
 
 
 def _play(
@@ -155,11 +157,11 @@ def _play(
         record, _ = measure(prepared.loads, at)
     if thread is not None:
         thread.join()
-    due_s = np.asarray(record.due_ns) / 1e9 - record.start_ns / 1e9
+    due_s = (np.asarray(record.due_ns) / 1e9 - record.start_ns / 1e9) / place.scale
     took_ms = (np.asarray(record.done_ns, float) - np.asarray(record.due_ns)) / 1e6
     good = (np.asarray(record.statuses) == 200) & (took_ms <= SLO_MS)
     return {
-        name: float(np.sum(good & (due_s >= first) & (due_s < end))) / (end - first)
+        name: float(np.sum(good & (due_s >= first) & (due_s < end))) / (end - first) / place.scale
         for name, (first, end) in WINDOWS.items()
     }
 
@@ -170,17 +172,17 @@ def _disturber(disturbance: str, its: Sequence[int], server: int, place: Place) 
         return None
 
     def burn() -> None:
-        time.sleep(AT_S)
+        time.sleep(AT_S * place.scale)
         burner = subprocess.Popen([sys.executable, "-c", BURN.format(core=place.worker_core)])
-        time.sleep(BURN_S)
+        time.sleep(BURN_S * place.scale)
         burner.kill()
         burner.wait()
 
     def stop(pids: Sequence[int]) -> None:
-        time.sleep(AT_S)
+        time.sleep(AT_S * place.scale)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        time.sleep(STOP_S)
+        time.sleep(STOP_S * place.scale)
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
 
@@ -263,6 +265,7 @@ def _arguments() -> argparse.Namespace:
     )
     add("--worker-core", type=int, default=0)
     add("--core", type=int, default=1, help="of server and client")
+    add("--scale", type=float, default=1.0, help="of all times: 0.2 for a look, which proves nothing")
     add("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
