@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from loadtests.autoscaling import ONE, SLOW, Case, play
+from loadtests.scaled_world import ScaledModel, Score, SimulatedTables
 from serving.control.commands import FindCapacity
 from serving.policy.scaling.capacity import Capacity
-from serving.simulation.scaled import ScaledModel, Score, SimulatedTables
 
 HOURS_MOST = 1.5
 """Of the oracle's hours."""
