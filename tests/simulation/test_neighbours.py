@@ -87,7 +87,7 @@ def test_estimates_of_their_own_are_nearer_and_lose_no_promise(
     interference: float, rates: tuple[float, float]
 ) -> None:
     joint, apart = played(interference, rates, alone=True), played(interference, rates, alone=False)
-    assert apart[0] >= joint[0] - 0.0015  # one in a thousand: either may be ahead by chance
+    assert apart[0] >= joint[0] - 0.0025  # two in a thousand: either may be ahead by chance
     assert apart[1] <= 1.1 * ERROR < joint[1]
     assert apart[2] < joint[2]
     assert apart[3] >= 0.94
