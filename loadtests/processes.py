@@ -5,6 +5,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from serving.control.sparing import SPARE
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -54,8 +56,9 @@ def children(pid: int) -> list[int]:
 
 
 def workers_of(gateway: int) -> list[int]:
-    """The processes of a gateway's slices: children of their keepers, which are the gateway's."""
-    keepers = [pid for pid in children(gateway) if "serving.worker" in command_line(pid)]
+    """Return the worker processes of a gateway, without spares: its children are their keepers."""
+    lines = {pid: command_line(pid) for pid in children(gateway)}
+    keepers = [pid for pid, line in lines.items() if "serving.worker" in line and f"+{SPARE} " not in line]
     return [pid for keeper in keepers for pid in children(keeper) if "serving.worker" in command_line(pid)]
 
 

@@ -28,6 +28,9 @@ LOOK_EVERY = 20
 MEMORY_US = 2_000_000
 """How long the factor of sizes that no longer run is remembered: on a device on which they are dear they are
 tried again so often, and what was true of them in a disturbance is soon forgotten."""
+TRIED_US = 30_000_000
+"""How long tries of batches that seem not to fit the SLO count. Each costs its rows, and ENOUGH of them in so
+long a time cost next to nothing."""
 ENOUGH = 5  # batches of about one size
 TOLERANCE = 0.1  # noise of 20 % moves the median of ten batches by 8 %; a wrong shape below that costs little
 LARGER = 1.2  # times the rows of batches before
@@ -54,13 +57,14 @@ class Factor(NamedTuple):
 class Drift:
     """The latest batches of a replica, since the level of what they take changed last."""
 
-    __slots__ = ("_count", "_known", "_proven", "_samples")
+    __slots__ = ("_count", "_known", "_looked_us", "_proven", "_samples")
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES)
         self._known: dict[Key, tuple[Factor, int]] = {}  # factor over the level, when it was so
         self._proven: dict[Key, int] = {}  # when batches of about so many rows were seen last
         self._count = 0
+        self._looked_us = 0
 
     def add(self, rows: int, size: int, compute_us: int, beside: bool = False, ran: int = WARM) -> bool:
         """A batch was computed; whether it is time to `look`."""
@@ -86,8 +90,18 @@ class Drift:
 
     def is_proven(self, rows: int, measured_size: int) -> bool:
         """Whether batches of about so many rows, or of more, have lately shown what they take."""
-        step = _step(rows)
-        return any(size == measured_size and larger >= step for size, larger in self._proven)
+        return self._ran(rows, measured_size, MEMORY_US)
+
+    def is_tried(self, rows: int, measured_size: int) -> bool:
+        """Whether they have within TRIED_US, or need no try yet, because too few batches are known."""
+        return len(self._samples) < SURE or self._ran(rows, measured_size, TRIED_US)
+
+    def _ran(self, rows: int, measured_size: int, within_us: int) -> bool:
+        step, since_us = _step(rows), self._looked_us - within_us
+        return any(
+            size == measured_size and larger >= step and at_us > since_us
+            for (size, larger), at_us in self._proven.items()
+        )
 
     def look(self, profiled: Latency, fitted: Latency, now_us: int = 0) -> Latency | None:
         """A better fit than `fitted`, with the profile's points; None where it is still right.
@@ -98,7 +112,8 @@ class Drift:
         ratios = self._evened(self.ratios(fitted))
         found = self._factors(fitted, ratios)
         self._proven.update(dict.fromkeys(found, now_us))
-        self._proven = {key: at_us for key, at_us in self._proven.items() if now_us - at_us < MEMORY_US}
+        self._proven = {key: at_us for key, at_us in self._proven.items() if now_us - at_us < TRIED_US}
+        self._looked_us = now_us
         if self._is_changing(fitted, ratios):
             return None
         level = median(ratios)

@@ -84,6 +84,10 @@ class Replica:
         """Whether batches of about so many rows, or of more, have lately shown what they take."""
         return self.drift.is_proven(rows, self.profiled.measured_size(size))
 
+    def is_tried(self, rows: int, size: int) -> bool:
+        """Whether they have in the last half a minute, or need no try yet."""
+        return self.drift.is_tried(rows, self.profiled.measured_size(size))
+
     def longest_us(self, predicted_us: float) -> float:
         """What a batch may take of which that is predicted now, should others join it."""
         residuals, expected = self.residuals, self.device.expected
@@ -229,6 +233,9 @@ class Daring:
 
     def is_proven(self, rows: int, size: int) -> bool:
         return self._replica.is_proven(rows, size)
+
+    def is_tried(self, rows: int, size: int) -> bool:
+        return self._replica.is_tried(rows, size)
 
     @property
     def size_max(self) -> int:

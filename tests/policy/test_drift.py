@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.drift import LOOK_EVERY, MEMORY_US, SAMPLES, TOLERANCE, Drift
+from serving.policy.drift import LOOK_EVERY, MEMORY_US, SAMPLES, TOLERANCE, TRIED_US, Drift
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 
@@ -127,6 +127,11 @@ def test_batches_of_a_size_are_proven_while_enough_of_them_or_of_larger_ones_ran
     drift.look(latency(), latency(), now_us=MEMORY_US)
     assert not drift.is_proven(16, 0)
     assert drift.is_proven(2, 0)
+    drift.look(latency(), latency(), now_us=TRIED_US - 1)
+    assert drift.is_tried(16, 0)
+    drift.look(latency(), latency(), now_us=TRIED_US)
+    assert not drift.is_tried(16, 0)
+    assert drift.is_tried(2, 0)
 
 
 def test_they_grew_where_the_newest_are_larger_than_nearly_all_before() -> None:

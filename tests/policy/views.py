@@ -80,6 +80,9 @@ class ReplicaSeen:
     def is_proven(self, rows: int, size: int) -> bool:
         return True
 
+    def is_tried(self, rows: int, size: int) -> bool:
+        return True
+
     def planning(self, share: float) -> "ReplicaSeen":
         return self
 

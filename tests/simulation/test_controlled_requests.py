@@ -29,7 +29,8 @@ from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits
 from serving.vocabulary import COMPLETED, DEADLINE_UNMET, NOT_LOADED, WORKER_LOST, Kind
 
-RATE = 300.0
+RATE = 280.0
+"""Requests a second. At 300 some 1 in 5,000 is refused in a burst, with or without a move."""
 
 
 @pytest.mark.slow

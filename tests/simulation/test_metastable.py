@@ -79,6 +79,25 @@ def test_a_profile_that_is_wrong_is_overcome_under_load(
     assert found >= RECOVERED * fresh_goodput(share, seed)
 
 
+SLOW = replace(MLP, beta_us=24_000)
+"""One row takes half the SLO, so nothing says that two rows fit, unless they are tried."""
+SLOW_CAPACITY = 80
+
+
+def sixfold_from_two(rows: int) -> float:
+    return 6.0 if rows > 1 else 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("share", [1.5, 3])
+def test_that_two_rows_seem_not_to_fit_the_slo_is_found_to_be_wrong(share: float, seed: int) -> None:
+    rate, first = share * SLOW_CAPACITY, 2 * BACK_S  # some 40 batches a second: half of them are looked at
+    fresh = goodput(SLOW, rate, first + 3, first, seed)
+    poisoned = replace(SLOW, profiled=sixfold_from_two)
+    assert goodput(poisoned, rate, first + 3, first, seed) >= RECOVERED * fresh
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 1.5, 3])
 @pytest.mark.parametrize(

@@ -120,6 +120,10 @@ class ReplicaView(Protocol):
         """Whether batches of about so many rows, or of more, have lately shown what they take."""
         ...
 
+    def is_tried(self, rows: int, size: int) -> bool:
+        """Whether that is so of the last half a minute, or cannot be missed yet."""
+        ...
+
     def planning(self, share: float) -> "ReplicaView":
         """The same, where `predict_us` and `rows_in` hold for `share` (0.5..1) of the batches; never more
         cautious than this."""

@@ -23,8 +23,10 @@ from serving.policy.batching.interface import (
     Choice,
     LaneView,
     Outlook,
+    PieceView,
     QueueView,
     ReplicaView,
+    take_prefix,
 )
 from serving.policy.batching.slo_plan import (
     RHO,
@@ -37,10 +39,12 @@ from serving.policy.batching.slo_plan import (
 )
 from serving.policy.batching.targets import (
     REVIEW_US,
+    TRY_ROWS_MAX,
     filling_rate,
     mean_target,
     row_us,
     saving_us,
+    tried_rows,
     worth_target,
 )
 from serving.policy.batching.window import window
@@ -56,6 +60,10 @@ and nothing from there to .9."""
 LITTLE = 0.5  # of an equal share of the slices: who needs no more is not the cause of an overload
 LOOKED = 8  # models of a slice whose traffic is looked at for one scale; of more, in turn
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
+
+
+Batch = tuple[Sequence[PieceView], int]
+"""Pieces, and their rows."""
 
 
 class Sizes:
@@ -197,6 +205,8 @@ class Slo(BatchingPolicy):
             sustaining = 1  # what carries the load has been reckoned for another
         planned = replica.planning(sizes.share)
         pieces, drop, rows = window(lane, planned, sustaining, cap, now_us)
+        if sizes.overload and sizes.target <= min(rows, TRY_ROWS_MAX) and rows < lane.rows:
+            pieces, rows = self._try(view, replica, lane, len(drop), (pieces, rows), now_us)
         if size:
             size = max([piece.size for piece in pieces])
         latency_us = planned.predict_us(rows, size)
@@ -220,6 +230,18 @@ class Slo(BatchingPolicy):
             lane, pieces, rows, variant, latest_us, until_us, drop, patient, latency_us, grown_us,
             bool(lane.sheltered), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
         )  # fmt: skip
+
+    @staticmethod
+    def _try(
+        view: QueueView, replica: ReplicaView, lane: LaneView, first: int, fits: Batch, now_us: int
+    ) -> Batch:
+        """Return the batch to try from piece `first` on, or the one that `fits`."""
+        most = min(lane.rows, view.rows_most)
+        rows = tried_rows(replica, lane.size or lane.bucket, fits[1], most, now_us)
+        if rows == fits[1] or lane.sheltered:
+            return fits
+        count, rows = take_prefix(lane.pieces, rows, first)
+        return lane.pieces[first : first + count], rows
 
     def _keep_short(
         self, view: QueueView, replica: ReplicaView, lane: LaneView, cap: int, now_us: int

@@ -16,6 +16,24 @@ PROBE_EVERY_US, PROBE_US = 1_000_000, 250_000
 then smaller ones would be formed for ever."""
 
 
+TRY_ROWS_MAX, TRY_EVERY = 2, 4
+"""Of batches of so few rows, one in so many is tried with a row more, until enough have shown what it takes.
+Of larger ones it is known: a row of a larger batch is not dearer than of those that ran (`Drift`)."""
+
+
+def tried_rows(replica: ReplicaView, size: int, rows: int, most: int, now_us: int) -> int:
+    """Return how many rows to try in overload, where only `rows` seem to fit the SLO; mostly `rows`.
+
+    An estimate may say wrongly that one more does not fit. Without a try no batch would ever show it, and it
+    would hold for ever. `most`: what waits and is allowed.
+    """
+    larger = min(rows + 1, most)
+    if larger <= rows or replica.is_tried(larger, size):
+        return rows
+    took_us = max(int(replica.typical_us(rows, size)), 1)
+    return larger if now_us % (TRY_EVERY * took_us) < took_us else rows
+
+
 def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
     """The target at `rate` rows a microsecond, at least 1; 1 where nothing comes. `size`: what batches of the
     bucket are of as a rule, where that is known."""

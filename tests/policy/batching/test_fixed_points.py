@@ -108,6 +108,9 @@ class Believed:
     def is_proven(self, rows: int, size: int) -> bool:
         return self.drift.is_proven(rows, size)
 
+    def is_tried(self, rows: int, size: int) -> bool:
+        return self.drift.is_tried(rows, size)
+
     def ran(self, rows: int, now_us: int) -> None:
         """Batches of so many rows ran until it was time to look."""
         took_us = self.true.typical_us(rows, 0)

@@ -36,7 +36,7 @@ def test_what_is_stated_holds_and_the_rest_has_no_bound(home: Path, monkeypatch:
     ("workers", "said"),
     [
         ("{memory: 3}", "1:11: workers.memory: unknown key; got 'memory', expected environment, inherit, "
-         "memory_mb, open_files or processes (did you mean memory_mb?)"),
+         "memory_mb, open_files, processes or spare (did you mean memory_mb?)"),
         ("{memory_mb: 5}", "1:22: workers.memory_mb: too small; got 5, expected 64 or more"),
         ("{open_files: 3}", "1:23: workers.open_files: too small; got 3, expected 64 or more"),
         ("{environment: {1A: x}}", "1:25: workers.environment.1A: not the name of a variable; got '1A', "
