@@ -66,8 +66,8 @@ MOVED = {
 }
 FOLLOWED = """
 import json, sys
-from router.place.following import Door, carry_out
-sys.exit(carry_out(Door(sys.argv[1]), json.loads(sys.argv[2])))
+from router.place.following import PlacementClient, carry_out
+sys.exit(carry_out(PlacementClient(sys.argv[1]), json.loads(sys.argv[2])))
 """
 
 

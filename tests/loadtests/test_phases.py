@@ -12,7 +12,7 @@ from tests.loadtests.patience import PATIENT_MS
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-UNEXPLAINED_MAX = 0.1
+UNEXPLAINED_MAX = 0.15
 ROUNDS = 4
 
 
@@ -23,7 +23,7 @@ def gateway() -> Iterator[Gateway]:
 
 
 def test_phases_and_floor_explain_what_a_client_measures_and_never_more_than_that(gateway: Gateway) -> None:
-    """To a tenth, in each dialect, in the best of ROUNDS rounds: other programs disturb some."""
+    """In each dialect, in the best of ROUNDS rounds: other programs disturb some."""
     unexplained = dict.fromkeys(DIALECTS, inf)
     for _ in range(ROUNDS):
         for one in measure(gateway, requests=60, turns=9):
