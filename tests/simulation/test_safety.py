@@ -113,4 +113,4 @@ def test_requests_of_many_rows_are_answered_once() -> None:
 def test_where_nothing_is_promised_answers_are_late_so_lateness_would_show() -> None:
     run = Ends(World(BatchingSpec("static")))
     run.play(offer(run.world, 1000, 2, 0))
-    assert run.late
+    assert len(run.tried) > TRIED * run.tally.offered  # planned so: its latencies are known exactly
