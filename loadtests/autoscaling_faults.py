@@ -128,7 +128,7 @@ def settings(cast: Cast, profiles: Path) -> dict[str, Any]:
 
 
 def play(scenario: Scenario, seconds: float, seed: int, profiles: Path) -> Finding:
-    """The scenario on a gateway of its own; FULL load for so many seconds. Errors as `Living`."""
+    """Return the scenario on a gateway of its own; FULL load for so many seconds. Errors as `Living`."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as made:
         folder = Path(made)
         cast = waiting(folder, seed)
@@ -150,7 +150,7 @@ def play(scenario: Scenario, seconds: float, seed: int, profiles: Path) -> Findi
 
 
 def judge(name: str, record: Record, fault: Fault, slo_ms: float, voids: Sequence[str]) -> Finding:
-    """What became of the requests, and which promises were broken."""
+    """Return what became of the requests, and which promises were broken."""
     move = fault.move
     due_s = np.asarray(record.due_ns, np.int64) / 1e9
     latency_ms = (np.asarray(record.done_ns, np.int64) - np.asarray(record.due_ns, np.int64)) / 1e6
@@ -199,7 +199,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
 
 
 def replicas(there: Living) -> Mapping[str, Any]:
-    """Why the model has as many as it has; ConnectionError where nobody says."""
+    """Return why the model has as many as it has; ConnectionError where nobody says."""
     status, told = there.ask("GET", f"/v2/models/{WAITING}/explain")
     if status != 200:
         raise ConnectionError(f"GET /v2/models/{WAITING}/explain answers {status}: {told}")
@@ -227,7 +227,8 @@ def _struck(scenario: Scenario, there: Living, fault: Fault) -> None:
 
 
 def _new_worker(there: Living, fault: Fault, old: Sequence[str]) -> tuple[str, int]:
-    """The slice and process of a worker that is being started; and how many are wished at this time."""
+    """Return the slice and process of a worker that is being started; and how many are wished at this
+    time."""
     there.until(lambda: len(there.workers()) > len(old), "start a worker under more load")
     time.sleep(KILL_AFTER_S)
     fault.wished = int(replicas(there)["desired"])

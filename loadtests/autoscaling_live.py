@@ -117,9 +117,9 @@ def main() -> int:
 
 
 def learn(cast: Cast, profiles: Path) -> Known:
-    """What the variants can do, and what is needed to judge their answers, asked of a gateway that has the
-    model everywhere; then tables of what replicas carry, made by one that scales it. Profiles and tables are
-    there for all that follow. Errors as `gateway.started`."""
+    """Return what the variants can do, and what is needed to judge their answers, asked of a gateway that has
+    the model everywhere; then tables of what replicas carry, made by one that scales it. Profiles and tables
+    are there for all that follow. Errors as `gateway.started`."""
     with serving(cast, PEAK, profiles) as gateway:
         known = cast.known(gateway, Place(0, 1, profiles))
         for variant in known.accuracy:
@@ -129,7 +129,7 @@ def learn(cast: Cast, profiles: Path) -> Known:
 
 
 def trace_of(cast: Cast, known: Known, day_s: float, seed: int) -> Trace:
-    """The subject's day, and a moment of its night before."""
+    """Return the subject's day, and a moment of its night before."""
     full = known.full / cast.subject.terms.rows
     night = [RateStep(cast.shape.low * full, WARM_UP_S)]
     steps = day(cast.shape, day_s, full)
@@ -149,7 +149,7 @@ def serving(cast: Cast, provision: str, profiles: Path) -> Iterator[Gateway]:
 
 
 def play(cast: Cast, provision: str, known: Known, trace: Trace, profiles: Path) -> Round:
-    """The day against a gateway of its own; errors as `gateway.started`."""
+    """Return the day against a gateway of its own; errors as `gateway.started`."""
     subject, kept = cast.subject, dict[int, bytes]()
     with serving(cast, provision, profiles) as gateway:
         server = Server(gateway.host, gateway.rest_port, CONNECTIONS, CONNECTIONS_MAX)

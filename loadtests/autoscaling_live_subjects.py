@@ -70,7 +70,7 @@ class Waiting:
         """Nothing."""
 
     def right(self, turn: int, variant: str, outputs: Floats) -> int:  # noqa: ARG002
-        """Whether the number that was sent came back."""
+        """Return whether the number that was sent came back."""
         return int(outputs.ravel().tolist() == [float(turn % 16)])
 
 
@@ -137,7 +137,7 @@ CASTS: Mapping[str, Callable[[Path, int], Cast]] = {"minilm": minilm, WAITING: w
 
 
 def write_waiting(folder: Path) -> Path:
-    """The folder of the model, under `folder`."""
+    """Return the folder of the model, under `folder`."""
     home = folder / WAITING
     home.mkdir(parents=True)
     (home / "model.py").write_text(_CODE)

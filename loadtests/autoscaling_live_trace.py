@@ -27,8 +27,8 @@ class Shape:
 
 
 def day(shape: Shape, day_s: float, full: float) -> list[RateStep]:
-    """The steps of one day of `day_s` seconds, a cosine from night to night, in which the crowd's load takes
-    the place of the day's for FLASH_S. `full`: requests a second that one replica carries.
+    """Return the steps of one day of `day_s` seconds, a cosine from night to night, in which the crowd's load
+    takes the place of the day's for FLASH_S. `full`: requests a second that one replica carries.
 
     ValueError for a day in which the crowd has no room.
     """
@@ -104,8 +104,8 @@ def held_seconds(counts: Sequence[Count], from_s: float, until_s: float) -> floa
 
 
 def worst(told: Sequence[Told], span_s: float, window_s: float = 10.0, step_s: float = 1.0) -> float:
-    """The least share of requests in time among those that were due in any window of `window_s`, moved on by
-    `step_s`; 1 where none had any. `told` in the order in which they were due."""
+    """Return the least share of requests in time among those that were due in any window of `window_s`, moved
+    on by `step_s`; 1 where none had any. `told` in the order in which they were due."""
     due_s = [one.due_s for one in told]
     good = np.concatenate(([0], np.cumsum([one.ending == IN_TIME for one in told])))
     found = 1.0

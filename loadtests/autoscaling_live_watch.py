@@ -33,7 +33,7 @@ class Course:
 
 
 def read(text: str, name: str) -> float:
-    """The sum over all samples of a metric, 0 where there are none."""
+    """Return the sum over all samples of a metric, 0 where there are none."""
     return sum(
         float(line.rpartition(" ")[2])
         for line in text.splitlines()
@@ -49,7 +49,7 @@ def metrics(gateway: Gateway) -> str:
 
 
 def why(gateway: Gateway, model: str) -> str:
-    """How many replicas it has and why, as the gateway explains it. OSError where nobody answers."""
+    """Return how many replicas it has and why, as the gateway explains it. OSError where nobody answers."""
     with urlopen(
         f"http://{gateway.host}:{gateway.rest_port}/v2/models/{model}/explain", timeout=30
     ) as answer:
@@ -126,5 +126,5 @@ def await_rest(gateway: Gateway) -> None:
 
 
 def kept_profiles(folder: Path | None) -> contextlib.AbstractContextManager[Path]:
-    """The folder; without one a copy of those that are shipped, which goes when it is left."""
+    """Return the folder; without one a copy of those that are shipped, which goes when it is left."""
     return contextlib.nullcontext(folder.resolve()) if folder else shipped_profiles()

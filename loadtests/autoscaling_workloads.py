@@ -113,7 +113,7 @@ def _conversation(rng: Generator) -> Sequence[RateStep]:
 
 
 def _recorded(_rng: Generator) -> Sequence[RateStep]:
-    """The conversation trace itself, its rates over ten seconds as much higher as the mean here is."""
+    """Return the conversation trace itself, its rates over ten seconds as much higher as the mean here is."""
     path = Path(os.environ[DATA], "traces", "azure_llm_conv_2023.csv")
     times = np.loadtxt(path, delimiter=",", skiprows=1, usecols=0, dtype="datetime64[us]")
     at_s = (times - times[0]).astype(float) / 1e6

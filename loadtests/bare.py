@@ -111,7 +111,8 @@ def loaded(model: str, core: int) -> Iterator[BareModel]:
 
 
 def read_spec(folder: Path) -> ModelSpec:
-    """What loading the model takes, of its model.yaml; ValueError where its cost depends on the content."""
+    """Return what loading the model takes, of its model.yaml; ValueError where its cost depends on the
+    content."""
     file = folder / "model.yaml"
     if not file.is_file():
         raise ValueError(f"{folder.name!r} is no sample model: {file} is not there")

@@ -110,7 +110,8 @@ def run_twin(bed: Testbed, load: float, course: Course) -> Twin:
 
 
 def in_virtual_time(due_s: Seconds, curve_us: Sequence[float], slo_ms: float, policy: str) -> float:
-    """The share of these arrivals that the scheduler answers in time where b rows take `curve_us[b - 1]`."""
+    """Return the share of these arrivals that the scheduler answers in time where b rows take `curve_us[b -
+    1]`."""
     model = MeasuredModel(slo_us=int(slo_ms * 1000), measured_us=tuple(curve_us))
     world = World(BatchingSpec(policy, guard_us=0), unlike=(model,), batch_max=len(curve_us))
     tally = Run(world).play(Arrival(int(at_s * 1e6) + 1, 0) for at_s in due_s.tolist())
@@ -118,7 +119,7 @@ def in_virtual_time(due_s: Seconds, curve_us: Sequence[float], slo_ms: float, po
 
 
 def line(twin: Twin) -> str:
-    """A row below the heading, and why it is void where it is."""
+    """Return a row below the heading, and why it is void where it is."""
     text = (
         f"{twin.seed:5} {twin.capacity:11.1f} {twin.offered:10.1f} {twin.real:17.2%} {twin.virtual:13.2%}"
         f" {twin.apart:13.2f}"

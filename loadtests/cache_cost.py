@@ -122,7 +122,7 @@ class House:
         self.gateway.replica_up(Bench(self.gateway, kind), "m", "a", 1, latency)
 
     def call(self, number: int) -> Call:
-        """A question of its own for each number."""
+        """Return a question of its own for each number."""
         data = number.to_bytes(8, "little") + bytes(self._kind.asked - 8)
         return Call(self.model, [Tensor("IN", self._kind.datatype, (1, self._columns), data)], 1)
 

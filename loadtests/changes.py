@@ -68,7 +68,7 @@ class Scenario:
 
 
 def settings(folder: Path, profiles: Path) -> dict[str, Any]:
-    """The settings before every change; `digits` is a copy in `folder`, whose files may be touched."""
+    """Return the settings before every change; `digits` is a copy in `folder`, whose files may be touched."""
     own = folder / DIGITS
     shutil.copytree(ROOT / "models" / DIGITS, own, ignore=shutil.ignore_patterns("__pycache__"))
     return {
@@ -81,7 +81,7 @@ def settings(folder: Path, profiles: Path) -> dict[str, Any]:
 
 
 def untrue(there: Living, after: Layout) -> list[str]:
-    """What of a layout is not in force, a sentence each."""
+    """Return what of a layout is not in force, a sentence each."""
     told = there.placement()
     shares = {each["name"]: (each["cores"], each["threads"]) for each in told["slices"]}
     found = [] if told["progress"]["state"] == "steady" else [f"it is {told['progress']['state']} still"]

@@ -26,7 +26,7 @@ class Question(Protocol):
         ...
 
     def fault(self, answer: Answer) -> str:
-        """What is wrong with an answer 200; "" where it is right."""
+        """Return what is wrong with an answer 200; "" where it is right."""
         ...
 
 

@@ -173,7 +173,8 @@ class Connection(asyncio.Protocol):
         self._finish(data)
 
     def _read_size(self, data: bytes) -> bool:
-        """Whether the head is complete and states how long the answer is; an unreadable one ends here."""
+        """Return whether the head is complete and states how long the answer is; an unreadable one ends
+        here."""
         end = data.find(b"\r\n\r\n")
         if end < 0:
             self._parts = data

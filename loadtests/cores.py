@@ -38,12 +38,12 @@ class Usage:
 
 
 def parties(gateway: Gateway) -> dict[str, list[int]]:
-    """The processes of a run against a gateway of ours."""
+    """Return the processes of a run against a gateway of ours."""
     return {"client": [os.getpid()], "gateway": [gateway.pid], "workers": gateway.workers()}
 
 
 def intruders(shares: Mapping[str, float]) -> list[str]:
-    """Why a run with these shares must not be believed; empty where its processes were alone."""
+    """Return why a run with these shares must not be believed; empty where its processes were alone."""
     if shares["others"] <= OTHERS_MAX:
         return []
     return [f"others took {shares['others']:.0%} of a core, at most {OTHERS_MAX:.0%} is fair"]

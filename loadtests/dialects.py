@@ -24,7 +24,7 @@ Ask = Callable[[], str]
 
 
 def json_request() -> bytes:
-    """A question in JSON."""
+    """Return a question in JSON."""
     inputs = [
         {"name": name, "datatype": "INT32", "shape": [1, 16], "data": _ROW[0].tolist()} for name in _NAMES
     ]
@@ -38,7 +38,7 @@ def binary_request() -> bytes:
 
 
 def message() -> Any:
-    """The same over gRPC."""
+    """Return the same over gRPC."""
     asked = service_pb2.ModelInferRequest(model_name=MODEL, raw_input_contents=[_ROW.tobytes()] * len(_NAMES))
     for name in _NAMES:
         asked.inputs.add(name=name, datatype="INT32", shape=_ROW.shape)

@@ -65,7 +65,8 @@ class Dispatcher:
         self.record = Record((), ())
 
     async def run(self) -> tuple[Record, ClientState]:
-        """The outcome of every arrival; OSError where nobody listens, RuntimeError for a mistake of ours."""
+        """Return the outcome of every arrival; OSError where nobody listens, RuntimeError for a mistake of
+        ours."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
         loop.set_exception_handler(lambda _, context: _fail(over, context))

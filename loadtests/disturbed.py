@@ -167,7 +167,7 @@ def _play(
 
 
 def _disturber(disturbance: str, its: Sequence[int], server: int, place: Place) -> Callable[[], None] | None:
-    """What a thread does meanwhile."""
+    """Return what a thread does meanwhile."""
     if disturbance == "poisoned":
         return None
 
@@ -230,7 +230,7 @@ def _poison(source: Path, target: Path, core: int) -> None:
 
 
 def _model_folder(folder: Path) -> Path:
-    """The sample with batches of up to BATCH_MAX rows."""
+    """Return the sample with batches of up to BATCH_MAX rows."""
     model = folder / MODEL
     shutil.copytree(ROOT / "models" / MODEL, model)
     file = model / "model.yaml"

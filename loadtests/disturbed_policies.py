@@ -64,7 +64,7 @@ class Row:
 
 
 def world_of(policy: BatchingSpec, disturbance: Disturbance | None) -> World:
-    """The MLP under a policy, disturbed or not."""
+    """Return the MLP under a policy, disturbed or not."""
     return World(
         policy, slo_us=50_000, alpha_us=480, beta_us=9500, learned=False,
         physics=Physics(noise=0.05, overhead_us=700),

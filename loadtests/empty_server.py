@@ -80,7 +80,7 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc carries no typ
         self._made = made
 
     def service(self, details: Any) -> Any:
-        """The handler of a call."""
+        """Return the handler of a call."""
         return grpc.stream_unary_rpc_method_handler(self._answer) if details.method == METHOD else None
 
     async def _answer(self, _requests: Any, context: Any) -> bytes:

@@ -127,12 +127,12 @@ def main() -> int:
 
 
 def play(scenario: Scenario, asked: argparse.Namespace) -> Finding:
-    """The scenario on a gateway of its own, judged."""
+    """Return the scenario on a gateway of its own, judged."""
     return judge(scenario, *run(scenario, asked))
 
 
 def run(scenario: Scenario, asked: argparse.Namespace) -> tuple[Client, Fault | None, bool]:
-    """The scenario on a gateway of its own; in the end whether all its workers are there."""
+    """Return the scenario on a gateway of its own; in the end whether all its workers are there."""
     names = [f"slice-{number}" for number in range(scenario.slices)]
     entry = {"path": str(MODEL), "slo_ms": SLO_S * 1e3, "slices": names, "batching": {"policy": asked.policy}}
     with tempfile.TemporaryDirectory(prefix="penstock-profiles-") as profiles:
@@ -168,7 +168,8 @@ def _arrivals(asked: argparse.Namespace, over: Callable[[], bool]) -> Iterator[f
 
 
 def _recovered(client: Client, fault: Fault, asked: argparse.Namespace) -> bool:
-    """Whether as much as comes in CALM_S has followed a request that was answered by the new worker."""
+    """Return whether as much as comes in CALM_S has followed a request that was answered by the new
+    worker."""
     following: int = round(CALM_S * asked.rate)
     if len(client.sent) <= following:
         return False
@@ -195,7 +196,8 @@ def rows(poison_every: int) -> Iterator[Question]:
 
 
 def judge(scenario: Scenario, client: Client, fault: Fault | None, whole: bool) -> Finding:
-    """What became of the requests, and which promises were broken; `whole`: no worker is missing now."""
+    """Return what became of the requests, and which promises were broken; `whole`: no worker is missing
+    now."""
     sent = client.sent
     broken = _answers(client)
     if not whole:
@@ -215,7 +217,7 @@ def judge(scenario: Scenario, client: Client, fault: Fault | None, whole: bool) 
 
 
 def _answers(client: Client) -> list[str]:
-    """What is wrong with any answer, and why the run cannot be judged."""
+    """Return what is wrong with any answer, and why the run cannot be judged."""
     counts = _count(client.sent)
     broken = [f"{number} x {what}" for what, number in counts.items() if what.startswith((NO_ANSWER, WRONG))]
     if client.surplus_bytes:

@@ -47,7 +47,7 @@ def fleet(demands: Iterable[Demand], devices: int) -> PlacementProblem:
 
 
 def measured(folder: Path) -> Models:
-    """What was measured, by size of instance and processes on it.
+    """Return what was measured, by size of instance and processes on it.
 
     Throughput there is one process's, 0 where memory ran out; latency is rounded to milliseconds, so it is
     rows / throughput here.
@@ -63,7 +63,7 @@ def measured(folder: Path) -> Models:
 
 
 def scenario(folder: Path, number: int, streams_max: int) -> tuple[Demand, ...]:
-    """The demands of one of SCENARIOS, with at most so many processes on an instance."""
+    """Return the demands of one of SCENARIOS, with at most so many processes on an instance."""
     rates, slos = (
         _rows(folder / "SLO" / name)[number - 1] for name in ("SLO_req_rate.csv", "SLO_latency.csv")
     )
@@ -108,7 +108,7 @@ def large(seed: int, count: int, devices: float, models: Models) -> tuple[Demand
 
 
 def within(options: Iterable[Option], streams_max: int) -> tuple[Option, ...]:
-    """Those with at most so many batches at once."""
+    """Return those with at most so many batches at once."""
     return tuple(each for each in options if each.streams <= streams_max)
 
 

@@ -155,7 +155,7 @@ def mean(scores: Sequence[Mapping[str, Score]]) -> Mapping[str, Score]:
 
 
 def row(name: str, scores: Mapping[str, Score]) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     naive = max(next(iter(scores[member].loss for member in MEMBERS)), 1e-12)
     cells = [f"{one.loss / naive:.2f} {one.covered:.0%}" for one in scores.values()]
     return f"| {name} | " + " | ".join(cells) + f" | {scores[ENSEMBLE].over:+.0%} |"

@@ -35,12 +35,12 @@ class Gateway:
     admin_port: int = 0
 
     def workers(self) -> list[int]:
-        """The processes of its slices."""
+        """Return the processes of its slices."""
         return workers_of(self.pid)
 
 
 def model_entry(name: str, **served: object) -> dict[str, object]:
-    """An entry of `models:` for one of the samples."""
+    """Return an entry of `models:` for one of the samples."""
     return {"path": str(ROOT / "models" / name), "slices": ["measured"], **served}
 
 
@@ -107,7 +107,7 @@ def _running(
 
 
 def port_options(ports: Sequence[int]) -> list[str]:
-    """What has `penstock serve` listen on these, of DOORS."""
+    """Return what has `penstock serve` listen on these, of DOORS."""
     return [f"--{name}-port={port}" for name, port in zip(DOORS, ports, strict=True)]
 
 
@@ -121,7 +121,7 @@ def free_ports(count: int) -> list[int]:
 def settings_of(
     models: Sequence[dict[str, object]], cores: Sequence[int], profiles: Path
 ) -> dict[str, object]:
-    """The sections of a penstock.yaml with those models on one slice, named `measured`.
+    """Return the sections of a penstock.yaml with those models on one slice, named `measured`.
 
     No answers are kept: load runs repeat their questions, and measure what it takes to compute the answers.
     """

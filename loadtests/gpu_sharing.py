@@ -98,7 +98,8 @@ def main() -> int:
 
 
 async def compare(asked: argparse.Namespace) -> list[Goodput]:
-    """All ways at all loads. UsageError or SlicingError where the device or its shares are not there."""
+    """Return all ways at all loads. UsageError or SlicingError where the device or its shares are not
+    there."""
     site = Site(
         device(asked.device), ProfileStore(asked.profiles), replace(_LIMITS, sweep_s=asked.sweep_seconds)
     )
@@ -219,7 +220,7 @@ def _capacity(profile: Profile, model: ServedModel) -> float:
 
 
 def _due_s(model: ServedModel, rate: float, asked: argparse.Namespace, times: int) -> list[float]:
-    """The same arrivals whatever the way, `times` as fast."""
+    """Return the same arrivals whatever the way, `times` as fast."""
     if times * rate / asked.rows > REQUESTS_MAX:
         raise MeasureRequestError(
             f"{model.name} at {times * rate:.0f} rows/s are too many requests; raise --rows"

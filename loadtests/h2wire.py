@@ -16,18 +16,18 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def start() -> bytes:
-    """What a client begins with; its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE of 0), so
-    that answers state each field."""
+    """Return what a client begins with; its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE of
+    0), so that answers state each field."""
     return PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 1, 0))
 
 
 def call(stream: int, path: bytes, *more: Field, end: bool = False) -> bytes:
-    """The head of a gRPC call; `end`: nothing follows."""
+    """Return the head of a gRPC call; `end`: nothing follows."""
     return frame(HEADERS, END_HEADERS | end * END_STREAM, stream, block(path, *more))
 
 
 def block(path: bytes, *more: Field) -> bytes:
-    """The fields of a gRPC call's head, as literals."""
+    """Return the fields of a gRPC call's head, as literals."""
     fields = (
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -41,7 +41,8 @@ def block(path: bytes, *more: Field) -> bytes:
 
 
 def literal(name: bytes, value: bytes, *, kept: bool = False) -> bytes:
-    """A field that is written out; `kept`: the reader enters it into its table, as the first dynamic one."""
+    """Return a field that is written out; `kept`: the reader enters it into its table, as the first dynamic
+    one."""
     return (b"\x40" if kept else b"\0") + _length(name) + name + _length(value) + value
 
 
@@ -57,13 +58,13 @@ def _length(text: bytes) -> bytes:
 
 
 def message(stream: int, body: bytes, *, stated: int | None = None, end: bool = True) -> bytes:
-    """A gRPC message that states a length, its own by default."""
+    """Return a gRPC message that states a length, its own by default."""
     length = len(body) if stated is None else stated
     return frame(DATA, end * END_STREAM, stream, b"\0" + struct.pack(">I", length) + body)
 
 
 def goaway(text: bytes) -> bytes:
-    """The client leaves, and says so."""
+    """Return the client leaves, and says so."""
     return frame(GOAWAY, 0, 0, struct.pack(">II", 0, 2) + text)
 
 
@@ -78,7 +79,7 @@ def frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def status(received: bytes, stream: int) -> int | None:
-    """The gRPC status of a stream, where its trailers came: grpc's core writes it as a literal."""
+    """Return the gRPC status of a stream, where its trailers came: grpc's core writes it as a literal."""
     for kind, flags, number, payload in frames(received):
         if kind == HEADERS and number == stream and flags & END_STREAM:
             found = payload.partition(b"grpc-status")[2]

@@ -61,7 +61,8 @@ class Error:
 
 
 def estimates(profile: Profile, by_tokens: Callable[[Padded], float]) -> list[Estimate]:
-    """The one that is used, and three others; the last, `fit_tokens`, knows what nobody knows beforehand."""
+    """Return the one that is used, and three others; the last, `fit_tokens`, knows what nobody knows
+    beforehand."""
     latency = Latency(profile)
 
     def of_bucket(batch: Padded) -> float:
@@ -106,7 +107,7 @@ def replay(estimate: Estimate, batches: Sequence[Padded]) -> npt.NDArray[np.floa
 def judge(
     batches: Sequence[Padded], said: npt.NDArray[np.float64], by_tokens: Callable[[Padded], float]
 ) -> Error:
-    """The error over these batches; `said` as `replay` gives it, for the same ones."""
+    """Return the error over these batches; `said` as `replay` gives it, for the same ones."""
     elapsed = np.asarray([batch.elapsed_us for batch in batches], float)
     compute = np.asarray([batch.compute_us for batch in batches], float)
     due = np.asarray([by_tokens(batch) for batch in batches])

@@ -109,7 +109,7 @@ class Core:
 
 
 def request_of(core: Core, fields: str) -> bytes:
-    """An inference with small binary tensors, as a client library sends it."""
+    """Return an inference with small binary tensors, as a client library sends it."""
     (model,) = core.models.values()
     named = [(each.name, "binary_data_size") for each in model.spec.inputs]
     inputs = [
@@ -127,7 +127,7 @@ def request_of(core: Core, fields: str) -> bytes:
 
 
 def connect(core: Core, guard: KeyGuard | None) -> FastProtocol:
-    """A connection to a REST edge, which asks for keys where there is a guard."""
+    """Return a connection to a REST edge, which asks for keys where there is a guard."""
 
     async def nothing(scope: object, receive: object, send: object) -> None:
         """An ASGI application that is never asked."""
@@ -153,7 +153,7 @@ def round_us(protocol: FastProtocol, data: bytes, core: Core) -> float:
 
 
 def keys() -> tuple[KeyGuard, str]:
-    """A guard of KEYS, and one of them."""
+    """Return a guard of KEYS, and one of them."""
     made = [make_key() for _ in range(KEYS)]
     specs = [
         KeySpec(f"k{at}", each.id, each.hash, DEFAULT_TENANT, ("infer",)) for at, each in enumerate(made)

@@ -122,7 +122,7 @@ def _accuracy(stage: Stage) -> tuple[float, float]:
 
 
 def line(pair: Pair) -> str:
-    """A row below the heading, and why it is void where it is."""
+    """Return a row below the heading, and why it is void where it is."""
     text = (
         f"{pair.load:5} {pair.offered:10.1f} {pair.goodput:19.1f} {pair.goodput_simulated:10.1f} "
         f"{pair.goodput_simulated / pair.goodput - 1:+7.1%} {pair.accuracy:19.4f} "

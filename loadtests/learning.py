@@ -46,7 +46,7 @@ class Learnt:
 
 
 def read_validation() -> Validation:
-    """What digits' build measured."""
+    """Return what digits' build measured."""
     told = json.loads((DIGITS / "validation.json").read_text())
     return Validation(
         tuple(told["labels"]), tuple((name, tuple(said)) for name, said in told["predictions"].items())

@@ -53,8 +53,8 @@ class Client:
         self._questions = [digits_question(row) for row in range(self._rows)]
 
     def ask(self, place: int) -> Told:
-        """The row of that place, and feedback on its answer where some is taken; RuntimeError where there is
-        no answer."""
+        """Return the row of that place, and feedback on its answer where some is taken; RuntimeError where
+        there is no answer."""
         question, label = self._questions[place % self._rows], int(self._labels[place % self._rows])
         begun = perf_counter()
         self._connection.request("POST", question.path, question.body, dict(question.headers))
@@ -85,7 +85,7 @@ class Client:
 
 
 def measure(policy: str, members: Sequence[str], rounds: int) -> tuple[list[Told], object]:
-    """The answers of a gateway of its own, and what it says of the members at the end."""
+    """Return the answers of a gateway of its own, and what it says of the members at the end."""
     selection = {"policy": policy.split()[0], "members": [*members], "output": "SCORES"}
     entry = model_entry("digits", slo_ms=SLO_MS, variants=[*VARIANTS], selection=selection)
     with started([entry]) as gateway:

@@ -118,12 +118,12 @@ class Living:
         return str(told["id"])
 
     def outcome(self, move: str) -> Mapping[str, Any] | None:
-        """How a placement's move ended; None while it has not."""
+        """Return how a placement's move ended; None while it has not."""
         outcome = self.placement()["outcome"]
         return outcome if outcome is not None and outcome["id"] == move else None
 
     def placement(self) -> Mapping[str, Any]:
-        """What is in force, and how far a move is; ConnectionError where nobody answers."""
+        """Return what is in force, and how far a move is; ConnectionError where nobody answers."""
         status, told = self.ask("GET", "/v2/placement")
         if status != 200:
             raise ConnectionError(f"GET /v2/placement answers {status}: {told}")

@@ -69,13 +69,14 @@ events.init_command_line_parser.add_listener(add_options)  # type: ignore[no-unt
 
 
 def refusal(headers: Any) -> str:  # one of two libraries' mappings, None where nothing answered
-    """Why the gateway turned a request away that it could take at another time, "" where it did not."""
+    """Return why the gateway turned a request away that it could take at another time, "" where it did
+    not."""
     reason = (headers or {}).get("x-penstock-reason", "")
     return reason if reason in REFUSALS else ""
 
 
 def refused(name: str, reason: str) -> str:
-    """The row of the statistics that such requests are counted in."""
+    """Return the row of the statistics that such requests are counted in."""
     return f"{name} refused ({reason})"
 
 

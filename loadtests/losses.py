@@ -54,7 +54,7 @@ class Finding:
 def judge(
     scenario: Scenario, record: Record, move: Move, untruths: Sequence[str], voids: Sequence[str]
 ) -> Finding:
-    """What became of the requests, and which promises were broken."""
+    """Return what became of the requests, and which promises were broken."""
     due_s = np.asarray(record.due_ns, np.int64) / 1e9
     latency_ms = (np.asarray(record.done_ns, np.int64) - np.asarray(record.due_ns, np.int64)) / 1e6
     owners = np.asarray(record.loads)
@@ -89,7 +89,7 @@ def judge(
 
 
 def endings_of(record: Record, in_time: npt.NDArray[np.bool_], move: Move) -> npt.NDArray[np.str_]:
-    """How each request ended, as `ending` says."""
+    """Return how each request ended, as `ending` says."""
     asked = zip(record.statuses, record.reasons, in_time.tolist(), record.sent_ns, strict=True)
     return np.asarray([
         ending(status, reason, good, sent_ns / 1e9, move) for status, reason, good, sent_ns in asked
@@ -120,7 +120,7 @@ def _broken(scenario: Scenario, record: Record, move: Move, endings: npt.NDArray
 
 
 def caught(record: Record, faults_s: Iterable[float]) -> npt.NDArray[np.bool_]:
-    """Which requests were under way when a process was killed: that had them, if anybody had."""
+    """Return which requests were under way when a process was killed: that had them, if anybody had."""
     sent_s = np.asarray(record.sent_ns, np.int64) / 1e9
     done_s = np.asarray(record.done_ns, np.int64) / 1e9
     found = np.zeros(len(sent_s), bool)

@@ -40,7 +40,7 @@ class Mix:
     models: tuple[VirtualModel, ...]
 
     def world(self, policy: BatchingSpec) -> World:
-        """The mix under a policy."""
+        """Return the mix under a policy."""
         return World(policy, self.slices, unlike=self.models, settle_us=SETTLE_US)
 
     @property
@@ -85,7 +85,7 @@ CONTENDERS: Mapping[str, BatchingSpec] = {
 
 
 def draw_mix(seed: int) -> Mix:
-    """The mix of that number."""
+    """Return the mix of that number."""
     rng = np.random.default_rng([seed, 12])
     slices, count = (round(_between(rng, 1, most)) for most in (SLICES, MODELS))
     follows = rng.choice(FOLLOWS)
@@ -101,7 +101,7 @@ def draw_mix(seed: int) -> Mix:
 
 
 def find_mix(name: str) -> Mix:
-    """The mix of that name or number. ValueError where there is none."""
+    """Return the mix of that name or number. ValueError where there is none."""
     if name in NAMED:
         return NAMED[name]
     if not name.isdecimal():
@@ -124,7 +124,7 @@ class Outcome:
     goodput: Mapping[float, Mapping[str, float]]
 
     def ratios(self, name: str) -> tuple[float, ...]:
-        """A contender's figures over the best of the others: capacity, then goodputs."""
+        """Return a contender's figures over the best of the others: capacity, then goodputs."""
         figures = [self.capacity, *self.goodput.values()]
         return tuple(each[name] / best if (best := max(each.values())) else 1.0 for each in figures)
 

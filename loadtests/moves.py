@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def play(scenario: Scenario, asked: argparse.Namespace) -> Finding:
-    """The scenario on a gateway of its own."""
+    """Return the scenario on a gateway of its own."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as made, shipped_profiles() as profiles:
         folder = Path(made)
         with living(folder, settings(folder, profiles)) as there:
@@ -127,7 +127,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
 def _changed(
     there: Living, scenario: Scenario, prepared: Prepared, server: Server
 ) -> tuple[Record, ClientState, Move]:
-    """The run, with the change ordered in its midst by a thread of its own."""
+    """Return the run, with the change ordered in its midst by a thread of its own."""
     move = Move()
 
     def carry_out() -> None:
@@ -143,7 +143,7 @@ def _changed(
 
 
 def _disturbed(there: Living) -> list[str]:
-    """Why a run at this time must not be believed."""
+    """Return why a run at this time must not be believed."""
     usage = Usage(parties(there.gateway))
     time.sleep(QUIET_S)
     return intruders(usage.shares())

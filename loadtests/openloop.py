@@ -111,7 +111,7 @@ def prepare(asks: Sequence[Ask], course: Course, server: Server) -> Prepared:
 
 
 def read_loads(texts: Sequence[str], slos_ms: dict[str, float]) -> list[Ask]:
-    """The loads of all --load options; ValueError, in a sentence, for one that is none."""
+    """Return the loads of all --load options; ValueError, in a sentence, for one that is none."""
     asks = []
     for text in ",".join(texts).split(","):
         name, sign, pattern = text.strip().partition("=")

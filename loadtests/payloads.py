@@ -78,7 +78,7 @@ Metadata = Mapping[str, object]
 
 
 def fetch_metadata(base_url: str, model: str) -> Metadata:
-    """What the gateway says of the model; ConnectionError, in a sentence, where it says nothing."""
+    """Return what the gateway says of the model; ConnectionError, in a sentence, where it says nothing."""
     url = f"{base_url}/v2/models/{model}"
     try:
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 (http, as the caller says)
@@ -93,7 +93,8 @@ def fetch_metadata(base_url: str, model: str) -> Metadata:
 
 
 def stated_slo_ms(metadata: Metadata, rows: int = 1) -> float | None:
-    """The latency that the model promises a request of so many rows; None where the server states none."""
+    """Return the latency that the model promises a request of so many rows; None where the server states
+    none."""
     parameters = metadata.get("parameters")
     slo = parameters.get("slo_ms") if isinstance(parameters, Mapping) else None
     if not isinstance(slo, int | float):
@@ -140,7 +141,7 @@ def make_questions(
 def _raw(
     datatype: str, shape: Sequence[int], contents: Contents, words: Sequence[str], rng: np.random.Generator
 ) -> bytes:
-    """The tensor's bytes: texts, or numbers from 0 to 1 (floats), 0 to 99 (integers)."""
+    """Return the tensor's bytes: texts, or numbers from 0 to 1 (floats), 0 to 99 (integers)."""
     size = int(np.prod(shape))
     if datatype == "BYTES":
         texts = (_text(contents.words, words, rng).encode() for _ in range(size))
@@ -163,7 +164,7 @@ def _text(bounds: tuple[int, int], words: Sequence[str], rng: np.random.Generato
 
 
 def documentation() -> list[str]:
-    """The words of the docstrings of some modules and of what is in them, in a fixed order."""
+    """Return the words of the docstrings of some modules and of what is in them, in a fixed order."""
     found: list[str] = []
     for module in _TEXTS:
         members = [module, *(getattr(module, name) for name in sorted(vars(module)))]

@@ -98,7 +98,7 @@ def _clients(opened: ExitStack, ports: tuple[int, int]) -> list[Ask]:
 
 
 def _success_us(told: tritonclient.http.InferenceServerClient) -> float:
-    """What the gateway counts as the time of all answers of MODEL."""
+    """Return what the gateway counts as the time of all answers of MODEL."""
     (stats,) = told.get_inference_statistics(MODEL)["model_stats"]
     return float(stats["inference_stats"]["success"]["ns"]) / 1000
 
@@ -114,7 +114,7 @@ def _asked(ask: Ask, requests: int) -> list[Asked]:
 
 
 def _answers(gateway: Gateway, hold_s: float) -> Made:
-    """The gateway's."""
+    """Return the gateway's."""
     rest = [ask_once(gateway, each()) for each in (json_request, binary_request)]
     with grpc.insecure_channel(f"127.0.0.1:{gateway.rpc_port}") as channel:
         answer, call = stub(channel).ModelInfer.with_call(message())

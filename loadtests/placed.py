@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def naive_placements(cores: int) -> list[Placed]:
-    """Every model on every core: on a slice of each, and on one slice of all of them."""
+    """Return every model on every core: on a slice of each, and on one slice of all of them."""
     names = [f"core-{number}" for number in range(cores)]
     models = [party.model for party in PARTIES]
     return [
@@ -127,7 +127,7 @@ def naive_placements(cores: int) -> list[Placed]:
 
 
 def planned(from_: Placed, rates: Mapping[str, float], profiles: Path) -> Placed:
-    """What `penstock place` prints for settings that have `from_` in place.
+    """Return what `penstock place` prints for settings that have `from_` in place.
 
     RuntimeError, with what it said, where it has no plan that holds.
     """
@@ -151,7 +151,7 @@ def planned(from_: Placed, rates: Mapping[str, float], profiles: Path) -> Placed
 def play_rounds(
     placements: Sequence[Placed], profiles: Path, rates: Mapping[str, float], asked: argparse.Namespace
 ) -> Iterator[Round]:
-    """Every placement in turn, `asked.rounds` times; all placements of a round are asked the same."""
+    """Yield every placement in turn, `asked.rounds` times; all placements of a round are asked the same."""
     where = asked.core, may_go_first()
     for number in range(asked.rounds):
         course = Course(asked.seconds, contents=Contents(words=WORDS, seed=asked.seed + number))
@@ -177,7 +177,7 @@ def play(
 
 
 def figures(rounds: Sequence[Round]) -> list[Figures]:
-    """A row for each model of each placement, in the order in which they were played."""
+    """Return a row for each model of each placement, in the order in which they were played."""
     found = []
     for placement in dict.fromkeys(one.placement for one in rounds):
         every = [one for one in rounds if one.placement == placement]

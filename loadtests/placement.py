@@ -57,7 +57,7 @@ class Line:
 
 
 def exact(problem: PlacementProblem) -> Draft | None:
-    """The integer program."""
+    """Return the integer program."""
     return solve_exact(problem, {}, LIMIT_S)
 
 
@@ -72,7 +72,7 @@ SOLVERS: Mapping[str, tuple[Solve, int]] = {
 
 
 def measure(name: str, problem: PlacementProblem) -> Line:
-    """All solvers that are not too slow for it. ValueError where one carries less than is asked."""
+    """Return all solvers that are not too slow for it. ValueError where one carries less than is asked."""
     draft, whole = round_prices(problem)
     results = {}
     for solver, (solve, most) in SOLVERS.items():
@@ -89,7 +89,7 @@ def measure(name: str, problem: PlacementProblem) -> Line:
 
 
 def problems(data: Path | None) -> Iterator[tuple[str, PlacementProblem]]:
-    """The scenarios of the data, if there are any, and large fleets of its models, or of drawn ones."""
+    """Yield the scenarios of the data, if there are any, and large fleets of its models, or of drawn ones."""
     folder = data / "parvagpu" if data else None
     if folder:
         for streams_max in (3, 5):

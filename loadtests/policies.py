@@ -85,7 +85,7 @@ class Figures:
 
 
 def contenders(row: str) -> list[Contender]:
-    """All that are entered for a row."""
+    """Return all that are entered for a row."""
     world = ROWS[row][1]
     slo_us = world.each[0].slo_us
     half = max(1, int((slo_us / 2 - world.each[0].beta_us) / world.each[0].alpha_us))

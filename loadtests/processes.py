@@ -17,7 +17,7 @@ def cpu_us(pid: int) -> float:
 
 
 def tree_us(pid: int) -> float:
-    """The same of the process and all its children, those too that have ended and were waited for."""
+    """Return the same of the process and all its children, those too that have ended and were waited for."""
     fields = _stat(pid)
     ended_us = (int(fields[13]) + int(fields[14])) / _TICKS_PER_S * 1e6  # cutime and cstime, proc(5)
     found = cpu_us(pid) + ended_us
@@ -28,7 +28,8 @@ def tree_us(pid: int) -> float:
 
 
 def core_us(core: int) -> float:
-    """What all processes, and the machine's other guests (steal), have taken of a core since the start."""
+    """Return what all processes, and the machine's other guests (steal), have taken of a core since the
+    start."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
         if name == f"cpu{core}":
@@ -46,7 +47,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of the process, in order of their ids."""
+    """Return the direct children of the process, in order of their ids."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
@@ -96,5 +97,6 @@ def undisturbed(core: int | None, realtime: bool) -> Iterator[None]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the command's name, which may hold spaces: state, parent, ..."""
+    """Return the fields of /proc/PID/stat after the command's name, which may hold spaces: state, parent,
+    ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -83,7 +83,8 @@ def _pairs(sweeps: Sequence[Swept]) -> Iterator[tuple[Key, Point, Point]]:
 
 
 def _apart(pairs: Sequence[tuple[Key, Point, Point]], name: str, over: str) -> list[float]:
-    """How far apart the two sweeps are at each point; `over`: the field that latencies are divided by."""
+    """Return how far apart the two sweeps are at each point; `over`: the field that latencies are divided
+    by."""
 
     def value(point: Point) -> float:
         return float(getattr(point, name)) / (float(getattr(point, over)) if over else 1.0)

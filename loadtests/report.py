@@ -110,7 +110,8 @@ class _Arrivals:
 
 
 def summarise(record: Record, promises: Sequence[Promise], span_s: float, client: ClientState) -> Report:
-    """The report of a finished run; `span_s` is the length of the arrivals' pattern, rates are over it."""
+    """Return the report of a finished run; `span_s` is the length of the arrivals' pattern, rates are over
+    it."""
     due_ns = np.asarray(record.due_ns, np.int64)
     sent_ns = np.asarray(record.sent_ns, np.int64)
     owners = np.asarray(record.loads, np.int64)
@@ -176,7 +177,7 @@ def _summary(name: str, arrivals: _Arrivals, span_s: float, promise: Promise | N
 
 
 def _outcomes(arrivals: _Arrivals) -> list[OutcomeCount]:
-    """The most frequent first."""
+    """Return the most frequent first."""
     found = []
     for name in np.unique(arrivals.outcomes):
         told_ms = arrivals.latency_ms[arrivals.outcomes == name]
@@ -209,7 +210,7 @@ def _series(arrivals: _Arrivals, span_s: float) -> Series:
 
 
 def _voids(late_p99_ms: float, reasons: Sequence[str], client: ClientState) -> list[str]:
-    """Why the run says nothing about the server; written to be read by who ran it."""
+    """Return why the run says nothing about the server; written to be read by who ran it."""
     voids = []
     if not late_p99_ms <= LATENESS_MS_MAX:
         voids.append(
@@ -227,7 +228,7 @@ def _voids(late_p99_ms: float, reasons: Sequence[str], client: ClientState) -> l
 
 
 def without_nan(value: Any) -> Any:  # walks plain JSON values of any shape
-    """The same with null for what is not a number, which JSON does not know."""
+    """Return the same with null for what is not a number, which JSON does not know."""
     if isinstance(value, dict):
         return {name: without_nan(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

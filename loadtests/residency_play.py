@@ -37,7 +37,7 @@ class Arrivals:
     models: Sequence[int]
 
     def of_models(self) -> dict[Key, list[int]]:
-        """The instants by model."""
+        """Return the instants by model."""
         found: dict[Key, list[int]] = {}
         for due_us, place in zip(self.due_us, self.models, strict=True):
             found.setdefault(key_of(place), []).append(due_us)
@@ -170,19 +170,19 @@ class Play:
 
 
 def key_of(place: int) -> Key:
-    """The model of that place in the catalogue."""
+    """Return the model of that place in the catalogue."""
     return f"m{place}", "v"
 
 
 def equal_models(count: int, slo_us: float) -> tuple[list[LoadFigures], int]:
-    """A catalogue of models of 5 MB that load in 0.3 s, and the memory that a fifth of them needs."""
+    """Return a catalogue of models of 5 MB that load in 0.3 s, and the memory that a fifth of them needs."""
     figures = LoadFigures(5 << 20, 300_000.0, slo_us=slo_us)
     return [figures] * count, count // 5 * figures.memory_bytes
 
 
 def unequal_models(count: int, slo_us: float, seed: int) -> tuple[list[LoadFigures], int]:
-    """The same with sizes and load times that have nothing to do with each other: lognormal, a sigma of 0.8,
-    medians of 4.5 MB and 0.3 s; and a fifth of the memory that all need."""
+    """Return the same with sizes and load times that have nothing to do with each other: lognormal, a sigma
+    of 0.8, medians of 4.5 MB and 0.3 s; and a fifth of the memory that all need."""
     rng = np.random.default_rng(seed)
     sizes, loads = rng.lognormal(1.5, 0.8, count) * (1 << 20), rng.lognormal(-1.2, 0.8, count) * 1e6
     even = LoadFigures(0, 0.0, slo_us=slo_us)

@@ -84,7 +84,7 @@ class ScaledModel:
         )  # fmt: skip
 
     def latency_us(self, variant: str, rows: int) -> int:
-        """What a batch takes."""
+        """Return what a batch takes."""
         _, _, alpha_us, beta_us = next(each for each in self.variants if each[0] == variant)
         return ceil(alpha_us * rows + beta_us)
 
@@ -132,7 +132,7 @@ class ScaledWorld:
         return WorkerTerms(weights, start_us=self.start_us)
 
     def control(self, create: Create = create_policy) -> Control:
-        """The live controller."""
+        """Return the live controller."""
         specs = self.specs
         served = [model.served(specs) for model in self.models]
         known = {
@@ -152,7 +152,7 @@ class SimulatedTables:
         self._found: dict[tuple[object, ...], Capacity] = {}
 
     def capacity(self, asked: FindCapacity) -> Capacity:
-        """The complete table."""
+        """Return the complete table."""
         own = asked.model.own
         key = (asked.profile.points, own.slo_us, own.percentile, asked.model.spec.batch_max)
         if key not in self._found:
@@ -251,7 +251,7 @@ class ScaledSimulation(ControlledSimulation):
         self.at(0, self.control.start)
 
     def run(self, settle_us: int, end_us: int) -> Score:
-        """What came of it from `settle_us` on, a whole minute, until `end_us`, another."""
+        """Return what came of it from `settle_us` on, a whole minute, until `end_us`, another."""
         self.play(settle_us)
         before, rows = self._changes(), self.counting.rows.copy()
         self.play(end_us)

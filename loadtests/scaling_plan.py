@@ -46,7 +46,7 @@ ROWS = (
 
 
 def draw(count: int, seed: int, slices: float, cost_max: float) -> tuple[ScalingTask, list[Quantiles]]:
-    """A task, and what is expected of each model."""
+    """Return a task, and what is expected of each model."""
     chance = random.Random(seed)
     claimants = [_claimant(f"m{place}", chance) for place in range(count)]
     rates = [min(0.5 * each.weight * 100 * chance.paretovariate(1.2), 10_000.0) for each in claimants]
@@ -81,7 +81,7 @@ def _claimant(name: str, chance: random.Random) -> Claimant:
 
 
 def measure(name: str, count: int, seed: int, slices: float, cost_max: float) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     task, expected = draw(count, seed, slices, cost_max)
     begin_s = process_time()
     plan = list(plans(task, expected))[-1]

@@ -27,7 +27,7 @@ NOW_US = 10**12
 
 
 def served(number: int, variants: int) -> ServedModel:
-    """A model of so many variants."""
+    """Return a model of so many variants."""
     names = tuple(f"variant-{each}" for each in range(variants))
     spec = ModelSpec(
         f"model-{number}",
@@ -56,7 +56,7 @@ def fill(telemetry: Telemetry, models: list[ServedModel], tenants: list[str]) ->
 
 
 def ended(model: str, tenant: str, reply: Reply) -> tuple[Request, Reply, int]:
-    """The arguments of `request_done` up to the latency."""
+    """Return the arguments of `request_done` up to the latency."""
     request = Request(1, model, 1, NOW_US, NOW_US + SLO_US)
     request.tenant = tenant
     reply.queue_us, reply.batch_us, reply.compute_us = 1_234, 345, 2_345

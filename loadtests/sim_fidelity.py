@@ -110,7 +110,7 @@ def overhead_us(stage: Stage, ask: Ask, course: Course) -> int:
 
 
 def counted(stage: Stage) -> dict[str, float]:
-    """The gateway's metrics so far, each summed over its labels."""
+    """Return the gateway's metrics so far, each summed over its labels."""
     url = f"http://{stage.gateway.host}:{stage.gateway.metrics_port}/metrics"
     with urlopen(url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
@@ -121,7 +121,8 @@ def counted(stage: Stage) -> dict[str, float]:
 
 
 def simulated(config: Path, *options: str) -> dict[str, Any]:
-    """The result of `penstock simulate` for these settings; RuntimeError, with what it said, for none."""
+    """Return the result of `penstock simulate` for these settings; RuntimeError, with what it said, for
+    none."""
     command = [sys.executable, "-m", "router.cli", "simulate", str(config), "--json", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -131,7 +132,7 @@ def simulated(config: Path, *options: str) -> dict[str, Any]:
 
 
 def line(twin: Twin) -> str:
-    """A row below the heading, and why it is void where it is."""
+    """Return a row below the heading, and why it is void where it is."""
     goodput = twin.goodput_simulated / twin.goodput - 1
     p99 = twin.p99_ms_simulated / twin.p99_ms - 1
     text = (
@@ -143,7 +144,7 @@ def line(twin: Twin) -> str:
 
 
 def arguments(description: str | None, points: Sequence[float]) -> argparse.Namespace:
-    """What a comparison with the simulator is asked, at these loads where none are given."""
+    """Return what a comparison with the simulator is asked, at these loads where none are given."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -135,7 +135,7 @@ def run_point(bed: Testbed, load: float, course: Course) -> Point:
 
 
 def judge(load: float, capacities: tuple[float, float], played: Played) -> Point:
-    """The figures of a run between two measurements of the capacity."""
+    """Return the figures of a run between two measurements of the capacity."""
     report, record, latency_ms = played.report, played.record, played.latency_ms
     in_time = latency_ms <= played.slo_ms
     endings = np.asarray(list(map(ending, record.statuses, record.reasons, in_time.tolist())))
@@ -158,7 +158,7 @@ def ending(status: int, reason: str, in_time: bool) -> str:
 
 
 def aims(points: Sequence[Point]) -> dict[str, bool]:
-    """What is promised of the valid points, and whether it was kept."""
+    """Return what is promised of the valid points, and whether it was kept."""
     found = {}
     valid = [point for point in points if not point.voids]
     over = [point for point in valid if point.load >= OVERLOAD]
@@ -178,7 +178,7 @@ def aims(points: Sequence[Point]) -> dict[str, bool]:
 
 
 def line(point: Point) -> str:
-    """A row below _COLUMNS, and why it is void where it is."""
+    """Return a row below _COLUMNS, and why it is void where it is."""
     before, after = point.capacities
     late, shed, rejected = (point.counts.get(name, 0) for name in (LATE, Kind.SHED, Kind.REJECTED))
     text = (

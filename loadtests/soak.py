@@ -76,7 +76,7 @@ class Tally:
             print(f"BROKEN: {what}", flush=True)
 
     def judged(self) -> list[str]:
-        """What was broken, too few right answers of a client among it."""
+        """Return what was broken, too few right answers of a client among it."""
         found = list(self.broken)
         for client, endings in self.endings.items():
             found += [f"{client}: {endings[each]} {each}" for each in NEVER if endings[each]]
@@ -96,7 +96,7 @@ def slope(samples: Sequence[float]) -> float:
 
 
 def _reason(error: InferenceServerException) -> str:
-    """Why a request of Triton's clients failed: in HTTP the status, in gRPC the gateway's own word."""
+    """Return why a request of Triton's clients failed: in HTTP the status, in gRPC the gateway's own word."""
     call = error.__context__  # where it came from gRPC
     if not isinstance(call, grpc.RpcError):
         return str(error.status() or "missing")
@@ -283,7 +283,7 @@ class Soak:
 
 
 def judge(soak: Soak) -> list[str]:
-    """What was broken, growth among it."""
+    """Return what was broken, growth among it."""
     found = soak.tally.judged()
     for name, samples in soak.samples.items():
         late = samples[int(len(samples) * WARM_SHARE) :]

@@ -64,7 +64,7 @@ class Stage:
         self._realtime = may_go_first()
 
     def latency(self, model: str, variant: str) -> Latency:
-        """What was measured of it here; RuntimeError where nothing was."""
+        """Return what was measured of it here; RuntimeError where nothing was."""
         place = self.place
         store = ProfileStore(place.profiles)
         here = SliceSpec(SLICE, (place.worker_core,))
@@ -123,7 +123,7 @@ def read_place(asked: argparse.Namespace) -> Iterator[Place]:
 
 
 def rows_within(latency: Latency, budget_us: float, size: int = 0) -> int:
-    """The largest measured batch that takes at most `budget_us`, at least 1."""
+    """Return the largest measured batch that takes at most `budget_us`, at least 1."""
     return max(latency.rows_in(budget_us, size), 1)
 
 

@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def measure(asked: argparse.Namespace, place: Place) -> Iterator[Run]:
-    """Each case on a gateway of its own."""
+    """Yield each case on a gateway of its own."""
     entry = model_entry(MODEL, slo_ms=SLO_MS, batching={"policy": asked.policy})
     for case in CASES:
         tenants = [{"name": part.tenant, "weight": part.weight} for part in case.parts]
@@ -112,7 +112,7 @@ def measure(asked: argparse.Namespace, place: Place) -> Iterator[Run]:
 
 
 def treat(played: Played, number: int, part: Part) -> Treated:
-    """How the tenant of this load fared."""
+    """Return how the tenant of this load fared."""
     summary = played.report.loads[number]
     told_ms = played.latency_ms(number)
     record = played.record
@@ -126,7 +126,7 @@ def treat(played: Played, number: int, part: Part) -> Treated:
 
 
 def promises(runs: Sequence[Run]) -> dict[str, bool]:
-    """What is promised of the runs that can be believed, and whether it was kept."""
+    """Return what is promised of the runs that can be believed, and whether it was kept."""
     kept = {}
     for run in runs:
         if run.voids:

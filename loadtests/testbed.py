@@ -109,7 +109,7 @@ class Watch:
         self._before_us = {core: self._foreign_us(core) for core in owners}
 
     def intruders(self) -> list[str]:
-        """Why a run in this time must not be believed; empty where its processes were alone."""
+        """Return why a run in this time must not be believed; empty where its processes were alone."""
         span_us = (time.monotonic() - self._since_s) * 1e6
         shares = {core: (self._foreign_us(core) - self._before_us[core]) / span_us for core in self._owners}
         return [
@@ -158,7 +158,7 @@ def laid_out(setting: Setting) -> Iterator[Testbed]:
 
 
 def drift(before: float, after: float) -> list[str]:
-    """Why a run between these two capacities must not be believed; empty where it may."""
+    """Return why a run between these two capacities must not be believed; empty where it may."""
     change = abs(after - before) / before
     if change <= DRIFT_MAX:
         return []
@@ -185,7 +185,7 @@ def read_setting(asked: argparse.Namespace) -> Setting:
 
 
 def may_go_first() -> bool:
-    """Whether the client may go before all else on its core; said where not: it may then be late."""
+    """Return whether the client may go before all else on its core; said where not: it may then be late."""
     try:
         with undisturbed(None, realtime=True):
             return True

@@ -98,7 +98,7 @@ def served(asked: argparse.Namespace) -> ServedModel:
 
 
 def call_of(model: ServedModel, text: Text, hint: str) -> Call:
-    """A request of one text, as an edge would make it that has this hint."""
+    """Return a request of one text, as an edge would make it that has this hint."""
     call = Call(model, [Tensor("TEXT", "BYTES", (1, 1), text.element)], 1)
     call.size = text.size(hint)
     return call
@@ -129,7 +129,7 @@ def padded(batch: Batch, sent: Sequence[Text], unit: str, hint: SizeHint) -> Pad
 def find(
     rate: float, model: ServedModel, profile: Profile, endings: Sequence[Ending], batches: Sequence[Padded]
 ) -> Finding:
-    """The figures; the first batches, of which no estimate had learnt yet, count for padding only."""
+    """Return the figures; the first batches, of which no estimate had learnt yet, count for padding only."""
     if len(batches) <= UNLEARNT:
         raise ValueError(f"{len(batches)} batches teach nothing; raise --seconds")
     groups = {IN_ALL: list(range(len(batches)))}

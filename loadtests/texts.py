@@ -24,7 +24,7 @@ class Text:
     tokens: int
 
     def size(self, hint: str) -> int:
-        """Its size by one of HINTS, the units of `size_hint` in a model.yaml."""
+        """Return its size by one of HINTS, the units of `size_hint` in a model.yaml."""
         return len(self.raw) if hint == "bytes" else text_size(self.raw)
 
     @property

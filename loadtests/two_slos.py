@@ -77,7 +77,8 @@ def main() -> int:
 
 
 def measure(asked: argparse.Namespace, place: Place) -> Iterator[Run]:
-    """Every policy at every point; all are offered the same, by the profiles that the first one found."""
+    """Yield every policy at every point; all are offered the same, by the profiles that the first one
+    found."""
     full: tuple[float, float] | None = None
     for policy in asked.policies:
         with set_up([TIGHT.entry(policy), LOOSE.entry(policy)], place) as stage:

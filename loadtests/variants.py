@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def find(subject: Subject, place: Place, asked: argparse.Namespace, console: Console) -> Finding:
-    """Every configuration in turn, each on a gateway of its own; errors as `variants_play.staged`."""
+    """Return every configuration in turn, each on a gateway of its own; errors as `variants_play.staged`."""
     turns: list[Turn] = []
     classes: list[Turn] = []
     stairs = staircase(asked.loads, asked.seconds)
@@ -104,7 +104,7 @@ def find(subject: Subject, place: Place, asked: argparse.Namespace, console: Con
 
 
 def held(turn: Turn, turns: Sequence[Turn]) -> Turn:
-    """The turn; the ladder's held against what the fixed variants showed on the same stairs."""
+    """Return the turn; the ladder's held against what the fixed variants showed on the same stairs."""
     fixed = [one.steps for one in turns if one.name != LADDER]
     if turn.name != LADDER or not fixed:
         return turn

@@ -86,7 +86,7 @@ def draw(found: Mapping[str, tuple[Known, Sequence[Turn]]], path: Path) -> None:
 
 
 def _edges(steps: Sequence[Figures], value: Callable[[Figures], float]) -> tuple[list[float], list[float]]:
-    """A line that is level over each stair."""
+    """Return a line that is level over each stair."""
     at_s = [edge for step in steps for edge in (step.start_s, step.start_s + step.seconds)]
     return at_s, [value(step) for step in steps for _ in range(2)]
 

@@ -78,7 +78,7 @@ def staged(configuration: str, subject: Subject, place: Place) -> Iterator[Stage
 
 
 def known_of(subject: Subject, stage: Stage) -> Known:
-    """What builds and profiles say of the variants; RuntimeError where a variant has no profile."""
+    """Return what builds and profiles say of the variants; RuntimeError where a variant has no profile."""
     accuracy = accuracies(subject)
     model = subject.terms.model
     rates = {name: capacity(subject, stage.latency(model, name)) for name in accuracy}
@@ -88,7 +88,8 @@ def known_of(subject: Subject, stage: Stage) -> Known:
 def play_staircase(
     configuration: str, stage: Stage, subject: Subject, known: Known, stairs: Sequence[Stair], seed: int
 ) -> Turn:
-    """The configuration that this gateway has, up and down the stairs, after a moment of light load."""
+    """Return the configuration that this gateway has, up and down the stairs, after a moment of light
+    load."""
     terms = subject.terms
     full = known.full / terms.rows
     play(stage, subject, [(subject.requests(), pattern([WARM_UP], full))], seed)
@@ -124,7 +125,7 @@ def play_classes(stage: Stage, subject: Subject, known: Known, seconds: float, s
 def play(
     stage: Stage, subject: Subject, asks: Sequence[tuple[Sequence[bytes], str]], seed: int
 ) -> tuple[list[list[Told]], list[str]]:
-    """How the requests of each pattern ended, in one open-loop run, and why not to believe it."""
+    """Return how the requests of each pattern ended, in one open-loop run, and why not to believe it."""
     gateway, place, terms = stage.gateway, stage.place, subject.terms
     loads = [
         Load(due_times(rates, 0.0, POISSON_CV, np.random.default_rng([seed, number])), requests)
@@ -164,6 +165,6 @@ def read_told(record: Record, kept: Mapping[int, bytes], subject: Subject, loads
 
 
 def read_answer(raw: bytes) -> Answer:
-    """A whole answer as it came."""
+    """Return a whole answer as it came."""
     head, _, body = raw.partition(b"\r\n\r\n")
     return Answer(*parse_head(head), body)

@@ -36,8 +36,9 @@ class Known:
         return self.capacity[self.allowed[0]]
 
     def best(self, rate: float) -> float:
-        """The mean accuracy that two of the allowed variants can have together at this many rows a second,
-        if no row ever waited: an upper bound. That of the quickest where not even it carries the load."""
+        """Return the mean accuracy that two of the allowed variants can have together at this many rows a
+        second, if no row ever waited: an upper bound. That of the quickest where not even it carries the
+        load."""
         able = [self.accuracy[name] for name in self.allowed if self.capacity[name] >= rate]
         found = max(able, default=self.accuracy[max(self.allowed, key=lambda name: self.capacity[name])])
         for pair in combinations(self.allowed, 2):
@@ -114,7 +115,7 @@ def pattern(stairs: Sequence[Stair], full: float) -> str:
 
 
 def by_stair(told: Sequence[Told], stairs: Sequence[Stair], rows: int, known: Known) -> list[Figures]:
-    """The figures of each stair; `rows` a request."""
+    """Return the figures of each stair; `rows` a request."""
     found = []
     for stair, end_s in zip(stairs, accumulate(stair.seconds for stair in stairs), strict=True):
         start_s = end_s - stair.seconds
@@ -209,5 +210,5 @@ def _share(part: float, whole: float) -> float:
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
-    """The most frequent first."""
+    """Return the most frequent first."""
     return dict(Counter(names).most_common())

@@ -51,7 +51,7 @@ class Subject(Protocol):
     sizes: Sequence[int]  # of the rows, by their bucket; 0 where the model has none
 
     def requests(self, accuracy_min: float | None = None, variant: str = "") -> list[bytes]:
-        """All questions; with a floor of their own, or for one variant, where that is given."""
+        """Return all questions; with a floor of their own, or for one variant, where that is given."""
         ...
 
     def learn(self, gateway: Gateway, variant: str) -> None:
@@ -154,13 +154,13 @@ def await_variants(subject: Subject, gateway: Gateway) -> None:
 
 
 def read_outputs(answer: Answer) -> Floats:
-    """The FP32 elements of a binary answer."""
+    """Return the FP32 elements of a binary answer."""
     start = int(answer.headers["inference-header-content-length"])
     return np.frombuffer(answer.body[start:], "<f4")
 
 
 def keeping(subject: Subject, floor: float) -> tuple[str, ...]:
-    """The variants that keep a floor, the most accurate first."""
+    """Return the variants that keep a floor, the most accurate first."""
     return ranked({variant.name: variant.accuracy for variant in subject.spec.variants}, floor)
 
 
@@ -174,8 +174,8 @@ def accuracies(subject: Subject) -> dict[str, float]:
 
 
 def capacity(subject: Subject, latency: Latency) -> float:
-    """The most rows a second of a variant by its profile, for these questions, in batches of whole requests
-    that fit the SLO twice."""
+    """Return the most rows a second of a variant by its profile, for these questions, in batches of whole
+    requests that fit the SLO twice."""
     terms, total_us = subject.terms, 0.0
     for size, count in Counter(subject.sizes).items():
         most = max(min(latency.rows_in(terms.slo_ms * 500, size), subject.spec.batch_max), terms.rows)
@@ -192,7 +192,7 @@ def _request(
     accuracy_min: float | None = None,
     variant: str = "",
 ) -> bytes:
-    """A binary POST with one input (name, datatype, shape), for one variant where that is given."""
+    """Return a binary POST with one input (name, datatype, shape), for one variant where that is given."""
     name, datatype, shape = tensor
     sized = {"binary_data_size": len(raw)}
     described = {"name": name, "datatype": datatype, "shape": shape, "parameters": sized}

@@ -33,14 +33,14 @@ SLO_US, LOAD_US, GIB = 40_000, 1_400_000, 1 << 30
 
 
 def served(name: str) -> ServedModel:
-    """A model of one variant."""
+    """Return a model of one variant."""
     tensor = TensorSpec("X", "FP32", (-1, 1))
     spec = ModelSpec(name, Path(), (tensor,), (tensor,), (VariantSpec("a", None),), "a", SLO_US, ROWS_MAX)
     return ServedModel(spec, SLO_US, ("a",), ())
 
 
 def wanted(*there: tuple[SliceSpec, tuple[ServedModel, ...]]) -> DesiredState:
-    """Those models on each slice."""
+    """Return those models on each slice."""
     models = {model.name: model for _, several in there for model in several}
     on = {name: tuple(spec.name for spec, several in there if models[name] in several) for name in models}
     on_slices = (replace(model, slices=on[name]) for name, model in models.items())
@@ -48,7 +48,7 @@ def wanted(*there: tuple[SliceSpec, tuple[ServedModel, ...]]) -> DesiredState:
 
 
 def batch_us(share: Share, rows: int) -> int:
-    """The truth."""
+    """Return the truth."""
     return (BASE_US + ROW_US * rows) // (1 if share == SMALL else 2)
 
 

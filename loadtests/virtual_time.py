@@ -16,7 +16,7 @@ TOLERATED_BAD = 0.01  # Nexus and Symphony count capacity at 1 % bad
 
 
 def capacity(world: World, duration_s: float, seeds: int, grain: float = 0.004) -> float:
-    """The highest rate with at most TOLERATED_BAD bad, to `grain` of it, by bisection."""
+    """Return the highest rate with at most TOLERATED_BAD bad, to `grain` of it, by bisection."""
     low, high = 0.0, 1e6 / world.row_us * world.slices
     while high - low > grain * high:
         rate = (low + high) / 2

@@ -59,17 +59,17 @@ class VirtualModel:
     share: float = 1.0
 
     def latency_us(self, rows: int, size: int = 0) -> int:
-        """How long a batch takes, exactly; `size`: the bucket of its rows, 0 where they have none."""
+        """Return how long a batch takes, exactly; `size`: the bucket of its rows, 0 where they have none."""
         return _took_us(self.alpha_us, self.beta_us, rows, size)
 
     def truths(self) -> dict[str, Truth]:
-        """What batches of each variant take."""
+        """Return what batches of each variant take."""
         if not self.variants:
             return {self.rungs[0][0]: self.latency_us}
         return {name: partial(_took_us, alpha_us, beta_us) for name, _, alpha_us, beta_us in self.rungs}
 
     def served(self, name: str, world: "World") -> ServedModel:
-        """The model on all slices of the world, with all its variants."""
+        """Return the model on all slices of the world, with all its variants."""
         tensor = TensorSpec("X", "FP32", (-1, 1))
         names = tuple(each for each, _, _, _ in self.rungs)
         variants = tuple(
@@ -145,7 +145,7 @@ class World:
         )
 
     def site(self) -> Site:
-        """The models and where they are resident."""
+        """Return the models and where they are resident."""
         served = tuple(model.served(f"m{number}", self) for number, model in enumerate(self.each))
         known = [
             {variant: _latency(truth, self) for variant, truth in model.truths().items()}
@@ -160,7 +160,7 @@ class World:
         return Site(served, residents, self.tenants, UNBOUNDED, self.learned, self.settle_us)
 
     def truths(self) -> dict[Place, Truth]:
-        """What batches take where nothing disturbs them."""
+        """Return what batches take where nothing disturbs them."""
         return {
             (f"s{place}", f"m{number}", variant): truth
             for place in range(self.slices)
@@ -202,7 +202,7 @@ def offer_steps(world: World, steps: Sequence[RateStep], seed: int) -> Iterator[
 
 
 def _models(world: World, count: int, rng: np.random.Generator) -> np.ndarray:
-    """The model of each request, by its place."""
+    """Return the model of each request, by its place."""
     shares = [model.share for model in world.each]
     if len(set(shares)) == 1:
         return rng.integers(len(shares), size=count)
@@ -217,7 +217,7 @@ def _drawn(mix: Sequence[tuple[Value, float]], count: int, rng: np.random.Genera
 
 
 def good_share(world: World, rate: float, duration_s: float, seeds: int) -> float:
-    """The share of rows answered in time at an offered rate of requests, over all seeds."""
+    """Return the share of rows answered in time at an offered rate of requests, over all seeds."""
     runs = [Run(world, seed).play(offer(world, rate, duration_s, seed)) for seed in range(seeds)]
     offered = sum(tally.offered_rows for tally in runs)
     return sum(tally.good_rows for tally in runs) / offered if offered else 1.0

@@ -35,7 +35,7 @@ class Answer:
 
 
 def post(path: str, body: bytes, headers: Mapping[str, object] | None = None) -> bytes:
-    """A POST with a true Content-Length, unless `headers` state one."""
+    """Return a POST with a true Content-Length, unless `headers` state one."""
     fields = {"Host": "localhost", "Content-Length": len(body), **(headers or {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
@@ -49,7 +49,7 @@ def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def read_answer(stream: BinaryIO) -> Answer | None:
-    """The next answer; None at the end of the stream. An interim 100 Continue is passed over."""
+    """Return the next answer; None at the end of the stream. An interim 100 Continue is passed over."""
     while True:
         head = b""
         while not head.endswith(b"\r\n\r\n"):
@@ -92,7 +92,7 @@ class DigitsQuestion:
         return post(self.path, self.body, self.headers)
 
     def fault(self, answer: Answer) -> str:
-        """What is wrong with the answer; "" where it is right."""
+        """Return what is wrong with the answer; "" where it is right."""
         if answer.status != 200:
             return f"status {answer.status}: {answer.body[:200]!r}"
         size = int(answer.headers.get("inference-header-content-length", len(answer.body)))
@@ -103,7 +103,7 @@ class DigitsQuestion:
 
 
 def digits_question(row: int = 0) -> DigitsQuestion:
-    """A held-out row, with the scores computed here in float64 from the stored weights."""
+    """Return a held-out row, with the scores computed here in float64 from the stored weights."""
     pixels = load_file(DIGITS / "heldout.safetensors")["pixels"][row].astype("<f4")
     weights = load_file(DIGITS / "linear.safetensors")
     logits = weights["0.weight"].astype(float) @ pixels + weights["0.bias"]

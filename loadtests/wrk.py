@@ -85,7 +85,7 @@ class Wrk:
 def write_script(
     folder: Path, path: str, headers: Mapping[str, str], body: bytes, varied: Varied | None = None
 ) -> Path:
-    """The Lua script that makes wrk send this request, or requests like it."""
+    """Return the Lua script that makes wrk send this request, or requests like it."""
     (folder / "body.bin").write_bytes(body)
     lines = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())
     text = _SCRIPT.format(body=folder / "body.bin", path=path, headers=lines)
@@ -97,7 +97,7 @@ def write_script(
 
 
 def missing() -> str:
-    """What to say where wrk is not there; "" where it is."""
+    """Return what to say where wrk is not there; "" where it is."""
     if shutil.which("wrk"):
         return ""
     return "wrk is not installed; it is the load generator of this measurement (Debian: apt-get install wrk)"

@@ -39,7 +39,7 @@ def say_access(client: object, request: str, status: object, answer_bytes: int, 
 
 
 def logged(app: Application) -> Application:
-    """The ASGI application, with a line for each of its answers."""
+    """Return the ASGI application, with a line for each of its answers."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,7 +69,7 @@ class RpcAccess(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
     """A line for each gRPC call with one answer; a Watch, which has many, has none."""
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """The handler, with its line."""
+        """Return the handler, with its line."""
         handler = await continuation(details)
         if handler is None or handler.stream_unary is None:
             return handler
@@ -93,7 +93,7 @@ class RpcAccess(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has n
 
 
 def rpc_status(code: Any, answered: bool) -> str:
-    """The name of a gRPC status; a call that ended without any was cancelled by its client."""
+    """Return the name of a gRPC status; a call that ended without any was cancelled by its client."""
     if isinstance(code, grpc.StatusCode):
         return str(code.name)
     return "OK" if answered else "CANCELLED"

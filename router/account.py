@@ -20,7 +20,7 @@ class Holder(Protocol):
     """What holds memory for a client, and can let go of it."""
 
     def held_bytes(self) -> int:
-        """What it holds now."""
+        """Return what it holds now."""
         ...
 
     def address(self) -> str:
@@ -81,7 +81,7 @@ class Account:
         return level_of(self.held_bytes, self.limit_bytes)
 
     def refusal(self) -> RequestError | None:
-        """Why no new large request is taken now; None where it is."""
+        """Return why no new large request is taken now; None where it is."""
         held_bytes = self.held_bytes
         if level_of(held_bytes, self.limit_bytes) < Level.REFUSE:
             return None
@@ -142,7 +142,7 @@ class Account:
         self.look()
 
     def by_kind(self) -> Mapping[str, int]:
-        """What is held, in bytes, by what it is."""
+        """Return what is held, in bytes, by what it is."""
         self._measure_readers()
         found = {"uploads": self._upload_bytes, "answers": self._reader_bytes}
         return found | {name: read() for name, read in self._besides.items()}

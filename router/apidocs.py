@@ -192,7 +192,7 @@ td {{ padding-right: 1rem; vertical-align: top }}
 
 
 def render_docs(document: Mapping[str, Any]) -> str:
-    """An HTML page of an OpenAPI document; no script, nothing loaded from elsewhere."""
+    """Return an HTML page of an OpenAPI document; no script, nothing loaded from elsewhere."""
     operations = [
         _operation(path, method, operation)
         for path, methods in document["paths"].items()

@@ -50,7 +50,7 @@ def create_app(
     bulk: Bulk,
     why_dead: Callable[[], str] = str,
 ) -> FastAPI:
-    """The application over `serving`; `name` and `version` are what server metadata states. `bulk`
+    """Return the application over `serving`; `name` and `version` are what server metadata states. `bulk`
     reads and writes what is large. `why_dead`: why the process should be ended and started anew, "" where it
     need not be."""
     app = FastAPI(
@@ -81,7 +81,8 @@ def create_app(
 
 def _add_health(app: FastAPI, serving: Serving, why_dead: Callable[[], str]) -> None:
     async def live() -> JSONResponse:
-        """The process answers: 200. 503 where a port of the gateway has ended and cannot be had again."""
+        """Return the process answers: 200. 503 where a port of the gateway has ended and cannot be had
+        again."""
         if why := why_dead():
             return JSONResponse({"live": False, "error": why}, 503)
         return JSONResponse({"live": True})
@@ -114,12 +115,12 @@ def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None
     @app.get("/v2/", include_in_schema=False)  # as the protocol's OpenAPI document spells it
     @app.get("/v2", tags=["metadata"])
     async def server_metadata() -> Json:
-        """What this server is, and which extensions of the protocol it serves."""
+        """Return what this server is, and which extensions of the protocol it serves."""
         return {"name": name, "version": version, "extensions": list(EXTENSIONS)}
 
     @app.get("/v2/models", tags=["metadata"])
     async def models(request: Request) -> Json:
-        """The names of the models that are served, and that the caller may use."""
+        """Return the names of the models that are served, and that the caller may use."""
         return {"models": _seen(serving, request)}
 
 
@@ -140,17 +141,17 @@ def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> Non
 
     @app.get("/v2/models/{model}/stats", tags=["operation"])
     async def model_statistics(model: Name) -> Response:
-        """The same of one model."""
+        """Return the same of one model."""
         return await tell(find_model(serving, model, MODEL_VERSION).name)
 
     @app.get("/v2/models/{model}/versions/{model_version}/stats", tags=["operation"])
     async def model_version_statistics(model: Name, model_version: Version) -> Response:
-        """The same, with the version said."""
+        """Return the same, with the version said."""
         return await tell(find_model(serving, model, model_version).name)
 
 
 def _seen(serving: Serving, request: Request) -> list[str]:
-    """The models that the caller may use."""
+    """Return the models that the caller may use."""
     identity = caller(request.scope)
     return [name for name in serving.models if may_use(identity, name)]
 
@@ -169,22 +170,22 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
 
     @app.get("/v2/models/{model}/versions/{model_version}", tags=["metadata"])
     async def model_version_metadata(model: Name, model_version: Version) -> Json:
-        """The same, with the version said."""
+        """Return the same, with the version said."""
         return describe(find_model(serving, model, model_version))
 
     @app.get("/v2/models/{model}/example", tags=["metadata"])
     async def model_example(model: Name) -> Response:
-        """A request of one row to try, as the model's inputs are: the body of an inference."""
+        """Return a request of one row to try, as the model's inputs are: the body of an inference."""
         return _json(200, example_body(find_model(serving, model, MODEL_VERSION).spec))
 
     @app.get("/v2/models/{model}/ready", tags=["health"])
     async def model_ready(model: Name) -> JSONResponse:
-        """A replica of the model can take requests: 200; otherwise 400."""
+        """Return a replica of the model can take requests: 200; otherwise 400."""
         return readiness(find_model(serving, model, MODEL_VERSION).name)
 
     @app.get("/v2/models/{model}/versions/{model_version}/ready", tags=["health"])
     async def model_version_ready(model: Name, model_version: Version) -> JSONResponse:
-        """The same, with the version said."""
+        """Return the same, with the version said."""
         return readiness(find_model(serving, model, model_version).name)
 
 
@@ -200,7 +201,7 @@ def _add_inference(app: FastAPI, route: InferRoute) -> None:
         openapi_extra=INFER_OPERATION,
     )
     async def infer_version(model: Name, model_version: Version, request: Request) -> Response:
-        """The same, with the version said."""
+        """Return the same, with the version said."""
         return await route.answer(request, model, model_version)
 
 
@@ -212,7 +213,7 @@ def _add_cache(app: FastAPI, serving: Serving) -> None:
 
     @app.delete("/v2/cache/models/{model}", tags=["operation"])
     async def forget_model(model: Name) -> Json:
-        """The same for one model."""
+        """Return the same for one model."""
         name = find_model(serving, model, MODEL_VERSION).name
         return {"model": name, "dropped": serving.invalidate(name)}
 
@@ -273,7 +274,7 @@ def _describe_objective(promised: Objective) -> Json:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """What the router itself says no to: an unknown path, a wrong method."""
+    """Return what the router itself says no to: an unknown path, a wrong method."""
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for this class
     if error.status_code == 404:
         message = f"Not Found: no such path: {quoted(request.url.path)[1:-1]}"

@@ -15,8 +15,8 @@ def end_for_leavers(app: FastAPI) -> None:
 
 
 async def read_body(request: Request, bytes_max: int, over: Callable[[], Exception]) -> bytearray:
-    """The whole body. Raises what `over` makes where it has more than `bytes_max` bytes, as soon as that is
-    known, by its stated length before any of it is read; ClientDisconnect where the client leaves."""
+    """Return the whole body. Raises what `over` makes where it has more than `bytes_max` bytes, as soon as
+    that is known, by its stated length before any of it is read; ClientDisconnect where the client leaves."""
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > bytes_max:
         raise over()

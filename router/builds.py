@@ -16,8 +16,8 @@ from serving.specs import ModelSpec, ServedModel, VariantSpec, guards_of
 
 
 def identified(settings: Settings) -> Settings:
-    """The settings with the revision of every model, the size of its variants' artifacts, and the build of
-    those of which answers are kept.
+    """Return the settings with the revision of every model, the size of its variants' artifacts, and the
+    build of those of which answers are kept.
 
     For a build it reads the files, and so takes what the disk does, and up to 1 s a gigabyte: not in an event
     loop.
@@ -44,8 +44,8 @@ def identify(model: ServedModel, kept: bool) -> ServedModel:
 
 
 def _guards(spec: ModelSpec) -> str:
-    """A digest of the guards of its outputs: workers hold to them, and kept answers have passed them. ""
-    where it has none."""
+    """Return a digest of the guards of its outputs: workers hold to them, and kept answers have passed them.
+    "" where it has none."""
     guards = sorted((name, repr(guard)) for name, guard in guards_of(spec).items())
     return f"+{sha256(repr(guards).encode()).hexdigest()[:16]}" if guards else ""
 
@@ -59,8 +59,8 @@ def _artifact_bytes(variant: VariantSpec) -> int:
 
 
 def revision_of(model: ServedModel) -> str:
-    """A digest of the names, sizes and times of change of what `build_of` reads, of all served variants: it
-    costs next to nothing, and another one says that the model should be loaded anew."""
+    """Return a digest of the names, sizes and times of change of what `build_of` reads, of all served
+    variants: it costs next to nothing, and another one says that the model should be loaded anew."""
     files = [
         file
         for variant in model.spec.variants
@@ -95,7 +95,7 @@ def build_of(folder: Path, variant: VariantSpec) -> str:
 
 
 def _files(folder: Path, variant: VariantSpec) -> list[tuple[str, Path]]:
-    """What decides a variant's answers: relative names and paths."""
+    """Return what decides a variant's answers: relative names and paths."""
     files = [(path.name, path) for path in (folder / MODEL_FILE, *sorted(folder.glob("*.py")))]
     if variant.artifact is not None:
         files += _below(variant.artifact)

@@ -45,7 +45,8 @@ def cache_status(
 
 
 def cache_lines(now: Mapping[str, CacheStatus], before: Mapping[str, CacheStatus]) -> list[str]:
-    """A line of each model, of what happened since `before`; and one of each variant whose answers differ."""
+    """Return a line of each model, of what happened since `before`; and one of each variant whose answers
+    differ."""
     width = max(map(len, now), default=0)
     lines = [
         f" {name:{width}}   {said}"

@@ -220,7 +220,7 @@ def key_revoke(
 
 
 def _one_of(option: str, value: str | None, names: Sequence[str], default: str) -> str:
-    """An option's value, which must be one of these names; without it the default."""
+    """Return an option's value, which must be one of these names; without it the default."""
     if value is not None and value not in names:
         raise typer.BadParameter(f"expected {', '.join(names)}, got {value!r}", param_hint=option)
     return default if value is None else value

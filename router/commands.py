@@ -35,8 +35,8 @@ def _flagged(options: Sequence[Any]) -> list[Any]:
 
 
 def command(options: type[_Options], run: Callable[[_Options], int]) -> Callable[..., None]:
-    """A function of all the fields of `options`, whose texts are what --help says; exits with what `run`
-    returns."""
+    """Return a function of all the fields of `options`, whose texts are what --help says; exits with what
+    `run` returns."""
 
     def verb(**given: Any) -> None:  # typer has made them what the fields say
         raise typer.Exit(run(options(**given)))

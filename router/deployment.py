@@ -160,7 +160,7 @@ class GatewayServer:
         self.gateway.on_readiness = self._rpc.health.look
 
     def _make_door(self, admin: AdminSettings, app: FastAPI) -> RestServer:
-        """The admin door. Inference works there too, though not on the fast path."""
+        """Return the admin door. Inference works there too, though not on the fast path."""
         limits = self._settings.limits
         behind = self._changes.at_admin(app)
         door = create_server(self.serving, behind, admin.host, admin.port, limits, direct=False)
@@ -232,7 +232,7 @@ class GatewayServer:
         )
 
     def troubles(self) -> dict[str, str]:
-        """What keeps workers and replicas from being ready, a sentence each, by where."""
+        """Return what keeps workers and replicas from being ready, a sentence each, by where."""
         found = {}
         for name, record in self.fleet.control.slices.items():
             if record.status is WorkerStatus.WAITING:
@@ -311,7 +311,7 @@ class GatewayServer:
         return status
 
     def _cached(self, model: ServedModel) -> CacheStatus | None:
-        """What is to be said of its kept answers."""
+        """Return what is to be said of its kept answers."""
         worth = self._cache.worth if self._cache is not None else {}
         return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
 
@@ -434,7 +434,8 @@ class GatewayServer:
 
 @lru_cache(1000)
 def _kind(spec: SliceSpec) -> str:
-    """The kind of device that a slice is a share of; a GPU's own name where nobody has asked its driver."""
+    """Return the kind of device that a slice is a share of; a GPU's own name where nobody has asked its
+    driver."""
     try:
         return device_kind(spec)
     except ValueError:
@@ -442,7 +443,8 @@ def _kind(spec: SliceSpec) -> str:
 
 
 def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | None:
-    """The tier through which the cache shares answers with other gateways; None where there is none."""
+    """Return the tier through which the cache shares answers with other gateways; None where there is
+    none."""
     if spec.redis is None:
         return None
     tier = RedisTier(spec.redis, spec.ttl_us, cache.models, epoch_us)

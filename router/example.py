@@ -16,8 +16,8 @@ LINE_CHARS: Final = 200
 
 
 def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str:
-    """A line for a shell, for the model with the least to read, of those with fixed shapes if any; `options`:
-    more of curl's.
+    """Return a line for a shell, for the model with the least to read, of those with fixed shapes if any;
+    `options`: more of curl's.
 
     Its request is written out where the line has at most LINE_CHARS, else asked of the gateway itself.
     """
@@ -31,7 +31,7 @@ def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str
 
 
 def example_body(spec: ModelSpec) -> bytes:
-    """The JSON of a request of one row."""
+    """Return the JSON of a request of one row."""
     document = {"inputs": [_example(tensor) for tensor in spec.inputs]}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 

@@ -20,16 +20,16 @@ DEADLINE_FIELD = "x-penstock-deadline-ms"
 
 
 def deadline_ms(due_us: int) -> str:
-    """How soon after its arrival an answer was due, in milliseconds: `250`, or `12.500`."""
+    """Return how soon after its arrival an answer was due, in milliseconds: `250`, or `12.500`."""
     return f"{due_us // 1000}{_FRACTIONS[due_us % 1000] if due_us % 1000 else ''}"
 
 
 def completed_lines(reply: Reply, due_us: int, began_us: int, now_us: int) -> Lines:
-    """When the answer was due, variant, rows of the batch, and the phases of a completed call in milliseconds
-    (W3C Server Timing).
+    """Return when the answer was due, variant, rows of the batch, and the phases of a completed call in
+    milliseconds (W3C Server Timing).
 
-    They reach from `began_us`, when the first of it was read, until `now_us`, when its answer is made: it
-    was read and checked, waited for a slice, its batch filled, it went to the worker, the model ran, it came
+    They reach from `began_us`, when the first of it was read, until `now_us`, when its answer is made: it was
+    read and checked, waited for a slice, its batch filled, it went to the worker, the model ran, it came
     back, and its answer was made. The first is what the others leave, so that they add up. Where the cache
     was asked, what it did; of a kept answer its age in whole seconds (RFC 9111, 5.1). Of the variant what is
     known: its accuracy, why it was not a better one; where several voted, how they did; and the name by which
@@ -75,8 +75,8 @@ def _accuracy_line(accuracy: float) -> str:
 
 
 def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
-    """The reason of a call that was not completed, when its answer was due (0: it never became a call), and
-    of its phases those that took any time."""
+    """Return the reason of a call that was not completed, when its answer was due (0: it never became a
+    call), and of its phases those that took any time."""
     fields = {"x-penstock-reason": reply.outcome.reason.value}
     if due_us:
         fields[DEADLINE_FIELD] = deadline_ms(due_us)
@@ -95,7 +95,7 @@ def retry_ms(reply: Reply) -> int:
 
 
 def separate(lines: Lines) -> dict[str, str]:
-    """The fields by their names, for servers that take them one by one."""
+    """Return the fields by their names, for servers that take them one by one."""
     fields = {}
     for line in lines.decode("latin-1").split("\r\n")[1:]:
         name, _, fields[name] = line.partition(": ")

@@ -40,15 +40,15 @@ class Measurements:
         }
 
     def of(self, variant: str, slice_name: str) -> Latency | None:
-        """What was measured of a variant on a slice."""
+        """Return what was measured of a variant on a slice."""
         return self._known[variant][slice_name]
 
     def late_everywhere(self, variant: str, slo_us: int) -> bool:
-        """Whether it was measured on every slice and is too slow on each."""
+        """Return whether it was measured on every slice and is too slow on each."""
         return all(us is not None and us > slo_us for us in self.latency_us[variant].values())
 
     def late_on(self, variant: str, slo_us: int) -> list[str]:
-        """The slices on which it is too slow."""
+        """Return the slices on which it is too slow."""
         return [name for name, us in self.latency_us[variant].items() if us is not None and us > slo_us]
 
     def slowest(self, variant: str) -> tuple[float, str]:
@@ -77,7 +77,7 @@ class Measurements:
         return min(costs)
 
     def unmeasured_sentence(self) -> str:
-        """Which served variants have no profile on which slices; "" where all have one."""
+        """Return which served variants have no profile on which slices; "" where all have one."""
         model = self.model
         missing = [
             f"{variant} on {each.name}"
@@ -114,8 +114,8 @@ class Measurements:
 
 
 def _rows_alone(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
-    """The rows that a slice computes within the SLO, in one batch or in batches as large as the pieces of a
-    request, whichever are more."""
+    """Return the rows that a slice computes within the SLO, in one batch or in batches as large as the pieces
+    of a request, whichever are more."""
     piece = _piece(latency, slo_us, size, batch_max)
     count, left_us = divmod(slo_us, latency.predict_us(piece, size))
     in_pieces = int(count) * piece + min(latency.rows_in(left_us, size), piece)
@@ -123,7 +123,7 @@ def _rows_alone(latency: Latency, slo_us: int, size: int, batch_max: int) -> int
 
 
 def _piece(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
-    """The rows of a request that travel together, as the scheduler cuts it."""
+    """Return the rows of a request that travel together, as the scheduler cuts it."""
     return min(latency.rows_within(slo_us // 2, size), batch_max)
 
 
@@ -239,7 +239,7 @@ def _none_in_time(measured: Measurements, objective: Objective) -> str:
 
 
 def _faster(measured: Measurements, objective: Objective) -> str:
-    """Which variant would be in time on all slices, the most accurate of them."""
+    """Return which variant would be in time on all slices, the most accurate of them."""
     fast = [
         (each.accuracy or 0.0, each.name)
         for each in measured.model.spec.variants
@@ -282,12 +282,12 @@ def _unfloored_sentence(model: ServedModel, objective: Objective) -> str:
 
 
 def tier_text(objective: Objective) -> str:
-    """What a sentence on a tier begins with."""
+    """Return what a sentence on a tier begins with."""
     return f"tier {objective.tier}: " if objective.tier else ""
 
 
 def promised_text(objective: Objective) -> str:
-    """An SLO as it was stated, with the rows that it was stated for."""
+    """Return an SLO as it was stated, with the rows that it was stated for."""
     rows = f" for each {_rows_text(objective.slo_rows)}" if objective.slo_rows else ""
     return f"{slo_text(objective.slo_us)}{rows}"
 
@@ -297,7 +297,7 @@ def _rows_text(count: int) -> str:
 
 
 def slo_text(slo_us: int) -> str:
-    """An SLO as it was stated."""
+    """Return an SLO as it was stated."""
     return f"{slo_us / 1000:.10g} ms"
 
 

@@ -42,9 +42,9 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
 
     @app.post("/v2/models/{model}/feedback", tags=["selection"], openapi_extra=_OPERATION)
     async def feedback(model: Name, request: Request) -> Response:
-        """What answers were worth, by the name (`x-penstock-query`) that each came with: the right class
-        (`label`, or `labels` of its rows) or what it cost, 0 to 1 (`loss`, `losses`). Several at once are a
-        list under `feedback`: all are taken, or none."""
+        """Return what answers were worth, by the name (`x-penstock-query`) that each came with: the right
+        class (`label`, or `labels` of its rows) or what it cost, 0 to 1 (`loss`, `losses`). Several at once
+        are a list under `feedback`: all are taken, or none."""
         name = find_model(selecting, model, MODEL_VERSION).name
         given = decode_feedback(await read_body(request, BODY_BYTES_MAX, _too_large))
         own = own_tenant(caller(request.scope))
@@ -53,13 +53,13 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
 
     @app.get("/v2/models/{model}/selection", tags=["selection"])
     async def selection(model: Name) -> Response:
-        """The members of a model with a `selection`, and what is known of them: weights, probabilities, the
-        joint accuracy of those who vote together."""
+        """Return the members of a model with a `selection`, and what is known of them: weights,
+        probabilities, the joint accuracy of those who vote together."""
         return _json(selecting.selection(find_model(selecting, model, MODEL_VERSION).name))
 
 
 def decode_feedback(body: bytes | bytearray) -> list[Feedback]:
-    """The feedback in a request's JSON; RequestError where it is not well formed."""
+    """Return the feedback in a request's JSON; RequestError where it is not well formed."""
     if over_count(bytes(body), VALUES_MAX):
         raise too_large(f"the body has more than the {VALUES_MAX} values that feedback may have")
     try:

@@ -33,8 +33,8 @@ Say = Callable[[str], None]
 
 
 def read_edition(path: Path) -> Edition | None:
-    """What tells one edition of the file from another: inode, time of change and start; None where it cannot
-    be read. A mere touch is an edition too: what was refused is tried again."""
+    """Return what tells one edition of the file from another: inode, time of change and start; None where it
+    cannot be read. A mere touch is an edition too: what was refused is tried again."""
     try:
         with open_regular(path) as file:
             about = os.fstat(file.fileno())
@@ -72,9 +72,9 @@ def _watch(way: set[tuple[Path, str]]) -> AsyncGenerator[object, None]:
 
 
 def _way(path: Path) -> set[tuple[Path, str]]:
-    """The links and the file that lead from `path` to what is read: each with the folder that holds it, free
-    of links itself. A mounted ConfigMap has three: penstock.yaml, ..data, and the file in the folder that
-    ..data names."""
+    """Return the links and the file that lead from `path` to what is read: each with the folder that holds
+    it, free of links itself. A mounted ConfigMap has three: penstock.yaml, ..data, and the file in the folder
+    that ..data names."""
     found: set[tuple[Path, str]] = set()
     folder, ahead = Path("/"), [*reversed(Path(os.path.abspath(path)).parts[1:])]
     for _ in range(STEPS_MAX):
@@ -154,7 +154,7 @@ class FileFollower:
         """The file was edited again while `_take` is under way; asked again until that is done."""
 
     async def _is_new(self) -> bool:
-        """Whether the file is another than the one that was looked at last."""
+        """Return whether the file is another than the one that was looked at last."""
         return not self._looked or await asyncio.to_thread(read_edition, self._path) != self._seen
 
     def _refuse(self, reasons: Sequence[str]) -> None:

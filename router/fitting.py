@@ -32,7 +32,7 @@ def check_memory(findings: Findings, index: int, measured: Measurements) -> None
 
 
 def _too_large(measured: Measurements, variant: str, on: SliceSpec) -> int:
-    """What it takes, in bytes, where that is more than the slice has; else 0."""
+    """Return what it takes, in bytes, where that is more than the slice has; else 0."""
     if not on.memory_bytes:
         return 0
     latency = measured.of(variant, on.name)

@@ -33,7 +33,7 @@ class Floods(logging.Filter):
         self._timer: threading.Timer | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is said."""
+        """Return whether the line is said."""
         if record.levelno < logging.WARNING or record.name == SAYS or record.name in self._exempt:
             return True
         error = record.exc_info[0] if record.exc_info else None

@@ -43,7 +43,7 @@ class InferRoute:
         self._limits = bulk.limits
 
     async def answer(self, request: Request, name: str, version: str) -> Response:
-        """The answer to one request, errors included."""
+        """Return the answer to one request, errors included."""
         serving = self._serving
         began_us = serving.now_us()
         fields = fields_of(request.scope["headers"])
@@ -84,7 +84,8 @@ class InferRoute:
         return await read_body(request, limit, lambda: too_large(sentence))
 
     async def _submit(self, request: Request, decoded: Decoded) -> Reply:
-        """The core's reply; a client that leaves first is cancelled there, so that it is CLIENT_GONE."""
+        """Return the core's reply; a client that leaves first is cancelled there, so that it is
+        CLIENT_GONE."""
         answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def deliver(reply: Reply) -> None:

@@ -39,7 +39,7 @@ def isolation_status(isolation: "Isolation") -> IsolationStatus:
 
 
 def isolation_lines(models: Mapping[str, IsolationStatus]) -> Iterator[str]:
-    """A line of each model with a process of its own, or with deaths; else none."""
+    """Yield a line of each model with a process of its own, or with deaths; else none."""
     told = {name: each for name, each in models.items() if each["processes"] or each["deaths"]}
     if told:
         width = max(map(len, told))
@@ -49,7 +49,7 @@ def isolation_lines(models: Mapping[str, IsolationStatus]) -> Iterator[str]:
 
 
 def isolation_sentence(now: IsolationStatus) -> str:
-    """Where the model runs, why, and how many processes died."""
+    """Return where the model runs, why, and how many processes died."""
     where, deaths = _where(now), now["deaths"]
     if not deaths:
         return where
@@ -83,5 +83,5 @@ def isolate_lines(model: ServedModel, beside: Mapping[str, int]) -> Iterator[str
 
 
 def shared_out(models: "tuple[ServedModel, ...]", slices: "tuple[SliceSpec, ...]") -> dict[str, int]:
-    """How many models may be on each slice."""
+    """Return how many models may be on each slice."""
     return {each.name: sum(each.name in model.slices for model in models) for each in slices}

@@ -36,7 +36,7 @@ class SocketFile:
         return self._made is not None and self._made == _identity(self.path)
 
     def bind(self) -> socket.socket:
-        """The socket, which does not listen yet. A file that an ended process has left is replaced.
+        """Return the socket, which does not listen yet. A file that an ended process has left is replaced.
 
         OSError where another process listens there, or the file is no socket, or cannot be made.
         """

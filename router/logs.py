@@ -41,7 +41,8 @@ _output: Output | None = None
 
 
 def escaped(text: str) -> str:
-    """The text with its control characters, line ends and half characters written out: `\\n`, `\\x1b`."""
+    """Return the text with its control characters, line ends and half characters written out: `\\n`,
+    `\\x1b`."""
     if text.isprintable():
         return text
     return "".join(
@@ -57,11 +58,11 @@ class TextFormatter(logging.Formatter):
         super().__init__(TEXT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
-        """The one line of the sentence."""
+        """Return the one line of the sentence."""
         return escaped(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines."""
+        """Return the line, or lines."""
         first, *below = super().format(record).splitlines()
         below += str(fields_of(record).get("traceback", "")).splitlines()
         return "\n".join((first, *(BELOW + escaped(each) for each in below)))
@@ -72,7 +73,7 @@ class JsonFormatter(logging.Formatter):
     to the line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, object] = {
             "time": time.replace("+00:00", "Z"),
@@ -106,7 +107,7 @@ class Seldom:
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
-    """What belongs to the line beside its sentence."""
+    """Return what belongs to the line beside its sentence."""
     found = getattr(record, "fields", None)
     return found if isinstance(found, Mapping) else {}
 
@@ -186,7 +187,7 @@ def _log_printed(stream: str, line: str) -> None:
 
 
 def _dropped_line(count: int) -> str:
-    """What is printed where lines were dropped: a log line."""
+    """Return what is printed where lines were dropped: a log line."""
     were = "1 line was" if count == 1 else f"{count} lines were"
     text = f"{were} dropped: nobody read what the gateway prints"
     record = logging.LogRecord(SAYS, logging.WARNING, "", 0, text, None, None)

@@ -46,7 +46,7 @@ _DIRECTIVE: Final = re.compile(r'([^\s,="]+)(?:\s*=\s*("[^"]*"|[^\s,"]*))?')
 
 
 def find_model(serving: Serving, name: str, version: str) -> ServedModel:
-    """The model of that name and version; RequestError (UNKNOWN_MODEL) where there is none."""
+    """Return the model of that name and version; RequestError (UNKNOWN_MODEL) where there is none."""
     model = serving.models.get(name)
     if model is None:
         raise RequestError(UNKNOWN_MODEL, unknown_model(name, serving.models))
@@ -57,7 +57,7 @@ def find_model(serving: Serving, name: str, version: str) -> ServedModel:
 
 
 def tenant_of(serving: Serving, stated: str) -> str:
-    """The tenant that TENANT_FIELD names; the default one where the settings do not list it."""
+    """Return the tenant that TENANT_FIELD names; the default one where the settings do not list it."""
     name = stated.strip()
     return name if name in serving.tenants else DEFAULT_TENANT
 
@@ -70,8 +70,8 @@ def tighten(call: Call, timeout_us: float) -> None:
 
 
 def stated_timeout_us(stated: str) -> float:
-    """What TIMEOUT_FIELD says, in microseconds, of several fields the least; RequestError unless it is a
-    positive number."""
+    """Return what TIMEOUT_FIELD says, in microseconds, of several fields the least; RequestError unless it is
+    a positive number."""
     try:
         timeouts_ms = [float(each) for each in stated.split(",")]
     except ValueError:

@@ -129,17 +129,18 @@ INTERNAL_ERROR = "internal error of the gateway; its log has the cause"
 
 
 def error_body(outcome: Outcome, detail: str = "") -> bytes:
-    """The JSON of a REST error: {"error": sentence, "reason": ...}; `detail` is the better sentence."""
+    """Return the JSON of a REST error: {"error": sentence, "reason": ...}; `detail` is the better
+    sentence."""
     return orjson.dumps({"error": worded(outcome, detail), "reason": outcome.reason})
 
 
 def worded(outcome: Outcome, detail: str = "") -> str:
-    """What a client is told in words: `detail` where there is one, else the outcome's own sentence."""
+    """Return what a client is told in words: `detail` where there is one, else the outcome's own sentence."""
     return detail + _DEADLINES.get(outcome, "") if detail else ANSWERS[outcome].sentence
 
 
 def unknown_model(name: str, served: Collection[str]) -> str:
-    """The sentence for a model that is not served, with the served name that was probably meant."""
+    """Return the sentence for a model that is not served, with the served name that was probably meant."""
     message = f"Request for unknown model: '{quoted(name)[1:-1]}' is not found"
     if not served:
         return message + "; no models are served"

@@ -63,7 +63,7 @@ class Sink:
             self._changed.notify_all()
 
     def flush(self, wait_s: float = FLUSH_S) -> bool:
-        """Whether all that was put is written, within that many seconds."""
+        """Return whether all that was put is written, within that many seconds."""
         end_s = monotonic() + wait_s
         with self._changed:
             while (self._lines or self._writing) and not self._gone:
@@ -100,7 +100,8 @@ class Sink:
                 self._changed.notify_all()
 
     def _take(self) -> tuple[list[bytes], int]:
-        """The lines that wait, as soon as there are some, and how many were missed; no lines: the end."""
+        """Return the lines that wait, as soon as there are some, and how many were missed; no lines: the
+        end."""
         with self._changed:
             while not self._lines and not self._ends:
                 self._changed.wait()
@@ -112,7 +113,7 @@ class Sink:
         return lines, missed
 
     def _write(self, content: bytes) -> bool:
-        """Whether all of it is written."""
+        """Return whether all of it is written."""
         rest = memoryview(content)
         while rest and not self._gone:
             try:
@@ -249,7 +250,7 @@ class _Printing:
         """Nothing waits but a line without an end."""
 
     def fileno(self) -> int:
-        """The descriptor, which is read here too."""
+        """Return the descriptor, which is read here too."""
         return self._number
 
     def isatty(self) -> bool:

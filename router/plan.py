@@ -29,8 +29,8 @@ _AIMS = {
 
 
 def plan_lines(settings: Settings) -> Iterator[str]:
-    """A line a model, indented ones on what is promised of it and on its replicas, and one each for slices
-    that the file leaves out, scaling, tenants, cache and recording where there are any."""
+    """Yield a line a model, indented ones on what is promised of it and on its replicas, and one each for
+    slices that the file leaves out, scaling, tenants, cache and recording where there are any."""
     beside = shared_out(settings.models, settings.slices)
     for model in settings.models:
         yield plan_line(model)
@@ -114,7 +114,7 @@ def replica_lines(model: ServedModel) -> Iterator[str]:
 
 
 def guard_lines(model: ServedModel) -> Iterator[str]:
-    """A line on each guarded output; none where no output is."""
+    """Yield a line on each guarded output; none where no output is."""
     for name, guard in guards_of(model.spec).items():
         yield f"  guard: {name} is {guard}, or the request fails"
 

@@ -12,7 +12,8 @@ from serving.specs import ServedModel, SliceSpec
 
 
 def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, str, str], Profile]:
-    """The stored profile of every served variant on every slice that is to hold it, where there is one."""
+    """Return the stored profile of every served variant on every slice that is to hold it, where there is
+    one."""
     known = {}
     for slice_spec in settings.slices:
         for model in settings.models:
@@ -24,7 +25,7 @@ def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, s
 
 
 def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], Latency | None]:
-    """What was measured of a variant on a slice; None where nothing was."""
+    """Return what was measured of a variant on a slice; None where nothing was."""
     store = ProfileStore(folder)
 
     def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency | None:

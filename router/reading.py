@@ -69,8 +69,8 @@ def direct(url: str) -> tuple[urllib.request.OpenerDirector, str]:
 
 
 def address_of(url: str) -> str:
-    """A gateway's address as it is written on a command line, without `/` at its end; `http://` is put before
-    a bare host. `unix:` and a path name a socket. ValueError where it is none."""
+    """Return a gateway's address as it is written on a command line, without `/` at its end; `http://` is put
+    before a bare host. `unix:` and a path name a socket. ValueError where it is none."""
     if url.startswith(UNIX) and len(url) > len(UNIX):
         return url
     if _HOST.fullmatch(url):
@@ -81,16 +81,16 @@ def address_of(url: str) -> str:
 
 
 def with_key(request: urllib.request.Request, key_env: str) -> urllib.request.Request:
-    """The request with the API key that the environment holds under that name, if any; no redirect takes it
-    along."""
+    """Return the request with the API key that the environment holds under that name, if any; no redirect
+    takes it along."""
     if key := os.environ.get(key_env, "").strip():
         request.add_unredirected_header("Authorization", f"Bearer {key}")
     return request
 
 
 def key_advice(code: int, said: str, key_env: str) -> str:
-    """What to do about an answer by which the gateway wants a key (401), or another one (403); "" for other
-    answers. `said`: its own sentence."""
+    """Return what to do about an answer by which the gateway wants a key (401), or another one (403); "" for
+    other answers. `said`: its own sentence."""
     if code not in (401, 403):
         return ""
     what = "a key" if code == 401 else "another key"
@@ -98,8 +98,8 @@ def key_advice(code: int, said: str, key_env: str) -> str:
 
 
 def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
-    """The JSON at that path of the gateway whose REST port or admin door is at `url`; UnreachableError where
-    there is no gateway, RefusedError where it answers with an error. `key_env`: see `with_key`."""
+    """Return the JSON at that path of the gateway whose REST port or admin door is at `url`; UnreachableError
+    where there is no gateway, RefusedError where it answers with an error. `key_env`: see `with_key`."""
     try:
         url = address_of(url)
     except ValueError as error:

@@ -69,8 +69,9 @@ class HttpError(RequestError):
 
 
 def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """A request's header fields: of a repeated one the last, but of Cache-Control, tiers, floors and timeouts
-    all, as one list: neither a `no-store` before a proxy's `max-age` nor a higher floor may get lost."""
+    """Return a request's header fields: of a repeated one the last, but of Cache-Control, tiers, floors and
+    timeouts all, as one list: neither a `no-store` before a proxy's `max-age` nor a higher floor may get
+    lost."""
     fields = dict(headers)
     if len(fields) < len(headers):
         for each in _LISTS:
@@ -80,8 +81,8 @@ def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits, tier: str) -> Decoded:
-    """The call in `body`, with the tightest of the client's timeouts, what it says of the cache, and what it
-    is promised; `tier` is its tenant's, "" for none.
+    """Return the call in `body`, with the tightest of the client's timeouts, what it says of the cache, and
+    what it is promised; `tier` is its tenant's, "" for none.
 
     Raises RequestError for what cannot be served as it stands. It is not bulk (`is_bulk`).
     """
@@ -107,8 +108,8 @@ def stated_tenant(serving: Serving, fields: Fields, own: str = "") -> str:
 
 
 def is_bulk(body: Buffer, fields: Fields) -> bool:
-    """Whether a request takes over a millisecond to read: much JSON, or a compressed body, which may become
-    that."""
+    """Return whether a request takes over a millisecond to read: much JSON, or a compressed body, which may
+    become that."""
     if b"content-encoding" in fields:
         return True
     if len(body) <= INLINE_BYTES:
@@ -118,7 +119,7 @@ def is_bulk(body: Buffer, fields: Fields) -> bool:
 
 
 def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limits) -> bool:
-    """Whether the answer takes over a millisecond to write: much JSON, or much to compress.
+    """Return whether the answer takes over a millisecond to write: much JSON, or much to compress.
 
     Raises RequestError (BAD_INPUT) where it would have more elements in JSON than the limits allow.
     """
@@ -142,8 +143,8 @@ def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limit
 
 
 def make(decoded: Decoded, reply: Reply, fields: Fields) -> Made:
-    """The body of the answer to a COMPLETED call, compressed where the request's Accept-Encoding names a
-    coding."""
+    """Return the body of the answer to a COMPLETED call, compressed where the request's Accept-Encoding names
+    a coding."""
     body, json_length = encode_parts(decoded, reply)
     coding = coding_of(fields, size_of(body))
     if coding:
@@ -159,8 +160,8 @@ def encode_reply(
     now_us: Callable[[], int],
     made: Made | None = None,
 ) -> Rendered:
-    """The answer to a decoded call, the first of which was read at `began_us`. `made`: its body, where it was
-    made before."""
+    """Return the answer to a decoded call, the first of which was read at `began_us`. `made`: its body, where
+    it was made before."""
     if reply.outcome is not COMPLETED:
         return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
     body, json_length, coding = make(decoded, reply, fields) if made is None else made
@@ -169,7 +170,7 @@ def encode_reply(
 
 
 def render_error(error: RequestError) -> Rendered:
-    """The answer to a request that never became a call."""
+    """Return the answer to a request that never became a call."""
     status = error.status if isinstance(error, HttpError) else ANSWERS[error.outcome].http_status
     reply = Reply(error.outcome, error.message)
     reply.retry_us = error.retry_us
@@ -188,7 +189,7 @@ def _failure(reply: Reply, status: int, due_us: int = 0) -> Rendered:
 
 
 def plain_error(message: str) -> bytes:
-    """The error body of what ended before it had an outcome: `{"error": message}`."""
+    """Return the error body of what ended before it had an outcome: `{"error": message}`."""
     return orjson.dumps({"error": message})
 
 
@@ -204,7 +205,7 @@ def json_length_of(fields: Fields) -> int | None:
 
 
 def coding_of(fields: Fields, size: int) -> bytes:
-    """The Content-Encoding of an answer of that size, b"" for none."""
+    """Return the Content-Encoding of an answer of that size, b"" for none."""
     accepted = fields.get(b"accept-encoding")
     return b"" if accepted is None or size < COMPRESS_MIN_BYTES else _preferred_coding(accepted)
 

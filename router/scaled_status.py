@@ -40,7 +40,7 @@ def scaled_status(standing: "ScalingStatus") -> ScaledStatus:
 
 
 def scaled_lines(models: Mapping[str, ScaledStatus]) -> Iterator[str]:
-    """A line of each model, by name."""
+    """Yield a line of each model, by name."""
     if not models:
         return
     yield " replicas that follow the load:"

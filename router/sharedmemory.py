@@ -31,7 +31,7 @@ def _add(app: FastAPI, kind: str) -> None:
     base = f"/v2/{kind}sharedmemory"
 
     async def status() -> list[str]:
-        """The regions that are registered: none."""
+        """Return the regions that are registered: none."""
         return []
 
     async def region_status(region: Region) -> Response:
@@ -43,7 +43,7 @@ def _add(app: FastAPI, kind: str) -> None:
         return JSONResponse({"error": _unsupported(kind, region)}, 501)
 
     async def unregister() -> Response:
-        """All regions, of which there are none: 200."""
+        """Return all regions, of which there are none: 200."""
         return Response()
 
     async def unregister_region(region: Region) -> Response:  # noqa: ARG001  # as Triton: any name will do
@@ -62,7 +62,7 @@ def _add(app: FastAPI, kind: str) -> None:
 
 
 def shared_memory_methods() -> Mapping[str, RpcMethod]:
-    """The gRPC half."""
+    """Return the gRPC half."""
     methods: dict[str, RpcMethod] = {}
     for kind in KINDS:
         prefix = f"{kind.title()}SharedMemory"

@@ -9,7 +9,7 @@ missing: of names like A and B none resembles the other."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was most likely meant, or "". Upper and lower case do not matter.
+    """Return the known name that was most likely meant, or "". Upper and lower case do not matter.
 
     A single slip of the hand comes first: two neighbouring letters exchanged, or one too many, missing or
     wrong. For the ratio of difflib `mpl` is as near to `simple` as to `mlp`.
@@ -24,7 +24,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _is_slip(typed: str, meant: str) -> bool:
-    """Whether one slip turns `meant` into `typed`."""
+    """Return whether one slip turns `meant` into `typed`."""
     shorter = min(len(typed), len(meant))
     start = 0
     while start < shorter and typed[start] == meant[start]:

@@ -99,7 +99,7 @@ def _gateway(asked: argparse.Namespace) -> Iterator[Gateway]:
 
 
 def _contained(memory_mb: int, only: Sequence[str]) -> int:
-    """The costly attacks within so much memory; 0 where the gateways live and answer the others."""
+    """Return the costly attacks within so much memory; 0 where the gateways live and answer the others."""
     models = [model_entry("simple", slo_ms=SLO_MS), model_entry("identity", slo_ms=SLO_MS)]
     with contextlib.ExitStack() as stack:
         group: Container | None = None
@@ -121,16 +121,16 @@ def _contained(memory_mb: int, only: Sequence[str]) -> int:
 
 
 def _within(group: Container, memory_mb: int) -> bool:
-    """Whether the kernel has ended none of its processes for want of memory; prints what they had."""
+    """Return whether the kernel has ended none of its processes for want of memory; prints what they had."""
     kills = group.kills()
     print(f"the most that all its processes had: {group.peak_mb():.0f} of {memory_mb} MB; {kills} killed")
     return kills == 0
 
 
 def _costly(gateway: Gateway, only: Sequence[str], memory_mb: int = 0, limited: bool = False) -> bool:
-    """Each attack beside good traffic: whether the others had no bad answer, and no promise was broken.
-    `memory_mb`: what all processes of a gateway may have, 0 for any amount. `limited`: the kernel sees to it;
-    else attacks with a gateway of their own are left out."""
+    """Return each attack beside good traffic: whether the others had no bad answer, and no promise was
+    broken. `memory_mb`: what all processes of a gateway may have, 0 for any amount. `limited`: the kernel
+    sees to it; else attacks with a gateway of their own are left out."""
     print(f"{'':52} {'sends':>9} {'took':>6} {'/livez p50, p99, p99.9, max':>28} ", end="")
     print(f"{'good p50, p99, p99.9':>21} {'503':>4} {'bad':>3} ", end="")
     print(f"{'gRPC OK, CANCELLED, other':>25} {'gRPC p50, p99, p99.9':>21} RSS, bulk, all MB, fds")
@@ -149,7 +149,7 @@ def _costly(gateway: Gateway, only: Sequence[str], memory_mb: int = 0, limited: 
 
 
 def _alone(attack: Attack, own: Callable[[], AbstractContextManager[Gateway]], memory_mb: int) -> bool:
-    """The attack at a gateway of its own, in a memory cgroup of its own where there is a limit."""
+    """Return the attack at a gateway of its own, in a memory cgroup of its own where there is a limit."""
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(container(memory_mb)) if memory_mb else None
         with group.entered() if group is not None else contextlib.nullcontext():
@@ -161,7 +161,7 @@ def _alone(attack: Attack, own: Callable[[], AbstractContextManager[Gateway]], m
 
 
 def _failed(found: Watched, attack: Attack, memory_mb: float) -> bool:
-    """Whether a promise was broken; not where the attack is known to break it."""
+    """Return whether a promise was broken; not where the attack is known to break it."""
     if attack.known:
         return False
     if found.broken or found.bad_answers or found.tree_mb * 1e6 > memory_mb * (1 << 20):

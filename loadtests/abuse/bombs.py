@@ -42,7 +42,7 @@ class Attack:
 
 
 def attacks() -> Iterator[Attack]:
-    """Each made when it is asked for: together they hold a gigabyte."""
+    """Yield each made when it is asked for: together they hold a gigabyte."""
     yield from _over_rpc()
     yield from _over_rest()
     yield from _members()
@@ -153,7 +153,7 @@ def _call(message: bytes, compression: grpc.Compression | None, gateway: Gateway
 
 
 def lengthed(number: int, content: bytes) -> bytes:
-    """A length-delimited field of a protobuf message."""
+    """Return a length-delimited field of a protobuf message."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 

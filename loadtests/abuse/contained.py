@@ -36,8 +36,8 @@ class Container:
         (folder / "cgroup.procs").write_text(str(os.getpid()))
 
     def peak_mb(self) -> float:
-        """The most that all in it have had together since the last call, where the kernel can forget that;
-        since its start elsewhere."""
+        """Return the most that all in it have had together since the last call, where the kernel can forget
+        that; since its start elsewhere."""
         peak = self.folder / _PEAKS[self.version]
         found = int((lines(peak) or ["0"])[0]) / (1 << 20)
         with contextlib.suppress(OSError):
@@ -45,7 +45,7 @@ class Container:
         return found
 
     def kills(self) -> int:
-        """How many processes in it were killed for want of memory."""
+        """Return how many processes in it were killed for want of memory."""
         fields = [line.split() for line in lines(self.folder / _KILLS[self.version])]
         return sum(int(count) for name, count in fields if name == "oom_kill")
 

@@ -38,7 +38,7 @@ def _connect(gateway: Gateway) -> socket.socket:
 
 
 def good_answer(gateway: Gateway) -> tuple[int, str]:
-    """What a good request gets now."""
+    """Return what a good request gets now."""
     started_s = time.monotonic()
     answer = ask(gateway, post(PATH, good_body()), PATIENCE_S)
     took = f"a good request took {(time.monotonic() - started_s) * 1e3:.0f} ms"

@@ -31,7 +31,7 @@ def attacks() -> Iterator[Attack]:
 
 
 def _uploads(count: int) -> Callable[[Gateway], str]:
-    """Each on a connection of its own, held open until all are sent or refused."""
+    """Return each on a connection of its own, held open until all are sent or refused."""
 
     def play(gateway: Gateway) -> str:
         head = post(PATH, b"", {"Content-Length": BODY_BYTES})
@@ -46,7 +46,7 @@ def _uploads(count: int) -> Callable[[Gateway], str]:
 
 
 def _readers(count: int) -> Callable[[Gateway], str]:
-    """Each asks for its 32 MB back, and never reads."""
+    """Return each asks for its 32 MB back, and never reads."""
     entry = {"name": "INPUT0", "datatype": "UINT8", "shape": [1, _ANSWER_BYTES]}
     asked = {"binary_data_output": True}
     sized = entry | {"parameters": {"binary_data_size": _ANSWER_BYTES}}
@@ -67,7 +67,7 @@ def _readers(count: int) -> Callable[[Gateway], str]:
 
 
 def _rpc_readers(count: int, gateway: Gateway) -> str:
-    """The same over gRPC, one call after the other."""
+    """Return the same over gRPC, one call after the other."""
     tensor = lengthed(1, b"INPUT0") + lengthed(2, b"UINT8") + lengthed(3, b"\x01" + varint(_ANSWER_BYTES))
     message = lengthed(1, b"identity") + lengthed(5, tensor) + lengthed(7, bytes(_ANSWER_BYTES))
     calls = []

@@ -66,7 +66,7 @@ def _connect(gateway: Gateway) -> socket.socket:
 
 
 def _odd_paths(gateway: Gateway) -> str:
-    """Each must have a status."""
+    """Return each must have a status."""
     longest_s = 0.0
     for _ in range(PATHS):
         with _connect(gateway) as connection:

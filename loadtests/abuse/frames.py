@@ -89,7 +89,7 @@ def _resets() -> Iterator[bytes]:
 
 
 def _references() -> Iterator[bytes]:
-    """A table of one long field, then heads that are nothing but references to it."""
+    """Yield a table of one long field, then heads that are nothing but references to it."""
     head = h2wire.block(METHOD)
     whole = h2wire.END_HEADERS | h2wire.END_STREAM
     long = head + h2wire.literal(b"x-a", b"b" * ENTRY_BYTES, kept=True)

@@ -37,13 +37,14 @@ def good_body(rows: int = 1) -> bytes:
 
 
 def tensor(name: object, rows: int = 1, **changes: object) -> dict[str, object]:
-    """An input of `simple`: 0 to 15 in every row."""
+    """Return an input of `simple`: 0 to 15 in every row."""
     data = list(range(16)) * rows
     return {"name": name, "datatype": "INT32", "shape": [rows, 16], "data": data} | changes
 
 
 def is_right(answer: Answer | None) -> bool:
-    """Whether it is the answer to `good_body`: the sum doubles every element, the difference is zero."""
+    """Return whether it is the answer to `good_body`: the sum doubles every element, the difference is
+    zero."""
     if answer is None or answer.status != 200:
         return False
     outputs = {one["name"]: one["data"] for one in json.loads(answer.body)["outputs"]}
@@ -67,7 +68,7 @@ def exchange(request: bytes, gateway: Gateway) -> tuple[int, str]:
 
 
 def said(connection: socket.socket) -> tuple[int, str]:
-    """The next answer's status and error, a wrong 200 being 999."""
+    """Return the next answer's status and error, a wrong 200 being 999."""
     try:
         with connection.makefile("rb") as stream:
             answer = read_answer(stream)

@@ -57,7 +57,7 @@ def _simple() -> Iterator[Gateway]:
 
 
 def _kill_parent(gateway: Gateway) -> str:
-    """Those that the next worker's model starts are others."""
+    """Return those that the next worker's model starts are others."""
     old = _children()
     if len(old) < CHILDREN:
         raise Broken(f"the model has {len(old)} children: there is nothing to see")
@@ -77,7 +77,8 @@ def _children() -> set[int]:
 
 
 def _drain(gateway: Gateway) -> str:
-    """Its limit falls to what it has and SPARE more; clients take those; then its workers are killed."""
+    """Return its limit falls to what it has and SPARE more; clients take those; then its workers are
+    killed."""
     most = len(os.listdir(f"/proc/{gateway.pid}/fd")) + SPARE
     _, hard = resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(gateway.pid, resource.RLIMIT_NOFILE, (most, hard))

@@ -59,7 +59,7 @@ def _stalled() -> Iterator[Gateway]:
 
 
 def _kill(gateway: Gateway) -> str:
-    """Each death has a line; the gateway must go on."""
+    """Return each death has a line; the gateway must go on."""
     began_s = time.monotonic()
     for _ in range(2):
         for worker in gateway.workers():

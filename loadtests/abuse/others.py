@@ -87,7 +87,7 @@ def watch(gateway: Gateway, attack: Callable[[Gateway], str]) -> Watched:
 
 
 def lag_of(gateway: Gateway) -> str:
-    """The gateway's own samples of its event loop's lag, ten a second: shares below some bounds."""
+    """Return the gateway's own samples of its event loop's lag, ten a second: shares below some bounds."""
     try:
         with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=60) as answer:
             families = text_string_to_metric_families(answer.read().decode())

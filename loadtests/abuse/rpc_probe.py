@@ -75,7 +75,7 @@ def asking(gateway: Gateway) -> Iterator[Seen]:
 
 
 def question() -> bytes:
-    """A ModelInferRequest of `simple`, by hand: its two inputs are zeros."""
+    """Return a ModelInferRequest of `simple`, by hand: its two inputs are zeros."""
     message = b"\x0a\x06simple"
     for name in (b"INPUT0", b"INPUT1"):
         tensor = b"\x0a\x06" + name + b"\x12\x05INT32\x1a\x02\x01\x10"
@@ -84,7 +84,7 @@ def question() -> bytes:
 
 
 def ask(host: str, port: int, ended: threading.Event) -> Seen:
-    """A call each EVERY_S, timed from when it was due."""
+    """Return a call each EVERY_S, timed from when it was due."""
     seen, message = Seen(), question()
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         infer = channel.unary_unary(INFER, bytes, bytes)

@@ -69,7 +69,7 @@ class Storm:
 
 
 def absent(endings: Counter[str]) -> str:
-    """What found no worker: the count and share of each of ABSENT, and of both."""
+    """Return what found no worker: the count and share of each of ABSENT, and of both."""
     count = max(1, endings.total())
     both = sum(endings[reason] for reason in ABSENT)
     each = ", ".join(f"{endings[reason]} {reason} ({endings[reason] / count:.2%})" for reason in ABSENT)

@@ -46,7 +46,8 @@ _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 def _explained(load: Callable[[Path], object], place: Path) -> bool:
-    """Whether it loads; where not, each problem has a place inside its file and is one printable line."""
+    """Return whether it loads; where not, each problem has a place inside its file and is one printable
+    line."""
     try:
         load(place)
     except SettingsError as error:
@@ -164,7 +165,7 @@ def capacities_target() -> Iterator[Target]:
 
 
 def _key_of(file: Path, asked: FindCapacity) -> bytes:
-    """The name that the file has for the question; a seed says KEY, as it differs with the code."""
+    """Return the name that the file has for the question; a seed says KEY, as it differs with the code."""
     CapacityFile(file).write(asked, guess(asked.profile, asked.model))
     name = re.search(rb'"([0-9a-f]{32})"', file.read_bytes())
     if name is None:
@@ -173,7 +174,7 @@ def _key_of(file: Path, asked: FindCapacity) -> bytes:
 
 
 def _checksums(data: bytes) -> bytes:
-    """The checksums of its header and of its blocks, made good."""
+    """Return the checksums of its header and of its blocks, made good."""
     head = data[: _HEADER.size]
     parts = [head, zlib.crc32(head).to_bytes(4, "little")]
     at = _HEADER.size + 4

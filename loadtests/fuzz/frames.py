@@ -81,7 +81,7 @@ class Heard:
 
 
 async def _hear(data: bytes) -> bool:
-    """A worker's stream, as the gateway hears it."""
+    """Return a worker's stream, as the gateway hears it."""
     heard = Heard()
     link = Link("cpu", heard)
     line = _Closed(link)
@@ -128,7 +128,7 @@ UNPACK: Final[Mapping[FrameKind, Callable[[Any], object]]] = {
 
 
 def play_orders(data: bytes) -> bool:
-    """A gateway's stream, as a worker reads it."""
+    """Return a gateway's stream, as a worker reads it."""
     frames = FrameBuffer()
     rest = memoryview(data)
     try:
@@ -149,7 +149,7 @@ def play_orders(data: bytes) -> bool:
 
 
 def play_redis(data: bytes) -> bool:
-    """A value out of Redis; one that is believed must be an answer that the model could have given."""
+    """Return a value out of Redis; one that is believed must be an answer that the model could have given."""
     entry = decode(KEY, data, "simple", (1_000, 2_000), SEAL)
     if entry is None:
         return False

@@ -35,7 +35,7 @@ class Mutator:
         self.chance = chance
 
     def next(self) -> bytes:
-        """A seed with some changes, of at most BYTES_MAX bytes."""
+        """Return a seed with some changes, of at most BYTES_MAX bytes."""
         data = self.chance.choice(self.seeds)
         if self.chance.random() < AS_IT_IS:
             return data
@@ -48,7 +48,7 @@ class Mutator:
         return self.chance.randint(0, len(data))
 
     def stretch(self, data: bytes) -> tuple[int, int]:
-        """A part of it, most often a short one."""
+        """Return a part of it, most often a short one."""
         start = self.place(data)
         longest = self.chance.choice((1, 4, 16, 64, len(data)))
         return start, min(len(data), start + self.chance.randint(0, longest))
@@ -115,7 +115,7 @@ def _swap_words(self: Mutator, data: bytes) -> bytes:
 
 
 def _lie(self: Mutator, data: bytes) -> bytes:
-    """A number at a limit where a binary length may stand."""
+    """Return a number at a limit where a binary length may stand."""
     width = self.chance.choice((1, 2, 4, 8))
     if len(data) < width:
         return data
@@ -128,7 +128,7 @@ def _lie(self: Mutator, data: bytes) -> bytes:
 
 
 def _lie_in_text(self: Mutator, data: bytes) -> bytes:
-    """A number at a limit, or what is no number, where one is written out."""
+    """Return a number at a limit, or what is no number, where one is written out."""
     found = list(_NUMBER.finditer(data))
     if not found:
         return data

@@ -63,12 +63,12 @@ class Found:
 
 
 def seeds_of(target: str, corpus: Path = CORPUS) -> dict[str, bytes]:
-    """The target's corpus by file name, in their order."""
+    """Return the target's corpus by file name, in their order."""
     return {each.name: each.read_bytes() for each in sorted((corpus / target).iterdir())}
 
 
 def words_of(name: str) -> tuple[bytes, ...]:
-    """A dictionary in the form of AFL and libFuzzer: a quoted word a line, other bytes as \\xNN."""
+    """Return a dictionary in the form of AFL and libFuzzer: a quoted word a line, other bytes as \\xNN."""
     lines = (WORDS / name).read_text("ascii").splitlines()
     return tuple(ast.literal_eval(f"b{line}") for line in lines if line.startswith('"'))
 
@@ -97,7 +97,7 @@ def fault_of(target: Target, data: bytes) -> tuple[str, bool, float]:
 
 
 def inputs_of(target: Target, seed: int, corpus: Path = CORPUS) -> Iterable[bytes]:
-    """The target's corpus, then inputs without end; the same for the same seed."""
+    """Return the target's corpus, then inputs without end; the same for the same seed."""
     seeds = list(seeds_of(target.name, corpus).values())
     yield from seeds
     chance = random.Random(f"{target.name} {seed}")
@@ -145,7 +145,7 @@ def keep(found: Found, fault: str, data: bytes, folder: Path) -> None:
 
 
 def _worded(error: Exception) -> str:
-    """The exception and the line of ours that it came from: the same fault is worded the same."""
+    """Return the exception and the line of ours that it came from: the same fault is worded the same."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [each for each in frames if "site-packages" not in each.filename] or frames
     at = ours[-1]

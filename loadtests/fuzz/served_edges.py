@@ -96,7 +96,7 @@ def _target(name: str, play: Callable[[bytes], bool], words: tuple[bytes, ...], 
 def _with_good(
     gateway: Gateway, play: Callable[[bytes], bool], good: Callable[[Gateway], str]
 ) -> Callable[[bytes], bool]:
-    """Every so many inputs a good request, which must have the right answer."""
+    """Return every so many inputs a good request, which must have the right answer."""
     count = 0
 
     def played(data: bytes) -> bool:
@@ -113,7 +113,7 @@ def _with_good(
 
 
 def _said(connection: socket.socket, data: bytes, quiet_s: float = 0.0) -> bytes:
-    """All that came back until the other side closed or, where it need not, was quiet."""
+    """Return all that came back until the other side closed or, where it need not, was quiet."""
     received = bytearray()
     with contextlib.suppress(ConnectionError):  # closed early: what it said may still be there
         connection.sendall(data)
@@ -131,7 +131,8 @@ def _said(connection: socket.socket, data: bytes, quiet_s: float = 0.0) -> bytes
 
 
 def _accepted(received: bytes) -> bool:
-    """Whether one of the answers is 200. What cannot be told apart, as HEAD has no body, is not looked at."""
+    """Return whether one of the answers is 200. What cannot be told apart, as HEAD has no body, is not looked
+    at."""
     stream = io.BytesIO(received)
     found = False
     while stream.tell() < len(received):

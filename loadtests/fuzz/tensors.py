@@ -30,7 +30,7 @@ CODING_WORDS: Final = (
 
 
 def play_json(data: bytes) -> bool:
-    """A first line of the model and the stated length of the JSON (none: -), then the body."""
+    """Return a first line of the model and the stated length of the JSON (none: -), then the body."""
     model, length, body = _split(data)
     try:
         decoded = rest.decode(body, length, model, LIMITS)
@@ -61,7 +61,7 @@ def _split(data: bytes) -> tuple[ServedModel, int | None, bytes]:
 
 
 def play_protobuf(data: bytes) -> bool:
-    """A ModelInferRequest as the gRPC edge reads it."""
+    """Return a ModelInferRequest as the gRPC edge reads it."""
     try:
         found = outline(data, LIMITS)
         model = MODELS.get(found.name)
@@ -86,7 +86,7 @@ def _decoded(data: bytes, model: ServedModel) -> Decoded:
 
 
 def play_compression(data: bytes) -> bool:
-    """A first line of the coding, then the body."""
+    """Return a first line of the coding, then the body."""
     coding, _, body = data.partition(b"\n")
     if coding not in CODINGS:
         return False
@@ -100,7 +100,7 @@ def play_compression(data: bytes) -> bool:
 
 
 def _compressed(data: bytes) -> bytes:
-    """What is said to be compressed is, or twice, or a second member follows."""
+    """Return what is said to be compressed is, or twice, or a second member follows."""
     coding, _, body = data.partition(b"\n")
     packed = gzip.compress(body, 1, mtime=0) if coding != b"deflate" else zlib.compress(body, 1)
     return (coding if coding in CODINGS else b"gzip") + b"\n" + packed * (1 + len(body) % 2)

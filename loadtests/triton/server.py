@@ -65,7 +65,7 @@ def triton(wheel: Path, folder: Path, tuning: Tuning, cores: tuple[int, int]) ->
 
 
 def workers(server: Gateway) -> list[int]:
-    """The processes in which its models run."""
+    """Return the processes in which its models run."""
     return [pid for pid in children(server.pid) if STUB in command_line(pid)]
 
 

@@ -16,7 +16,7 @@ STATE = BUILD / "state.txt"
 
 
 def _state() -> str:
-    """A digest of what decides the outputs (the code here and the library that computes)
+    """Return a digest of what decides the outputs (the code here and the library that computes)
     and the outputs' names."""
     digest = hashlib.sha256(version("torch").encode())
     for name in ("build.py", "model.py", "training.py"):

@@ -87,8 +87,8 @@ class Model:
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """A trained variant. `options` name its "architecture", of ARCHITECTURES, and the "device" where it
-    computes, the CPU if not given.
+    """Return a trained variant. `options` name its "architecture", of ARCHITECTURES, and the "device" where
+    it computes, the CPU if not given.
 
     FileNotFoundError where it was not built.
     """

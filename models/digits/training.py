@@ -26,7 +26,7 @@ RECIPES = {
 
 
 def _augmented(pixels: torch.Tensor, numbers: torch.Generator) -> torch.Tensor:
-    """The images turned by up to 15 degrees, scaled by up to a tenth and shifted by up to a pixel."""
+    """Return the images turned by up to 15 degrees, scaled by up to a tenth and shifted by up to a pixel."""
     rows = len(pixels)
     angle = (torch.rand(rows, generator=numbers) * 2 - 1) * 0.26
     scale = 1 + (torch.rand(rows, generator=numbers) * 2 - 1) * 0.1

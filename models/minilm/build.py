@@ -18,8 +18,8 @@ STATE = BUILD / "state.txt"
 
 
 def _state() -> str:
-    """A digest of what decides the outputs (the code here, the library that computes, the docstrings' Python)
-    and the outputs' names."""
+    """Return a digest of what decides the outputs (the code here, the library that computes, the docstrings'
+    Python) and the outputs' names."""
     digest = hashlib.sha256(f"{version('torch')} {platform.python_version()}".encode())
     for name in ("build.py", "model.py", "model.yaml", "retrieval.py"):
         digest.update((HERE / name).read_bytes())

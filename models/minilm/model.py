@@ -44,13 +44,13 @@ SAMPLE_TEXT = (
 
 
 def package_folder() -> Path | None:
-    """Where the package keeps weights and vocabulary; None where it is not installed."""
+    """Return where the package keeps weights and vocabulary; None where it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
 
 
 def package_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The package's own, by name; ValueError where they are not the expected ones."""
+    """Return the package's own, by name; ValueError where they are not the expected ones."""
     _require(folder / "model.safetensors", WEIGHTS_SHA256, "run `make setup` to reinstall it")
     return load_file(folder / "model.safetensors")
 
@@ -203,9 +203,9 @@ _encoders: WeakValueDictionary[tuple[Path, str, str], Encoder] = WeakValueDictio
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """A variant: `options` name its "precision" (of PRECISIONS), the "tokens" of a text that it keeps, and
-    the "device" where it computes, the CPU if not given. `artifact`: a folder of light weights; None for the
-    package's, or those in LIGHT where it is not installed.
+    """Return a variant: `options` name its "precision" (of PRECISIONS), the "tokens" of a text that it keeps,
+    and the "device" where it computes, the CPU if not given. `artifact`: a folder of light weights; None for
+    the package's, or those in LIGHT where it is not installed.
 
     ModuleNotFoundError where there are no weights, ValueError where they are not the expected ones, or not
     for this precision and device, KeyError for an unknown precision.

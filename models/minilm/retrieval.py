@@ -51,7 +51,7 @@ def _embed(variant: model.Model, texts: Sequence[str]) -> np.ndarray:
 
 
 def recall_at_1(variant: model.Model, pairs: Sequence[tuple[str, str]]) -> float:
-    """The share of summaries whose nearest body is their own."""
+    """Return the share of summaries whose nearest body is their own."""
     summaries = _embed(variant, [summary for summary, _ in pairs])
     bodies = _embed(variant, [body for _, body in pairs])
     nearest = (summaries @ bodies.T).argmax(1)

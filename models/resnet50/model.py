@@ -86,7 +86,7 @@ class Network(nn.Module):
 
 
 def network() -> Network:
-    """The network with the weights of the seed, its batch norms not folded."""
+    """Return the network with the weights of the seed, its batch norms not folded."""
     with torch.device("meta"):  # spares torch to draw weights that are not used
         made = Network()
     made.to_empty(device="cpu").eval()
@@ -115,7 +115,7 @@ def _draw(numbers: np.random.Generator, tensor: torch.Tensor, bound: float, cent
 
 
 def folded(made: Network) -> Network:
-    """The same network without batch norms."""
+    """Return the same network without batch norms."""
     for part in list(made.modules()):
         if isinstance(part, Convolution):
             part.fold()

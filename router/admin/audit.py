@@ -33,7 +33,8 @@ class Act:
 
 
 def caller(identity: object, address: object) -> str:
-    """The name of an identity, of a key, say; without one the client's `address`, of the socket library."""
+    """Return the name of an identity, of a key, say; without one the client's `address`, of the socket
+    library."""
     name = getattr(identity, "name", None)
     if name:
         return str(name)

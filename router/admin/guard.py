@@ -60,7 +60,7 @@ class ChangeGuard:
         self._everywhere = settings.on_inference_ports
 
     def at_admin(self, app: Application) -> Application:
-        """The application, as it is behind the admin door."""
+        """Return the application, as it is behind the admin door."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             scope[_DOOR] = ADMIN_DOOR
@@ -77,14 +77,14 @@ class ChangeGuard:
                 route.app = self._guarded(route.app)
 
     def methods(self, methods: Mapping[str, RpcMethod]) -> Mapping[str, RpcMethod | Screened]:
-        """The same gRPC methods, guarded."""
+        """Return the same gRPC methods, guarded."""
         return {
             name: method if name in RPC_ASKS else self._guarded_method(name, method)
             for name, method in methods.items()
         }
 
     def _closed(self, door: str) -> str:
-        """Why nothing can be changed through that door; "" where it can."""
+        """Return why nothing can be changed through that door; "" where it can."""
         if door == ADMIN_DOOR or self._everywhere:
             return ""
         setting = "`admin: {on_inference_ports: true}` in penstock.yaml"

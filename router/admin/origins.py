@@ -17,8 +17,8 @@ _OWN_PAGES: Final = ("same-origin", "none")
 
 
 def stranger(fields: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> str:
-    """Why these header fields (lower-case names) are not of a client that may change something; "" where
-    they are. `hosts`: names of this server, in lower case, beside localhost and all addresses."""
+    """Return why these header fields (lower-case names) are not of a client that may change something; ""
+    where they are. `hosts`: names of this server, in lower case, beside localhost and all addresses."""
     said: dict[str, list[str]] = {}
     for name, value in fields:
         said.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
@@ -36,7 +36,8 @@ def stranger(fields: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> s
 
 
 def _is_own(name: str, hosts: Collection[str]) -> bool:
-    """An address is one: no name server can turn it elsewhere. Nor can one turn localhost (RFC 6761, 6.3)."""
+    """Return an address is one: no name server can turn it elsewhere. Nor can one turn localhost (RFC 6761,
+    6.3)."""
     if name == "localhost" or name.endswith(".localhost") or name in hosts:
         return True
     try:

@@ -16,7 +16,7 @@ GUARD: Final = "penstock.guard"
 
 
 def guarded(app: Application, guard: KeyGuard, serving: Serving) -> Application:
-    """The application, for callers that may. What it refuses of inference is counted as a request."""
+    """Return the application, for callers that may. What it refuses of inference is counted as a request."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,7 +43,7 @@ def guarded(app: Application, guard: KeyGuard, serving: Serving) -> Application:
 
 
 def caller(scope: Scope) -> Identity | None:
-    """The caller of a request that was let in; None where no key is asked for."""
+    """Return the caller of a request that was let in; None where no key is asked for."""
     found = scope.get(IDENTITY)
     return found if isinstance(found, Identity) else None
 

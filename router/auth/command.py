@@ -25,7 +25,7 @@ def new(asked: KeyOptions) -> int:
 
 
 def entry(asked: KeyOptions) -> Entry:
-    """What a new entry of the keys file says beside the key itself."""
+    """Return what a new entry of the keys file says beside the key itself."""
     found: Entry = {"name": asked.name}
     if asked.tenant:
         found["tenant"] = asked.tenant
@@ -63,7 +63,7 @@ def revoke(name: str, config: Path, keys: Path | None) -> int:
 
 
 def _find(config: Path, keys: Path | None) -> tuple[Path, Sequence[str] | None]:
-    """The keys file, and the tenants that its keys may be of; None where no settings say."""
+    """Return the keys file, and the tenants that its keys may be of; None where no settings say."""
     if keys is not None:
         return keys, None
     settings = load_settings(config)

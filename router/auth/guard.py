@@ -27,8 +27,8 @@ class KeyGuard:
         self._now_s = now_s
 
     def identify(self, api_key: bytes | None, authorization: bytes | None) -> Identity:
-        """The caller, by the values of `x-api-key`, which counts first, and `Authorization`; None for a field
-        that is not there. RequestError (UNAUTHENTICATED) where neither holds a key that counts."""
+        """Return the caller, by the values of `x-api-key`, which counts first, and `Authorization`; None for
+        a field that is not there. RequestError (UNAUTHENTICATED) where neither holds a key that counts."""
         text = api_key
         if text is None:
             if authorization is None:

@@ -24,10 +24,11 @@ CALLER: Final[ContextVar[Identity | None]] = ContextVar("caller", default=None)
 
 
 def own_tenant(identity: Identity | None) -> str:
-    """The tenant of a caller's requests; "" where no key is asked for: then the request itself says it."""
+    """Return the tenant of a caller's requests; "" where no key is asked for: then the request itself says
+    it."""
     return "" if identity is None else identity.tenant
 
 
 def may_use(identity: Identity | None, model: str) -> bool:
-    """Whether it may know of the model. None, of a gateway without keys, may."""
+    """Return whether it may know of the model. None, of a gateway without keys, may."""
     return identity is None or identity.models is None or model in identity.models

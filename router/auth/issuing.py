@@ -42,8 +42,8 @@ def make_key() -> NewKey:
 
 
 def add_key(path: Path, entry: Entry, tenants: Sequence[str] | None) -> str:
-    """A new key with that entry, which is in the file when this returns; the file is made where there is
-    none. `tenants`: as `read_keys`. IssueError where it cannot be."""
+    """Return a new key with that entry, which is in the file when this returns; the file is made where there
+    is none. `tenants`: as `read_keys`. IssueError where it cannot be."""
     name, key = str(entry["name"]), make_key()
     before, found = _read(path, tenants)
     if any(each.name == name for each in before):
@@ -80,7 +80,7 @@ def revoke_key(path: Path, name: str) -> None:
 
 
 def _read(path: Path, tenants: Sequence[str] | None) -> tuple[tuple[KeySpec, ...], str]:
-    """The keys and the text of the file; neither where there is none."""
+    """Return the keys and the text of the file; neither where there is none."""
     if not os.path.lexists(path):
         return (), ""
     try:
@@ -90,7 +90,7 @@ def _read(path: Path, tenants: Sequence[str] | None) -> tuple[tuple[KeySpec, ...
 
 
 def _keys_in(text: str, tenants: Sequence[str] | None) -> tuple[KeySpec, ...]:
-    """The keys of a file with that text. IssueError where it would be faulty."""
+    """Return the keys of a file with that text. IssueError where it would be faulty."""
     with TemporaryDirectory(prefix="penstock-keys-") as folder:
         file = Path(folder, "keys.yaml")
         file.write_text(text, "utf-8")

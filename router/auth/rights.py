@@ -71,7 +71,7 @@ _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
 
 
 def need_of(method: str, path: str) -> NeededRight:
-    """What a REST request needs; `path` is decoded, as the application's own routes see it."""
+    """Return what a REST request needs; `path` is decoded, as the application's own routes see it."""
     method = "GET" if method == "HEAD" else method
     roles = _PLACES.get((method, path))
     if roles is not None:
@@ -83,5 +83,5 @@ def need_of(method: str, path: str) -> NeededRight:
 
 
 def rpc_roles(method: str) -> Roles:
-    """The roles that may call a method of the inference service."""
+    """Return the roles that may call a method of the inference service."""
     return _RPC.get(method, ADMINS)

@@ -25,7 +25,7 @@ def main(parent: int) -> None:
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """The next order, b"" at the end."""
+    """Return the next order, b"" at the end."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return b""

@@ -50,7 +50,7 @@ JOBS: Final[Mapping[str, Callable[..., object]]] = {
 
 
 def perform(order: bytes) -> bytes:
-    """The result of a pickled `(name, arguments)`, pickled; `result_of` reads it."""
+    """Return the result of a pickled `(name, arguments)`, pickled; `result_of` reads it."""
     name, arguments = pickle.loads(order)  # noqa: S301  # of the gateway that started this process
     try:
         return pickle.dumps((DONE, JOBS[name](*arguments)), pickle.HIGHEST_PROTOCOL)
@@ -59,7 +59,7 @@ def perform(order: bytes) -> bytes:
 
 
 def result_of(answer: bytes) -> Any:
-    """What the job returned; raises the RequestError that it raised."""
+    """Return what the job returned; raises the RequestError that it raised."""
     kind, *found = pickle.loads(answer)  # noqa: S301  # of a process that this one started
     if kind == REFUSED:
         reason, message = found

@@ -70,7 +70,7 @@ class Bulk:
             await process.start()
 
     async def run(self, name: str, size: int, *arguments: object) -> Any:
-        """The result of the job of that name, whose order has some `size` bytes.
+        """Return the result of the job of that name, whose order has some `size` bytes.
 
         Raises what it raises: RequestError; that of MEMORY_FULL where too much waits; BulkError where no
         process finishes it. Cancelled, the job runs to its end, for nothing.
@@ -101,8 +101,8 @@ class Bulk:
         task.add_done_callback(then)
 
     async def in_thread(self, size: int, work: Callable[..., R], *arguments: object) -> R:
-        """What zlib does with a large body of `size` bytes: it holds no lock, so that the event loop goes on.
-        RequestError (MEMORY_FULL) where too much waits."""
+        """Return what zlib does with a large body of `size` bytes: it holds no lock, so that the event loop
+        goes on. RequestError (MEMORY_FULL) where too much waits."""
         self._take(size)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -163,7 +163,7 @@ class _Process:
         )  # fmt: skip
 
     async def ask(self, order: bytes) -> bytes:
-        """Its answer; one of _ENDED where it gives none."""
+        """Return its answer; one of _ENDED where it gives none."""
         if self._process is None:
             await self.start()
         process = self._process

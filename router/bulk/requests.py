@@ -17,7 +17,7 @@ _AT_ONCE_BYTES = 2048  # inflates in less time than a thread takes to wake
 
 
 async def open_rest(bulk: Bulk, body: Buffer, fields: Fields, model: ServedModel) -> Opened:
-    """The same request without Content-Encoding and with little JSON; its body and header fields.
+    """Return the same request without Content-Encoding and with little JSON; its body and header fields.
 
     Raises RequestError for what cannot be read, and BulkError.
     """
@@ -38,7 +38,8 @@ async def open_rest(bulk: Bulk, body: Buffer, fields: Fields, model: ServedModel
 
 
 async def open_rpc(bulk: Bulk, message: bytes) -> bytes:
-    """A gRPC message without its compression; RequestError where it is damaged or becomes too large."""
+    """Return a gRPC message without its compression; RequestError where it is damaged or becomes too
+    large."""
     coding = coding_of_message(message)
     return await _inflated(bulk, message, coding) if coding else message
 
@@ -53,7 +54,7 @@ async def _inflated(bulk: Bulk, body: Buffer, coding: bytes) -> bytes:
 
 
 async def make_rest(bulk: Bulk, decoded: Decoded, reply: Reply, fields: Fields) -> Made:
-    """An answer's body, as `router.rest.make` makes it."""
+    """Return an answer's body, as `router.rest.make` makes it."""
     if all(each.binary for each in decoded.wanted):
         body, json_length = encode_parts(decoded, reply)
     else:

@@ -112,8 +112,8 @@ def describe(
     uptime_s: float,
     scaled: ScaledBody | None = None,
 ) -> Explanation:
-    """The model as it stands, without its kept answers; `replicas` may be of others too. `scaled`: None where
-    its replicas do not follow its load."""
+    """Return the model as it stands, without its kept answers; `replicas` may be of others too. `scaled`:
+    None where its replicas do not follow its load."""
     own = [each for each in replicas if each["model"] == model.name]
     selection = model.selection
     return {

@@ -44,7 +44,8 @@ class Stretch:
 
 
 def stretches(ladders: Sequence[LadderOfSlice]) -> list[Stretch]:
-    """The ladders that have any rung, those that stand alike together, in the order of their slices."""
+    """Return the ladders that have any rung, those that stand alike together, in the order of their
+    slices."""
     alike: dict[tuple[tuple[str, ...], int, int], list[LadderOfSlice]] = {}
     for each in ladders:
         if each["rungs"]:
@@ -94,7 +95,7 @@ def carried(row_us: float, room: float) -> float:
 
 
 def slices_more(row_us: float, now: Explanation, room: float) -> int:
-    """How many slices more it takes for a rung to carry the load of now."""
+    """Return how many slices more it takes for a rung to carry the load of now."""
     missing_us = now["rate"] * row_us - room
     return max(1, ceil(missing_us / (now["load_share"] * SECOND_US) - _SAME))
 

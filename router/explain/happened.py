@@ -72,6 +72,6 @@ def _pressed(
 
 
 def _less(counts: Mapping[str, int], was: Mapping[str, int]) -> dict[str, int]:
-    """What was added, the most first; nothing of what was not."""
+    """Return what was added, the most first; nothing of what was not."""
     added = {name: count - was.get(name, 0) for name, count in counts.items()}
     return {name: added[name] for name in sorted(added, key=lambda each: -added[each]) if added[name]}

@@ -68,8 +68,8 @@ def _kept(now: Explanation) -> list[str]:
 
 
 def read(model: str, url: str, key_env: str = KEY_ENV) -> Explanation:
-    """What the gateway at `url` says; UnreachableError where there is none, UnexplainedError where it does
-    not serve the model."""
+    """Return what the gateway at `url` says; UnreachableError where there is none, UnexplainedError where it
+    does not serve the model."""
     try:
         found = read_json(url, f"/v2/models/{quote(model, safe='')}/explain", key_env)
     except RefusedError as error:
@@ -82,7 +82,7 @@ def read(model: str, url: str, key_env: str = KEY_ENV) -> Explanation:
 
 
 def promise_of(explained: Explanation, tier: str) -> Promise:
-    """What the tier is promised; UnexplainedError where there is none of that name."""
+    """Return what the tier is promised; UnexplainedError where there is none of that name."""
     by_tier = {each["tier"]: each for each in explained["promises"]}
     if tier in by_tier:
         return by_tier[tier]

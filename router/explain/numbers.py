@@ -14,12 +14,12 @@ def milliseconds(us: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """What is counted: for example `310`, `1,934`."""
+    """Return what is counted: for example `310`, `1,934`."""
     return numbers.rate(per_s)
 
 
 def about(per_s: float) -> str:
-    """What is reckoned: to two digits, for example `190`, `1,900`."""
+    """Return what is reckoned: to two digits, for example `190`, `1,900`."""
     return numbers.rate(float(f"{per_s:.2g}"))
 
 

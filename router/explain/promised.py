@@ -6,7 +6,7 @@ from serving.objectives import BALANCED, CHEAPEST
 
 
 def promised(now: Explanation, promise: Promise) -> str:
-    """The promise in one line."""
+    """Return the promise in one line."""
     slo = f"{promise['percentile']:g} % of requests within {milliseconds(promise['slo_us'])}"
     if promise["slo_rows"]:
         count = promise["slo_rows"]

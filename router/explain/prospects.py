@@ -48,7 +48,7 @@ def _worse(now: Explanation, stretch: Stretch, room: float) -> Iterator[str]:
 
 
 def _no_lower(now: Explanation, promise: Promise) -> str:
-    """Why nothing less accurate answers then."""
+    """Return why nothing less accurate answers then."""
     if not promise["chooses"]:
         if sum(each["served"] for each in now["variants"]) < 2:
             return ""  # there are no others

@@ -12,8 +12,8 @@ _JUST = 0.995  # from here on two digits say 1.0
 
 
 def replica_sentences(now: Explanation, before: Explanation | None = None) -> list[str]:
-    """How many there are, why, what holds them back and what would change it; with an earlier reading, also
-    what answers cost since."""
+    """Return how many there are, why, what holds them back and what would change it; with an earlier reading,
+    also what answers cost since."""
     scaled = now["replicas"]
     if scaled is None:
         follow = "`replicas:` in penstock.yaml would let their number follow the load"

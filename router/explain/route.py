@@ -17,6 +17,6 @@ def add_explain(app: FastAPI, serving: Serving, explain: Callable[[ServedModel],
 
     @app.get("/v2/models/{model}/explain", tags=["operation"])
     async def explanation(model: str) -> JSONResponse:
-        """What is promised of a model, which variants may answer, which does, and by what figures; why it has
-        as many replicas as it has. `penstock explain` puts it into words."""
+        """Return what is promised of a model, which variants may answer, which does, and by what figures; why
+        it has as many replicas as it has. `penstock explain` puts it into words."""
         return JSONResponse(explain(find_model(serving, model, MODEL_VERSION)))

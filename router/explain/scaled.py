@@ -61,7 +61,7 @@ class HourlyCost:
 
 
 def describe_replicas(standing: "ScalingStatus", policy: str, bill: HourlyCost) -> ScaledBody:
-    """The standing as JSON has it."""
+    """Return the standing as JSON has it."""
     return {
         "policy": policy,
         "desired": standing.desired,
@@ -87,8 +87,8 @@ def describe_replicas(standing: "ScalingStatus", policy: str, bill: HourlyCost) 
 
 
 def scaled_model(control: "Control", model: str, policy: str) -> ScaledBody | None:
-    """The model as control has it at this moment; None where its replicas do not follow its load. `policy`:
-    by which they would."""
+    """Return the model as control has it at this moment; None where its replicas do not follow its load.
+    `policy`: by which they would."""
     scaling = control.scaling
     standing = scaling.standings().get(model)
     if standing is None:

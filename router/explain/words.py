@@ -16,8 +16,8 @@ _READY = "ready"
 
 
 def sentences(now: Explanation, promise: Promise, before: Explanation | None = None) -> list[str]:
-    """All that there is to say of one of its promises; with an earlier reading, also of what happened since.
-    A line that begins with a space belongs to the one above that does not."""
+    """Return all that there is to say of one of its promises; with an earlier reading, also of what happened
+    since. A line that begins with a space belongs to the one above that does not."""
     if now["selection"]:
         return [*selection_sentences(now, promise, before)]
     found = stretches(promise["ladders"])
@@ -40,7 +40,7 @@ def _may(now: Explanation, promise: Promise) -> str:
 
 
 def _may_not(now: Explanation, promise: Promise) -> Iterator[str]:
-    """Each variant that may not answer, or not on every slice, and why."""
+    """Yield each variant that may not answer, or not on every slice, and why."""
     for each in now["variants"]:
         if not each["served"]:
             yield f"{named(each)} is not served: penstock.yaml leaves it out"
@@ -70,15 +70,15 @@ def _left_out(variant: Variant, promise: Promise) -> Iterator[str]:
 
 
 def _because(variant: Variant, slice_name: str) -> str:
-    """Why it is not there, after a colon."""
+    """Return why it is not there, after a colon."""
     reason = variant.get("reasons", {}).get(slice_name, "")
     return f": {reason}" if reason else ""
 
 
 def _why_no_rung(variant: Variant, promise: Promise, rungs: Sequence[RungBody], state: str) -> str:
-    """A ladder leaves out what is not there, what costs too much, and what takes as long as a rung that is as
-    accurate: what is over the cost is slower than all rungs, so that the first of these has the better answer
-    unless it is less accurate."""
+    """Return a ladder leaves out what is not there, what costs too much, and what takes as long as a rung
+    that is as accurate: what is over the cost is slower than all rungs, so that the first of these has the
+    better answer unless it is less accurate."""
     if state != _READY:
         return f"is not loaded ({state})" if state else "is not loaded"
     own = variant["accuracy"]
@@ -91,7 +91,7 @@ def _why_no_rung(variant: Variant, promise: Promise, rungs: Sequence[RungBody], 
 
 
 def _now(now: Explanation, promise: Promise, found: Sequence[Stretch]) -> Iterator[str]:
-    """Which variant carries the load, and why."""
+    """Yield which variant carries the load, and why."""
     if not found:
         yield from _nothing(now, promise)
         return
@@ -122,7 +122,7 @@ def _nothing(now: Explanation, promise: Promise) -> Iterator[str]:
 
 
 def _carrying(now: Explanation, promise: Promise, stretch: Stretch, room: float) -> str:
-    """Which rung the load leaves time for; what runs a batch is decided then, by what waits."""
+    """Return which rung the load leaves time for; what runs a batch is decided then, by what waits."""
     carries = stretch.carries
     name, takes = carries.variant, f"it takes {milliseconds(carries.row_us)} a row"
     if now["rate"]:
@@ -142,7 +142,7 @@ def _carrying(now: Explanation, promise: Promise, stretch: Stretch, room: float)
 
 
 def _standing(promise: Promise, stretch: Stretch) -> str:
-    """Why the rung answers that does without pressure."""
+    """Return why the rung answers that does without pressure."""
     if not promise["chooses"]:
         return "whatever the load, as nothing is stated by which to choose"
     if len(promise["variants"]) == 1:

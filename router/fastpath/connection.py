@@ -148,7 +148,7 @@ class Connection(HttpToolsProtocol):
             self.edge.closed.set()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's always closes
-        """The client has finished sending: the connection stays until its requests are answered."""
+        """Return the client has finished sending: the connection stays until its requests are answered."""
         if self.behind:
             self.ended_behind = True
         else:

@@ -167,7 +167,7 @@ class Inference(Exchange):
         return len(self.body)
 
     def memory(self) -> Body:
-        """What it holds of the request."""
+        """Return what it holds of the request."""
         held = (self.body,) if self.decoded is None else (each.data for each in self.decoded.call.inputs)
         return tuple(held)
 

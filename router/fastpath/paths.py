@@ -30,7 +30,7 @@ class InferPaths:
         self._by_path = by_path
 
     def find(self, target: bytes) -> ServedModel | None:
-        """The model of an infer target, query string and percent-encoding allowed; else None."""
+        """Return the model of an infer target, query string and percent-encoding allowed; else None."""
         model = self._by_path.get(target)
         if model is not None or (b"?" not in target and b"%" not in target):
             return model

@@ -55,7 +55,8 @@ class Places:
         self._reserve = _Room(limits.reserved_connection_count, 0.0)
 
     def enter(self, guest: PlacedConnection) -> int:
-        """The kind of place that it gets. For that, idle connections of the address that has most may go."""
+        """Return the kind of place that it gets. For that, idle connections of the address that has most may
+        go."""
         for kind, room in ((REGULAR, self._regular), (RESERVED, self._reserve)):
             if room.is_full and (leaver := room.leaver(guest.address(), self._now_s())) is not None:
                 self.leave(leaver)
@@ -73,7 +74,7 @@ class Places:
         self._reserve.guests.pop(guest, None)
 
     def counts(self) -> tuple[int, int]:
-        """How many regular places are taken, and how many of the reserve."""
+        """Return how many regular places are taken, and how many of the reserve."""
         return len(self._regular.guests), len(self._reserve.guests)
 
 
@@ -93,7 +94,7 @@ class _Room:
         return len(self.guests) >= self._count
 
     def leaver(self, comer: str, now_s: float) -> PlacedConnection | None:
-        """Which of them is to make room for one from that address; None where none is."""
+        """Return which of them is to make room for one from that address; None where none is."""
         has_more = not self._order and self._found == SCANNED
         if has_more or now_s - self._scanned_s >= SCAN_S or self._count <= SCANNED:
             self._scanned_s = now_s

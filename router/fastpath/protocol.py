@@ -74,7 +74,7 @@ class FastProtocol(Connection):
             self.edge.reads.put_off(self.reading.read_on)
 
     def _is_body(self, size: int) -> bool:
-        """Whether so many bytes more are of one body: no other request is among them."""
+        """Return whether so many bytes more are of one body: no other request is among them."""
         return self.parsing == BODY and size <= self.stated_bytes - self.body_bytes
 
     def _go_on(self) -> None:
@@ -112,8 +112,8 @@ class FastProtocol(Connection):
             self._count_silence()
 
     def _feed(self, data: bytes | memoryview) -> memoryview | None:
-        """What the parser has left where a request offers another protocol, else None. It is no copy: each of
-        many such requests would have one of all that follows it."""
+        """Return what the parser has left where a request offers another protocol, else None. It is no copy:
+        each of many such requests would have one of all that follows it."""
         if not data or self.refused:
             return None
         try:
@@ -178,7 +178,7 @@ class FastProtocol(Connection):
         self.parsing = BODY
 
     def _identify(self, guard: KeyGuard, model: ServedModel, fields: Fields) -> Identity:
-        """The caller of an inference, before any of its body is read; one that may not is refused."""
+        """Return the caller of an inference, before any of its body is read; one that may not is refused."""
         identity: Identity | None = None
         try:
             identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))

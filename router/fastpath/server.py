@@ -164,7 +164,7 @@ class RestServer:
 def create_server(
     serving: Serving, app: Application, host: str, port: int, limits: Limits, *, direct: bool = True
 ) -> RestServer:
-    """A REST server on `host`:`port` (0: any free port), not yet listening.
+    """Return a REST server on `host`:`port` (0: any free port), not yet listening.
 
     `direct` False sends inference requests to `app` too; answers and limits are the same.
     """

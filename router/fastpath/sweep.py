@@ -36,7 +36,8 @@ class Sweepable(Protocol):
     swept: tuple[int, WaitsFor, float]
 
     def waiting(self) -> tuple[int, WaitsFor]:
-        """How many answers it has had, and what it waits for: while both stay, it makes no progress."""
+        """Return how many answers it has had, and what it waits for: while both stay, it makes no
+        progress."""
         ...
 
     def expire(self, waiting: WaitsFor) -> None:

@@ -103,8 +103,8 @@ def standing(settings: Settings) -> tuple[AppliedPlacement | None, str | None]:
 
 
 def in_force(settings: Settings, found: AppliedPlacement) -> Settings:
-    """The settings with these slices. A model that the placement does not know keeps those of its slices that
-    are there, or is on all."""
+    """Return the settings with these slices. A model that the placement does not know keeps those of its
+    slices that are there, or is on all."""
     names = [each.name for each in found.slices]
     return replace(
         settings,
@@ -117,12 +117,13 @@ def in_force(settings: Settings, found: AppliedPlacement) -> Settings:
 
 
 def remaining(model: ServedModel, names: Sequence[str]) -> tuple[str, ...]:
-    """The slices of the model that are among `names`; all of these where none is."""
+    """Return the slices of the model that are among `names`; all of these where none is."""
     return tuple(name for name in model.slices if name in names) or tuple(names)
 
 
 def read(settings: Path) -> AppliedPlacement | None:
-    """What is kept, None where nothing is. OSError, or ValueError that says what is wrong with the file."""
+    """Return what is kept, None where nothing is. OSError, or ValueError that says what is wrong with the
+    file."""
     try:
         content = read_regular(path_of(settings), FILE_BYTES_MAX + 1)
     except FileNotFoundError:
@@ -144,7 +145,7 @@ def kept(settings: Path) -> AppliedPlacement | None:
 
 
 def applied(settings: Settings) -> AppliedPlacement | None:
-    """What is kept, where the slices are those of these settings, which are in force."""
+    """Return what is kept, where the slices are those of these settings, which are in force."""
     found = kept(settings.path)
     return found if found is not None and found.slices == settings.slices else None
 

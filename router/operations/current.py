@@ -81,7 +81,7 @@ class Current:
         await asyncio.shield(asyncio.create_task(self._take_turn(settings, by, turning_back)))
 
     def progress(self) -> Progress:
-        """How far what is wanted is so."""
+        """Return how far what is wanted is so."""
         return self._fleet.progress
 
     def turn_back(self, reason: str = TURNED_BACK) -> None:

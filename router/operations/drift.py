@@ -115,7 +115,7 @@ class PlacementDrift:
 
 
 def sight(fleet: Fleet, gateway: Gateway) -> Sight:
-    """What is, at this moment."""
+    """Return what is, at this moment."""
     steady = fleet.progress.state is RolloutState.STEADY
     workers = (
         ObservedWorker(
@@ -132,18 +132,19 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
 
 
 def planned(settings: Settings) -> Mapping[str, PlannedFor]:
-    """What the placement that is in force with these settings was made for; empty where nobody has said."""
+    """Return what the placement that is in force with these settings was made for; empty where nobody has
+    said."""
     found = applied(settings)
     return found.loads if found else {}
 
 
 def drifted(sight: Sight) -> list[Finding]:
-    """What differs from what is wanted, and from what the placement was made for."""
+    """Return what differs from what is wanted, and from what the placement was made for."""
     return [*_replicas(sight), *_memory(sight.workers), *_rates(sight)]
 
 
 def examined(workers: Iterable[ObservedWorker], proc: Path = _PROC) -> list[Finding]:
-    """What worker processes do that their slices do not say; those off their cores are put back."""
+    """Return what worker processes do that their slices do not say; those off their cores are put back."""
     found: list[Finding] = []
     for each in workers:
         if each.pid is not None:
@@ -154,7 +155,7 @@ def examined(workers: Iterable[ObservedWorker], proc: Path = _PROC) -> list[Find
 
 
 def _cores(spec: SliceSpec, pid: int, proc: Path) -> Iterator[Finding]:
-    """Each thread has cores of its own: those of a worker stay within the slice's."""
+    """Yield each thread has cores of its own: those of a worker stay within the slice's."""
     wanted = {*spec.cores}
     tasks = [int(each.name) for each in (proc / str(pid) / "task").iterdir()] if wanted else []
     strays: set[int] = set()

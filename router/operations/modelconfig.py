@@ -18,7 +18,7 @@ _DIGITS_MAX: Final = 9
 
 
 def read_batch_max(name: str, parameters: Mapping[str, object]) -> int | None:
-    """The `max_batch_size` that a load of the model asks for, None where it asks for none.
+    """Return the `max_batch_size` that a load of the model asks for, None where it asks for none.
 
     RepositoryError for what is malformed, and for what would change anything else: keys that are empty, or
     say what is so anyway, are passed over.

@@ -95,8 +95,9 @@ class Notices:
         self._notices: dict[str, _Notice] = {}  # by what is lost together
 
     def lost(self, name: str, reason: str = UNSAID, in_s: float = 0.0) -> list[str]:
-        """A slice is lost, or will be in so many seconds; a later notice takes the place of one before.
-        Returns the slices that go by that name. NoticeError where there is none, or it is no spot slice."""
+        """Return a slice is lost, or will be in so many seconds; a later notice takes the place of one
+        before. Returns the slices that go by that name. NoticeError where there is none, or it is no spot
+        slice."""
         found = self._find(name)
         loop = asyncio.get_running_loop()
         for spec in found.values():
@@ -114,8 +115,8 @@ class Notices:
         return [*found]
 
     async def back(self, name: str) -> list[str]:
-        """A slice can be used again, or will not be lost after all; nothing where nobody said that it would.
-        Returns and raises as `lost`."""
+        """Return a slice can be used again, or will not be lost after all; nothing where nobody said that it
+        would. Returns and raises as `lost`."""
         found = self._find(name)
         for spec in found.values():
             notice = self._notices.get(spec.domain)
@@ -131,7 +132,7 @@ class Notices:
         return [*found]
 
     def said(self, spec: SliceSpec) -> str:
-        """What was said of a slice, in words; "" where nothing was."""
+        """Return what was said of a slice, in words; "" where nothing was."""
         notice = self._notices.get(spec.domain)
         if notice is None:
             return ""
@@ -145,7 +146,7 @@ class Notices:
         self._devices.device_lost(domain, notice.reason)
 
     def _find(self, name: str) -> dict[str, SliceSpec]:
-        """The slice, and those that took its name while it had another share (`name~2`)."""
+        """Return the slice, and those that took its name while it had another share (`name~2`)."""
         known = self._read_slices()
         found = {each: spec for each, spec in known.items() if name in (each, each.partition("~")[0])}
         if not found:
@@ -158,7 +159,7 @@ class Notices:
 
 
 def slices_of(control: Control) -> dict[str, SliceSpec]:
-    """Those that are there, and those that are wanted, whatever the load is."""
+    """Return those that are there, and those that are wanted, whatever the load is."""
     wanted = {each.spec.name: each.spec for each in control.desired.slices}
     return wanted | {name: record.spec for name, record in control.slices.items()}
 
@@ -168,7 +169,8 @@ def add_notices(app: FastAPI, notices: Notices) -> None:
 
     @app.post(LOST, tags=["operation"], status_code=202, openapi_extra=_BODY)
     async def lost(name: Name, request: Request) -> JSONResponse:
-        """A spot slice is taken away, now or in `in_s` seconds: what it holds is replaced elsewhere."""
+        """Return a spot slice is taken away, now or in `in_s` seconds: what it holds is replaced
+        elsewhere."""
         try:
             reason, in_s = _read_notice(await _read(request))
             return JSONResponse({"slices": notices.lost(name, reason, in_s), "in_s": in_s}, 202)
@@ -177,7 +179,7 @@ def add_notices(app: FastAPI, notices: Notices) -> None:
 
     @app.post(BACK, tags=["operation"], status_code=202)
     async def back(name: Name, request: Request) -> JSONResponse:
-        """A spot slice can be used again, or will not be taken away after all."""
+        """Return a spot slice can be used again, or will not be taken away after all."""
         try:
             for field in await _read(request):
                 raise NoticeError(400, f"{quoted(field)} means nothing here: the body is to be empty")
@@ -191,7 +193,7 @@ def _too_large() -> NoticeError:
 
 
 async def _read(request: Request) -> dict[str, object]:
-    """The body's JSON object; {} where there is no body."""
+    """Return the body's JSON object; {} where there is no body."""
     body = await read_body(request, BODY_BYTES_MAX, _too_large)
     if not body:
         return {}

@@ -57,7 +57,7 @@ class Operations:
             tasks.create_task(self.drift.run())
 
     def _placed(self, filed: Settings) -> Settings:
-        """The settings of the file with what was applied to them."""
+        """Return the settings of the file with what was applied to them."""
         found, said = settings_in_force(filed)
         if said not in (None, self._said):
             self._say(str(said))

@@ -21,7 +21,7 @@ class Overlay:
     batch_max: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def over(self, settings: Settings) -> Settings:
-        """The settings of the file with these words: what is to be served."""
+        """Return the settings of the file with these words: what is to be served."""
         names = {model.name for model in settings.models}
         slices = tuple(each.name for each in settings.slices)
         filed = [
@@ -45,7 +45,7 @@ class Overlay:
         )
 
     def with_loaded(self, model: ServedModel, filed: bool, batch_max: int | None) -> "Overlay":
-        """A client has loaded the model, which the file names (`filed`) or not."""
+        """Return a client has loaded the model, which the file names (`filed`) or not."""
         rest = self.without([model.name])
         if not filed:
             return replace(rest, loaded={**rest.loaded, model.name: model})
@@ -54,13 +54,13 @@ class Overlay:
         return replace(rest, batch_max={**rest.batch_max, model.name: batch_max})
 
     def with_unloaded(self, name: str, filed: bool) -> "Overlay":
-        """A client has unloaded the model."""
+        """Return a client has unloaded the model."""
         rest = self.without([name])
         return replace(rest, unloaded=rest.unloaded | {name}) if filed else rest
 
 
 def with_batch_max(model: ServedModel, batch_max: int | None) -> ServedModel:
-    """The model with batches of at most so many rows; None: as it is."""
+    """Return the model with batches of at most so many rows; None: as it is."""
     if batch_max is None:
         return model
     return replace(model, spec=replace(model.spec, batch_max=batch_max))

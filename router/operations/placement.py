@@ -70,7 +70,7 @@ class _Move:
     found: AppliedPlacement | None = None
 
     def from_base(self, settings: Settings) -> Settings:
-        """The target, where those settings are still in force that it was made from."""
+        """Return the target, where those settings are still in force that it was made from."""
         if settings is not self.base:
             raise ChangeRefused(("another change came first",))
         return self.target
@@ -89,7 +89,7 @@ class PlacementService:
         self._outcome: MoveOutcome | None = None
 
     async def describe(self) -> Json:
-        """The body of GET."""
+        """Return the body of GET."""
         settings, found = await self._applied()
         progress = self._current.progress()
         return {
@@ -121,7 +121,7 @@ class PlacementService:
         }
 
     async def _applied(self) -> tuple[Settings, AppliedPlacement | None]:
-        """The settings in force and what was applied of them, both of the same moment."""
+        """Return the settings in force and what was applied of them, both of the same moment."""
         while True:
             settings, moving = self._current.settings, self._moving
             found = await asyncio.to_thread(applied, settings)
@@ -259,7 +259,7 @@ def _refused(error: PlacementRequestError) -> JSONResponse:
 
 
 def _filed(path: Path) -> Settings:
-    """What the file says. PlacementError where it is not sound."""
+    """Return what the file says. PlacementError where it is not sound."""
     try:
         return load_settings(path)
     except SettingsError as error:

@@ -77,7 +77,7 @@ class Proposal:
 
 
 def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Proposal:
-    """What the body asks of the gateway with these settings, whose cores are `usable`.
+    """Return what the body asks of the gateway with these settings, whose cores are `usable`.
 
     A slice that runs and is named as it is keeps its cores; the others get those that are free when they
     start. UnsoundError with all that is wrong.
@@ -156,7 +156,7 @@ def _reasons(problems: Iterable[SettingsProblem]) -> dict[str, None]:
 
 
 def _models(findings: Findings, settings: Settings) -> dict[str, _Model]:
-    """Those that are sound; checked against what is served and against the slices, faulty ones too."""
+    """Return those that are sound; checked against what is served and against the slices, faulty ones too."""
     several = range(_length(findings, "slices"))
     given = (findings.document.at(("slices", place, "name")) for place in several)
     names = [*dict.fromkeys(name for name in given if isinstance(name, str))]
@@ -239,8 +239,9 @@ def _check_limited(findings: Findings, slices: Sequence[_Slice | None], settings
 def _dealt(
     states: Sequence[Sequence[_Slice]], settings: Settings, usable: Sequence[int]
 ) -> dict[str, SliceSpec]:
-    """Every slice with its cores: those that run keep theirs; others get, in the state in which they appear,
-    cores that nobody has then, rather than those of slices that end with it, rather than shared ones."""
+    """Return every slice with its cores: those that run keep theirs; others get, in the state in which they
+    appear, cores that nobody has then, rather than those of slices that end with it, rather than shared ones.
+    """
     found = {each.name: each for each in settings.slices}
     core_price = _core_price(settings.slices)
     before = {*found}
@@ -269,7 +270,7 @@ def _held(specs: Iterable[SliceSpec]) -> set[int]:
 
 
 def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[ServedModel]) -> DesiredSlice:
-    """Every served variant of whoever is there, answering ones first."""
+    """Return every served variant of whoever is there, answering ones first."""
     pairs = [(model, variant) for model in models if model.name in step.models for variant in model.variants]
     pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
     replicas = (DesiredReplica(model.name, name, step.models[model.name]) for model, name in pairs)

@@ -55,7 +55,7 @@ def not_found(name: str, why: str) -> RepositoryError:
 
 
 def load_failed(name: str, why: str) -> RepositoryError:
-    """The model was read, and could not be loaded; Triton's words, and then why."""
+    """Return the model was read, and could not be loaded; Triton's words, and then why."""
     return RepositoryError(
         FAILED, f"load failed for model {quoted(name)}: version 1 is at UNAVAILABLE state: {why}"
     )

@@ -83,7 +83,7 @@ class Repository:
         return self._current.settings
 
     async def index(self, ready: bool = False) -> list[IndexEntry]:
-        """Every known model, by name; `ready`: of them those that are."""
+        """Return every known model, by name; `ready`: of them those that are."""
         folders = self.filed.repository.folders
         beside = await asyncio.to_thread(lambda: [name for name, _ in find_folders(folders)])
         names = {model.name for model in (*self.current.models, *self.filed.models)}
@@ -181,7 +181,7 @@ class Repository:
             self._failures.pop(name, None)
 
     def _read(self, name: str, batch_max: int | None) -> ServedModel:
-        """The model as its files are now. It reads them: not on the event loop."""
+        """Return the model as its files are now. It reads them: not on the event loop."""
         served = {model.name: model for model in self.current.models}
         for index, model in enumerate(self.filed.models):
             if model.name == name and self.filed.document is not None:
@@ -203,7 +203,7 @@ class Repository:
         return identify(model, self.current.cache is not None and model.cache)
 
     def _placed(self, model: ServedModel, index: int, served: ServedModel | None) -> ServedModel:
-        """The model of the file on the slices where it is served, or would be."""
+        """Return the model of the file on the slices where it is served, or would be."""
         if served is None:
             models = (*self.filed.models[:index], model, *self.filed.models[index + 1 :])
             served = self._place(replace(self.filed, models=models)).models[index]
@@ -270,7 +270,7 @@ def _forget(under_way: dict[Key, asyncio.Task[None]], key: Key, task: asyncio.Ta
 
 
 def _with(models: Sequence[ServedModel], model: ServedModel) -> tuple[ServedModel, ...]:
-    """The models with this one in the place of its namesake, or at the end."""
+    """Return the models with this one in the place of its namesake, or at the end."""
     if any(each.name == model.name for each in models):
         return tuple(model if each.name == model.name else each for each in models)
     return (*models, model)
@@ -281,7 +281,7 @@ def _without(name: str, settings: Settings) -> Settings:
 
 
 def _on(model: ServedModel, settings: Settings) -> ServedModel:
-    """The model on those of its slices that there are; on all where there is none of them."""
+    """Return the model on those of its slices that there are; on all where there is none of them."""
     there = [each.name for each in settings.slices]
     return replace(model, slices=tuple(each for each in model.slices if each in there) or tuple(there))
 

@@ -69,12 +69,13 @@ def _add_index(app: FastAPI, repository: Repository) -> None:
 
     @app.post("/v2/repository/index", tags=["repository"], openapi_extra=_INDEX)
     async def index(request: Request) -> Response:
-        """Every model that is or could be loaded, with its state; `ready` (true): those that answer."""
+        """Return every model that is or could be loaded, with its state; `ready` (true): those that
+        answer."""
         return await answer(request)
 
     @app.post("/v2/repository/{repository_name}/index", tags=["repository"], openapi_extra=_INDEX)
     async def index_named(repository_name: AnyName, request: Request) -> Response:  # noqa: ARG001
-        """The same: there is one repository."""
+        """Return the same: there is one repository."""
         return await answer(request)
 
 
@@ -95,7 +96,7 @@ def _add_control(app: FastAPI, repository: Repository) -> None:
 
 
 async def _read(request: Request, known: str) -> dict[str, Any]:
-    """The body's JSON object, with no other key than `known`; {} where there is no body."""
+    """Return the body's JSON object, with no other key than `known`; {} where there is no body."""
     body = await read_body(request, BODY_BYTES_MAX, _too_large)
     if not body:
         return {}

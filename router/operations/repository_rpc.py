@@ -21,7 +21,7 @@ _Answer = Callable[[Repository, Any], Awaitable[Any]]
 
 
 def repository_methods(repository: Repository) -> Mapping[str, Method]:
-    """The three methods, by name; of a request and its context each."""
+    """Return the three methods, by name; of a request and its context each."""
     answers: Mapping[str, _Answer] = {
         "RepositoryIndex": _index,
         "RepositoryModelLoad": _load,

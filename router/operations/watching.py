@@ -74,7 +74,7 @@ class SettingsWatch(FileFollower):
             self._repository.give_up()
 
     def _readable(self) -> Settings | None:
-        """What the file says, where that can be in force."""
+        """Return what the file says, where that can be in force."""
         try:
             filed = load_settings(self._path)
         except SettingsError:
@@ -87,7 +87,8 @@ def _value(settings: Settings) -> object:
 
 
 def _new_warnings(before: Settings, filed: Settings) -> Iterator[SettingsProblem]:
-    """Those that the settings before did not have, wherever in the file: lines and list entries move."""
+    """Yield those that the settings before did not have, wherever in the file: lines and list entries
+    move."""
     known = Counter(map(_what, before.warnings))
     for warning in filed.warnings:
         known[_what(warning)] -= 1
@@ -114,7 +115,8 @@ def needs_restart(old: Settings, new: Settings) -> Iterator[str]:
 def _fixed(
     old: Settings, old_document: Document, new: Settings, new_document: Document
 ) -> Iterator[tuple[str, object, object]]:
-    """The sections of penstock.yaml that count at the start only: (key, what was said, what is said)."""
+    """Yield the sections of penstock.yaml that count at the start only: (key, what was said, what is
+    said)."""
     yield "server", read_server(old_document), read_server(new_document)  # whatever the command line said
     yield "admin", read_door(old_document), read_door(new_document)
     yield "limits", old.limits, new.limits
@@ -128,7 +130,7 @@ def _fixed(
 
 
 def _differing(section: str, old: Document, new: Document) -> list[Loc]:
-    """The section, or those of its keys that are said otherwise."""
+    """Return the section, or those of its keys that are said otherwise."""
     before, after = old.at((section,)), new.at((section,))
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return [(section,)]

@@ -48,13 +48,13 @@ class Running:
         return {name: tuple(each["slices"]) for name, each in self.told["models"].items()}
 
     def over(self, settings: Settings) -> Settings:
-        """The settings with what runs; models that do not run are on no slice."""
+        """Return the settings with what runs; models that do not run are on no slice."""
         models = tuple(replace(each, slices=self.models.get(each.name, ())) for each in settings.models)
         return replace(settings, slices=self.slices, models=models)
 
 
 def as_running(asked: PlacementTask, running: Running) -> PlacementTask:
-    """The same question, where what is in place today is what runs."""
+    """Return the same question, where what is in place today is what runs."""
     present, notes = placed(running.over(asked.settings), asked.problem)
     stale = {*placed(asked.settings, asked.problem)[1]}
     return replace(asked, current=present, notes=(*(n for n in asked.notes if n not in stale), *notes))
@@ -122,7 +122,7 @@ def _spec(name: str, cores: float) -> SliceSpec:
 
 
 def _steps(asked: PlacementTask, decision: Decision, running: Running) -> Sequence[Sequence[DesiredSlice]]:
-    """The states after each group of the transition, the last to stay; () where it does not begin with
+    """Return the states after each group of the transition, the last to stay; () where it does not begin with
     exactly what runs: other models or slices would be in its way."""
     way, old = decision.transition, asked.current
     if not isinstance(way, Transition) or not way.groups or len(old) != 1:
@@ -152,7 +152,7 @@ def _names(slot: Slot) -> Iterator[str]:
 
 
 def _named(asked: PlacementTask, slots: Sequence[Slot], running: Running) -> list[SliceSpec]:
-    """The plan's slices: one that runs already has its name, others have free ones."""
+    """Return the plan's slices: one that runs already has its name, others have free ones."""
     old = next(iter(asked.current.values()), ())
     specs = placed_slices(running.over(asked.settings), asked.problem)
     same = {after: specs[before] for before, after in same_slices(old, slots)}
@@ -204,7 +204,7 @@ def _models(
 def _idlest(
     asked: PlacementTask, decision: Decision, final: Sequence[tuple[SliceSpec, Sequence[str]]]
 ) -> str:
-    """The name of the slice on which least is to be computed."""
+    """Return the name of the slice on which least is to be computed."""
     busy = decision.prediction.busy
     parts = placed_parts(asked.problem, _own(decision.plan.placement))
     shares = [busy.get(each.name, 0.0) for each in parts]

@@ -47,8 +47,8 @@ def ask(
     trace: Path | None,
     rows: str = "",
 ) -> PlacementTask:
-    """All of it. Rates are those of `rates` (MODEL=REQUESTS_A_SECOND,...; with `rows`, MODEL=MIX,...), else
-    of the recording `trace`, else of the gateway that runs.
+    """Return all of it. Rates are those of `rates` (MODEL=REQUESTS_A_SECOND,...; with `rows`, MODEL=MIX,...),
+    else of the recording `trace`, else of the gateway that runs.
 
     UsageError, in a sentence, where nothing can be placed as asked.
     """

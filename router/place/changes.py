@@ -49,13 +49,14 @@ def _verb(count: int, verb: str) -> str:
 
 
 def stages(shown: PlaceReport, most: int) -> tuple[list[str], str]:
-    """The transition, a line for what is done at once, at most `most` of them; and what was left out."""
+    """Return the transition, a line for what is done at once, at most `most` of them; and what was left
+    out."""
     left = len(shown.steps) - most
     return [_stage(each) for each in shown.steps[:most]], f"and {left:,} more" if left > 0 else ""
 
 
 def _stage(stage: Sequence[ShownStep]) -> str:
-    """What is alike together, with its devices: `load minilm (gpu-1, gpu-2); make 3g.71gb (gpu-3)`."""
+    """Return what is alike together, with its devices: `load minilm (gpu-1, gpu-2); make 3g.71gb (gpu-3)`."""
     where: dict[str, list[str]] = {}
     for step in stage:
         said = _DOES[step.action].format(share=brief(step.share), model=step.model)

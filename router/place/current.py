@@ -13,7 +13,7 @@ from serving.specs import SliceSpec
 
 
 def current(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:
-    """What a gateway with these settings has in place: as `placed`, with what was applied to them."""
+    """Return what a gateway with these settings has in place: as `placed`, with what was applied to them."""
     found, said = standing(settings)
     placement, notes = placed(settings if found is None else in_force(settings, found), problem)
     return placement, [*notes, *([said] if said else [])]
@@ -42,7 +42,7 @@ def placed(settings: Settings, problem: PlacementProblem) -> tuple[Placement, li
 
 
 def placed_slices(settings: Settings, problem: PlacementProblem) -> tuple[SliceSpec, ...]:
-    """The slices of the settings that `placed` has, in its order."""
+    """Return the slices of the settings that `placed` has, in its order."""
     device = own_device(problem, len(usable_cores()))
     return tuple(each for each, _ in _found(settings, problem, device)[0]) if device else ()
 

@@ -65,7 +65,8 @@ def _profiles(
 
 
 def _option(model: ServedModel, profile: Profile, neighbours: "Neighbours") -> Option:
-    """A replica as it was measured with rows of the largest size, in batches as large as its policy forms."""
+    """Return a replica as it was measured with rows of the largest size, in batches as large as its policy
+    forms."""
     rows_max = min(model.spec.batch_max, model.batching.size or model.spec.batch_max)
     size, latency = _size(model), Latency(profile)
     measured = profile.curves()[latency.measured_size(size)].rows
@@ -150,7 +151,7 @@ def _obstacles(model: ServedModel, demand: Demand, pools: Sequence[Pool]) -> Ite
 
 
 def _measure(model: ServedModel, pools: Sequence[Pool]) -> str:
-    """The commands that measure what is missing."""
+    """Return the commands that measure what is missing."""
     ways = dict.fromkeys(pool.division.kind for pool in pools)
     command = f"penstock profile {model.name} --variant {model.answering_variant}"
     return "measure it there with " + " or ".join(f"`{command} {_EXAMPLES[way]}`" for way in ways)

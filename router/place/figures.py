@@ -78,7 +78,7 @@ def used(placement: Placement) -> int:
 
 
 def extent(pool: Pool, slot: Slot) -> float:
-    """The part of a device's memory slices (MIG), or of its amount, that a slice takes."""
+    """Return the part of a device's memory slices (MIG), or of its amount, that a slice takes."""
     if isinstance(pool.division, Instances):
         profile = pool.division.profile(slot.share)
         return (profile.size if profile else 0) / memory_slices(pool.division)
@@ -91,7 +91,7 @@ def memory_slices(division: Instances) -> int:
 
 
 def layouts(problem: PlacementProblem, placement: Placement) -> tuple[Layout, ...]:
-    """The devices that have slices, those alike together: by pool, the most frequent first."""
+    """Return the devices that have slices, those alike together: by pool, the most frequent first."""
     exact = _grouped(problem, placement, placed=True)
     if len(exact) <= ALIKE:
         return exact
@@ -99,7 +99,7 @@ def layouts(problem: PlacementProblem, placement: Placement) -> tuple[Layout, ..
 
 
 def free(problem: PlacementProblem, placement: Placement) -> tuple[Layout, ...]:
-    """The devices that have none, by pool."""
+    """Return the devices that have none, by pool."""
     found = (
         Layout(pool, tuple(each.name for each in pool.devices if not placement.get(each.name)))
         for pool in problem.pools
@@ -132,7 +132,7 @@ def _key(slot: Slot, placed: bool = True) -> tuple[object, ...]:
 
 
 def alike(layout: Layout) -> list[list[Slot]]:
-    """The slices of a device, those that have the same share and run the same together."""
+    """Return the slices of a device, those that have the same share and run the same together."""
     found: dict[tuple[object, ...], list[Slot]] = defaultdict(list)
     for slot in layout.slots:
         found[_key(slot, placed=False)].append(slot)
@@ -161,7 +161,7 @@ def models(
 
 
 def variants(found: Sequence[PlacedReplica]) -> tuple[str, ...]:
-    """Those that replicas run, the most frequent first."""
+    """Return those that replicas run, the most frequent first."""
     counts: dict[str, int] = defaultdict(int)
     for each in found:
         counts[each.option.variant] += 1
@@ -169,7 +169,8 @@ def variants(found: Sequence[PlacedReplica]) -> tuple[str, ...]:
 
 
 def worst(models: Sequence[ModelFigures], most: int) -> list[ModelFigures]:
-    """Those asked for, in their order; where there are more than `most`, those with the least to spare."""
+    """Return those asked for, in their order; where there are more than `most`, those with the least to
+    spare."""
     asked = [each for each in models if each.demand.rate > 0]
     if len(asked) <= most:
         return asked

@@ -87,8 +87,8 @@ def _division(device: DeviceSpec) -> Parts | Instances:
 
 
 def own_device(problem: PlacementProblem, cores: int) -> str | None:
-    """The device whose slices a settings file of this machine describes: the first of its CPU's kind that is
-    divided into no more cores than it has; None where the fleet is of other machines."""
+    """Return the device whose slices a settings file of this machine describes: the first of its CPU's kind
+    that is divided into no more cores than it has; None where the fleet is of other machines."""
     here = device_kind(SliceSpec("", ()))
     for pool in problem.pools:
         division = pool.division

@@ -40,7 +40,7 @@ class GoneError(Exception):
 
 
 def address(admin: AdminSettings, url: str | None) -> str:
-    """The admin door of the gateway of the settings, or `url`. UsageError where neither says it."""
+    """Return the admin door of the gateway of the settings, or `url`. UsageError where neither says it."""
     if url is not None:
         try:
             return address_of(url)
@@ -60,7 +60,8 @@ class PlacementClient:
         self._opener, self._start = direct(url)
 
     def read(self) -> Json:
-        """What is in force. GoneError, or RefusedError where it is no gateway that knows placements."""
+        """Return what is in force. GoneError, or RefusedError where it is no gateway that knows
+        placements."""
         told = self._ask("GET")
         if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
             raise MoveRefusedError(
@@ -221,7 +222,7 @@ class MoveFollower:
 
 
 def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[PlacementClient, Json]:
-    """The gateway, and what it has. UsageError where there is none."""
+    """Return the gateway, and what it has. UsageError where there is none."""
     door = PlacementClient(address(settings.admin, url), key_env)
     try:
         return door, door.read()

@@ -18,7 +18,8 @@ _RATES = 12  # models whose rates are told; the table has all
 
 
 def gather(asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float) -> PlaceReport:
-    """All that is shown: of the plan where it is taken or does not hold, else of what stays in place."""
+    """Return all that is shown: of the plan where it is taken or does not hold, else of what stays in
+    place."""
     no_way = tuple(_no_way(decision))
     broken = decision.refused or no_way
     kept = not decision.verdict.taken and not broken

@@ -35,7 +35,7 @@ STDOUT = Path("-")
 
 
 def place(options: PlaceOptions) -> int:
-    """What `penstock place` does; returns the exit code."""
+    """Return what `penstock place` does; returns the exit code."""
     try:
         return _place(options)
     except SimulateRequestError as error:
@@ -83,7 +83,8 @@ def _place(options: PlaceOptions) -> int:
 
 
 def _reached(options: PlaceOptions) -> tuple[PlacementClient, Running] | None:
-    """The gateway that the plan is for, None where it is for none. Asked first, as a plan takes a while."""
+    """Return the gateway that the plan is for, None where it is for none. Asked first, as a plan takes a
+    while."""
     if not options.apply:
         return None
     try:
@@ -94,7 +95,7 @@ def _reached(options: PlaceOptions) -> tuple[PlacementClient, Running] | None:
 
 
 def _apply(asked: PlacementTask, decision: Decision, door: PlacementClient, running: Running) -> int:
-    """Where the plan is taken; what is in place stays otherwise."""
+    """Return where the plan is taken; what is in place stays otherwise."""
     if not decision.taken:
         sys.stderr.write("nothing is applied: what is in place stays\n")
         return 0

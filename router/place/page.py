@@ -61,7 +61,7 @@ _TERMS = (
 
 
 def page(shown: PlaceReport) -> str:
-    """The whole file."""
+    """Return the whole file."""
     parts = [
         *html.opening("Penstock: placement", _STYLE),
         "<h1>Which devices carry what is asked?</h1>",

@@ -63,12 +63,12 @@ class Price(NamedTuple):
 
 
 def hues(models: Sequence[str]) -> dict[str, str]:
-    """A colour by model; they repeat after the eighth."""
+    """Return a colour by model; they repeat after the eighth."""
     return {name: HUES[place % len(HUES)] for place, name in enumerate(models)}
 
 
 def pieces(layout: Layout) -> Iterator[BarPiece]:
-    """A MIG instance where it begins; amounts one after the other, as they have no place."""
+    """Yield a MIG instance where it begins; amounts one after the other, as they have no place."""
     end = 0.0
     for slot in layout.slots:
         width = extent(layout.pool, slot)
@@ -124,7 +124,7 @@ def _name_below(axes: "Axes", names: Sequence[str], colours: Mapping[str, str]) 
 
 
 def unnamed(shown: Sequence[Layout], wide_in: float) -> list[str]:
-    """The models that have a slice on which there is no room for a name."""
+    """Return the models that have a slice on which there is no room for a name."""
     found = {
         band.model: None
         for layout in shown
@@ -136,8 +136,8 @@ def unnamed(shown: Sequence[Layout], wide_in: float) -> list[str]:
 
 
 def bands(piece: BarPiece, placed: bool, wide_in: float) -> Iterator[BarBand]:
-    """Its residents one above the other, as each has all of the slice, in turns; `placed`: it is where the
-    instances begin."""
+    """Yield its residents one above the other, as each has all of the slice, in turns; `placed`: it is where
+    the instances begin."""
     residents = piece.slot.residents
     high = _THICK / max(len(residents), 1)
     room_in = (piece.width * wide_in, high * BAR_IN)
@@ -152,7 +152,7 @@ def bands(piece: BarPiece, placed: bool, wide_in: float) -> Iterator[BarBand]:
 
 
 def _fitting(texts: Sequence[str], room_in: tuple[float, float]) -> str:
-    """The first of them that there is room for; "" where there is for none."""
+    """Return the first of them that there is room for; "" where there is for none."""
     for text in texts:
         lines = text.split("\n")
         if max(map(len, lines)) <= _letters(room_in[0]) and 1.25 * SMALL * len(lines) < 72 * room_in[1]:
@@ -167,7 +167,7 @@ def _shortened(name: str, room_in: tuple[float, float]) -> str:
 
 
 def _letters(wide_in: float) -> int:
-    """How many there is room for."""
+    """Return how many there is room for."""
     return max(int((72 * wide_in - 4) / (SMALL * _LETTER)), 0)
 
 
@@ -248,5 +248,5 @@ def _lines(axes: "Axes", names: Sequence[str]) -> None:
 
 
 def cut(name: str, most: int = 24) -> str:
-    """A name that has room, its beginning and end kept."""
+    """Return a name that has room, its beginning and end kept."""
     return name if len(name) <= most else f"{name[: most // 2 - 1]}...{name[-(most // 2 - 2) :]}"

@@ -70,13 +70,13 @@ def write_png(shown: PlaceReport, path: Path, footnote: str) -> None:
 
 
 def reading(shown: PlaceReport) -> str:
-    """How to read the picture of devices."""
+    """Return how to read the picture of devices."""
     many = len(shown.problem.demands) > len(panels.HUES)
     return _READING + (f" Colours repeat after {len(panels.HUES)} models." if many else "")
 
 
 def svg_devices(shown: PlaceReport, name: str) -> str:
-    """The devices as an `<svg>` element, whose ids begin with `name`: a page has many."""
+    """Return the devices as an `<svg>` element, whose ids begin with `name`: a page has many."""
     return _svg(list(_devices(shown)), name)
 
 

@@ -47,7 +47,7 @@ class AskedRates:
 
 
 def given(settings: Settings, texts: Sequence[str], rows: str) -> AskedRates:
-    """Those of all --rates options, MODEL=REQUESTS_A_SECOND,...; requests have one row where --rows
+    """Return those of all --rates options, MODEL=REQUESTS_A_SECOND,...; requests have one row where --rows
     (MODEL=MIX,...) does not say otherwise. UsageError for anything else."""
     known = [model.name for model in settings.models]
     found: dict[str, float] = {}
@@ -110,7 +110,8 @@ def recorded(settings: Settings, path: Path) -> AskedRates:
 
 
 def _most(at_us: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], window_s: float) -> float:
-    """The most rows within any window; `at_us` ascends. One that begins with a request has the most."""
+    """Return the most rows within any window; `at_us` ascends. One that begins with a request has the
+    most."""
     sums = np.concatenate(([0], np.cumsum(rows)))
     ends = np.searchsorted(at_us, at_us + round(window_s * 1e6), side="left")
     return float((sums[ends] - sums[:-1]).max())
@@ -166,7 +167,7 @@ def _asked_rows(model: ModelStatus) -> float:
 
 
 def _about(mean: float) -> Mix:
-    """The two whole numbers around a mean, so often that it comes out."""
+    """Return the two whole numbers around a mean, so often that it comes out."""
     low = max(int(mean), 1)
     part = max(mean - low, 0.0)
     return Mix((low, low + 1), (1 - part, part)) if part else constant(low)

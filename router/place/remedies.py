@@ -42,7 +42,7 @@ def _short(shown: PlaceReport, each: ModelFigures) -> str:
 
 
 def _more_devices(shown: PlaceReport, each: ModelFigures) -> str:
-    """How many more devices would carry what is missing, by what one with nothing else carries."""
+    """Return how many more devices would carry what is missing, by what one with nothing else carries."""
     found = [
         (ceil(each.short / most), pool.price, pool.name)
         for pool in shown.problem.pools
@@ -82,6 +82,6 @@ def _misses(each: ModelFigures, aim: float) -> str:
 
 
 def _or(options: Sequence[str]) -> str:
-    """Those that are not empty."""
+    """Return those that are not empty."""
     *first, last = filter(None, options)
     return f"{', '.join(first)} or {last}" if first else last

@@ -35,7 +35,8 @@ def as_settings(asked: PlacementTask, placement: Placement) -> str | None:
 
 
 def own_slots(asked: PlacementTask, placement: Placement) -> tuple[Slot, ...]:
-    """The slices of the placement, where they can be slices of this gateway; () where they cannot all be."""
+    """Return the slices of the placement, where they can be slices of this gateway; () where they cannot all
+    be."""
     device = own_device(asked.problem, len(usable_cores()))
     slots = placement.get(device, ()) if device else ()
     elsewhere = any(there for name, there in placement.items() if name != device)

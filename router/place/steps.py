@@ -49,7 +49,7 @@ _Residents = Mapping[Address, PlacedReplica]
 
 
 def _named(old: Placement, transition: Transition) -> tuple[_Slices, _Residents]:
-    """What slices and replicas are, by their numbers: none is used twice."""
+    """Return what slices and replicas are, by their numbers: none is used twice."""
     slices = {
         (device, number): (slot.share, slot.start)
         for device, slots in old.items()

@@ -114,7 +114,7 @@ class DeviceRow(NamedTuple):
 
 
 def device_rows(shown: PlaceReport, most: int) -> tuple[list[list[DeviceRow]], str]:
-    """The lines of each layout, at most `most` layouts, and what was left out in words."""
+    """Return the lines of each layout, at most `most` layouts, and what was left out in words."""
     found = layouts(shown.problem, shown.after)
     asked = {each.model: each.asked for each in shown.models}
     kept = found if len(found) <= most else sorted(found, key=lambda each: -each.count)[:most]
@@ -162,14 +162,14 @@ def free_devices(shown: PlaceReport) -> str:
 
 
 def model_rows(shown: PlaceReport, most: int) -> tuple[list[ModelFigures], str]:
-    """Those asked for, at most `most` of them, and what was left out in words."""
+    """Return those asked for, at most `most` of them, and what was left out in words."""
     asked = [each for each in shown.models if each.demand.rate > 0]
     left = len(asked) - most
     return worst(asked, most), f"and {words.counted(left, 'model')} with more to spare" if left > 0 else ""
 
 
 def render(shown: PlaceReport) -> Group:
-    """What to see, devices, models, what changes and how, on the terminal."""
+    """Return what to see, devices, models, what changes and how, on the terminal."""
     parts: list[RenderableType] = [Text(words.sentence(shown), style="bold"), Text()]
     if shown.after:
         parts += _devices(shown)
@@ -181,17 +181,17 @@ def render(shown: PlaceReport) -> Group:
 
 
 def met(shown: PlaceReport, model: ModelFigures) -> bool:
-    """Whether the model is carried, and predicted to be in time."""
+    """Return whether the model is carried, and predicted to be in time."""
     return not (model.short or model.attainment < shown.attainment)
 
 
 def flat(title: str) -> str:
-    """A column's title in one line."""
+    """Return a column's title in one line."""
     return title.replace("-\n", "").replace("\n", " ")
 
 
 def _table(titles: Sequence[str], left: int) -> Table:
-    """The first `left` columns are names."""
+    """Return the first `left` columns are names."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for place, title in enumerate(titles):
         table.add_column(
@@ -216,7 +216,7 @@ def _devices(shown: PlaceReport) -> Iterator[RenderableType]:
 
 
 def named(found: Sequence[Sequence[DeviceRow]]) -> Iterator[str]:
-    """Which devices are alike, where that can be told in short."""
+    """Yield which devices are alike, where that can be told in short."""
     several = [rows[0] for rows in found if rows[0].names]
     if len(several) <= _NAMED:
         yield from (f"{each.devices}: {each.names}" for each in several)

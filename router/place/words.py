@@ -71,8 +71,8 @@ def listed(names: Sequence[str]) -> str:
 
 
 def sentence(shown: PlaceReport) -> str:
-    """What to see: `2 of 4 devices carry 3 models with 20 % in reserve, for 3.20 an hour (no plan can cost
-    less than 2.91; gap 9.9 %); all models are predicted to keep their SLO.`"""
+    """Return what to see: `2 of 4 devices carry 3 models with 20 % in reserve, for 3.20 an hour (no plan can
+    cost less than 2.91; gap 9.9 %); all models are predicted to keep their SLO.`"""
     asked = [each for each in shown.models if each.demand.rate > 0]
     if not asked:
         return "Nothing is asked of any model, and no device is needed."
@@ -95,7 +95,7 @@ def _reserve(shown: PlaceReport) -> str:
 
 
 def _cost(shown: PlaceReport) -> str:
-    """What it costs and how little it could; "" where neither is known."""
+    """Return what it costs and how little it could; "" where neither is known."""
     paid = f", for {money(shown.cost)} an hour" if shown.priced else ""
     if not shown.bound or any(each.short for each in shown.models):
         return paid
@@ -110,7 +110,8 @@ def _cost(shown: PlaceReport) -> str:
 
 
 def ratio(value: float) -> str:
-    """A share of something, which may be less than none or many times as much: `-12 %`, `48.1 %`, `37 x`."""
+    """Return a share of something, which may be less than none or many times as much: `-12 %`, `48.1 %`, `37
+    x`."""
     if value < 0:
         return f"-{numbers.percent(-value)}"
     return f"{value:,.0f} x" if value >= _MANY else numbers.percent(value)

@@ -31,7 +31,7 @@ class Target:
 
 
 def find_model(text: str) -> ModelSpec:
-    """The model in the folder `text`, or of that name below models/."""
+    """Return the model in the folder `text`, or of that name below models/."""
     if not text:
         raise MeasureRequestError(
             "which model? Give its folder or its name, such as `penstock profile digits`"
@@ -58,7 +58,7 @@ def _or_one_of(text: str, known: Sequence[str]) -> str:
 
 
 def find_variants(model: ModelSpec, text: str) -> list[str]:
-    """Those of `text`, comma-separated; all of the model where it is empty."""
+    """Return those of `text`, comma-separated; all of the model where it is empty."""
     known = [variant.name for variant in model.variants]
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
@@ -70,7 +70,7 @@ def find_variants(model: ModelSpec, text: str) -> list[str]:
 
 
 def find_numbers(option: str, text: str, largest: int) -> tuple[int, ...]:
-    """The whole numbers of a comma-separated list, ascending, each once."""
+    """Return the whole numbers of a comma-separated list, ascending, each once."""
     found = set()
     for word in filter(None, (word.strip() for word in text.split(","))):
         if not word.isdecimal() or not 1 <= int(word) <= largest:

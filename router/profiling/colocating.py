@@ -66,7 +66,7 @@ def find_guests(text: str, rows: Sequence[int]) -> list[ColocatedVariant]:
 async def colocate(
     guests: Sequence[ColocatedVariant], place: MeasuredDevice, share: Share, measurer: Measurer, say: Say
 ) -> list[CoRun]:
-    """Every pair of variants, in all their batches. NoisyError, BenchError, SlicingError."""
+    """Return every pair of variants, in all their batches. NoisyError, BenchError, SlicingError."""
     variants = list(dict.fromkeys((guest.model.folder, guest.variant) for guest in guests))
     grouped = [
         [guest for guest in guests if (guest.model.folder, guest.variant) == each] for each in variants
@@ -128,7 +128,7 @@ def _sentence(runs: Sequence[CoRun]) -> str:
 
 
 def summary(runs: Sequence[CoRun]) -> list[str]:
-    """The fitted model, a line for each tenant."""
+    """Return the fitted model, a line for each tenant."""
     fitted = Slowdown.fit(runs)
     worst = max(abs(residual - 1) for residual in fitted.residuals)
     lines = [f"slowdown = 1 + sensitivity x pressure of the other; the worst pair is {worst:.0%} off:"]

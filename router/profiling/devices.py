@@ -34,7 +34,7 @@ class MeasuredDevice:
         return self.inventory.cores
 
     def watts(self) -> float:
-        """What a GPU draws at this moment; 0 where nothing tells."""
+        """Return what a GPU draws at this moment; 0 where nothing tells."""
         now = self._now()
         return (now.power_w or 0.0) if now else 0.0
 
@@ -87,8 +87,8 @@ class MeasuredDevice:
         )
 
     def actuator(self, share: Share) -> Actuator | None:
-        """What makes slices of that share real; None on a CPU, where workers go to their cores by themselves.
-        SlicingError where the GPU has no such shares."""
+        """Return what makes slices of that share real; None on a CPU, where workers go to their cores by
+        themselves. SlicingError where the GPU has no such shares."""
         return None if self.gpu is None else gpu_actuator(share.kind, self.gpu, self.inventory)
 
 
@@ -102,7 +102,7 @@ def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
 
 
 def device(name: str) -> MeasuredDevice:
-    """The device of that name ("cpu", "cuda:0"); UsageError where there is none."""
+    """Return the device of that name ("cpu", "cuda:0"); UsageError where there is none."""
     inventory = take_inventory()
     if name == "cpu":
         count = len(inventory.cores)

@@ -78,12 +78,12 @@ class ShareScaling:
         return next((each for each in self.shares if self.is_knee(each)), None)
 
     def is_knee(self, share: ShareFigures) -> bool:
-        """Whether it is the share of the knee."""
+        """Return whether it is the share of the knee."""
         return self.knee is not None and share.share.amount == self.knee.amount
 
 
 def scalings(sets: Iterable[ProfileSet], slo_us: int) -> list[ShareScaling]:
-    """All that there is in `sets`, in their order."""
+    """Return all that there is in `sets`, in their order."""
     return [_scaling(found, family, slo_us) for found in sets for family in _families(found.profiles)]
 
 
@@ -125,7 +125,7 @@ def _measured(profile: Profile, surface: Surface, knee: Knee | None, slo_us: int
 
 
 def points_of(profile: Profile, size: int) -> tuple[Point, ...]:
-    """The measured batches of one size, ascending."""
+    """Return the measured batches of one size, ascending."""
     return tuple(sorted(point for point in profile.points if point.size == size))
 
 
@@ -142,7 +142,7 @@ def _batch(points: Sequence[Point], rows: int, p50_us: float, throughput: float)
 
 
 def _tail_us(points: Sequence[Point], rows: int) -> float:
-    """The p99 at `rows`, between the measured ones."""
+    """Return the p99 at `rows`, between the measured ones."""
     known = [point for point in points if point.p99_us]
     levels = isotonic([point.p99_us for point in known], [float(point.count) for point in known])
     return Curve(tuple(point.rows for point in known), tuple(levels)).at(rows)

@@ -27,7 +27,7 @@ ROWS_MAX = 1 << 16
 
 
 def profile(options: ProfileOptions) -> int:
-    """What `penstock profile` does; returns the exit code."""
+    """Return what `penstock profile` does; returns the exit code."""
     try:
         return _profile(options)
     except (MeasureRequestError, OSError) as error:

@@ -100,7 +100,7 @@ class Measurer:
         return self._device.kind
 
     def known(self, target: Target) -> Profile | None:
-        """What is measured of the target's present build already."""
+        """Return what is measured of the target's present build already."""
         found = self._store.read_set(self._device.kind, target.model.name, target.variant)
         for profile in found.profiles if found and not self._manner.again else ():
             same = (profile.share, profile.streams) == (target.share, target.streams)
@@ -109,13 +109,13 @@ class Measurer:
         return None
 
     async def measure(self, target: Target, progress: Callable[[Work], None]) -> Profile:
-        """The target's profile, measured and kept. NoisyError, BenchError, SlicingError; whatever ends it
-        early, what was measured so far is kept for the next try."""
+        """Return the target's profile, measured and kept. NoisyError, BenchError, SlicingError; whatever ends
+        it early, what was measured so far is kept for the next try."""
         async with self._opened(target) as (bench, names, loaded):
             return await self._sweep(bench, names, self._work(target), loaded, progress)
 
     async def measure_one(self, target: Target, rows: int, size: int) -> Profile:
-        """A profile of that batch alone, which is not kept. Raises what `measure` does."""
+        """Return a profile of that batch alone, which is not kept. Raises what `measure` does."""
         async with self._opened(target) as (bench, names, loaded):
             alone = Exploration(target.model.batch_max, (size,), inf, self._manner.point_us, (rows,))
             work = Work(target, _build(target), alone, Path())

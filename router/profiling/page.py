@@ -48,7 +48,7 @@ _TERMS = (
 
 
 def page(model: str, found: Sequence[ShareScaling], slo_us: int, problems: Sequence[str]) -> str:
-    """The whole file. `found`: not empty; `problems`: profile files that were passed over, and why."""
+    """Return the whole file. `found`: not empty; `problems`: profile files that were passed over, and why."""
     kinds = list(dict.fromkeys(each.device_kind for each in found))
     parts = [
         *html.opening(f"Penstock: profiles of {model}", _STYLE),
@@ -71,7 +71,7 @@ def page(model: str, found: Sequence[ShareScaling], slo_us: int, problems: Seque
 
 
 def _kind(kind: str, found: Sequence[ShareScaling], slo_us: int, number: int) -> Iterator[str]:
-    """A device kind: what to see, the figures, the pictures, where they come from."""
+    """Yield a device kind: what to see, the figures, the pictures, where they come from."""
     yield f"<h2>On {escape(kind)}</h2>"
     yield from (f'<p class="see">{html.text(words.sentence(each, slo_us))}</p>' for each in found)
     yield from _table(found, CARRIES, marked=True)
@@ -102,5 +102,5 @@ def _table(found: Sequence[ShareScaling], columns: Sequence[ProfileColumn], mark
 
 
 def _flat(title: str) -> str:
-    """A column's title in one line."""
+    """Return a column's title in one line."""
     return title.replace("-\n", "").replace("\n", " ")

@@ -176,7 +176,8 @@ def _draw(axes: "Axes", label: str, colour: str, line: Line, dots: Sequence[Dot]
 
 
 def _chosen(scaling: ShareScaling) -> list[tuple[Batch, str]]:
-    """The batch to run at the knee, or on the only share; none where no batch is within the latency."""
+    """Return the batch to run at the knee, or on the only share; none where no batch is within the
+    latency."""
     share = scaling.at_knee or scaling.shares[-1]
     return [(share.within, KNEE if scaling.knee else "the batch to run")] if share.within else []
 

@@ -57,15 +57,15 @@ def others(store: ProfileStore, kind: str, targets: Sequence[Target]) -> list[Pr
 
 
 def _spread(points: Sequence[Known], places: Sequence[Place]) -> Sequence[Place]:
-    """The places to choose from: the second on another share than the first, as one share tells nothing of
-    how a variant scales, and what is predicted from it is called more certain than it is."""
+    """Return the places to choose from: the second on another share than the first, as one share tells
+    nothing of how a variant scales, and what is predicted from it is called more certain than it is."""
     first = {amount for amount, _, _ in points}
     others = [place for place in places if place[0] not in first]
     return others if len(first) == 1 and others else places
 
 
 def _surfaces(profiles: Sequence[Profile], kind: str, size: int) -> list[Surface]:
-    """A surface for each variant and size bucket among them; first those of the same bucket."""
+    """Return a surface for each variant and size bucket among them; first those of the same bucket."""
     named: dict[tuple[str, str], list[Profile]] = {}
     for profile in profiles:
         if profile.share.kind == kind:

@@ -26,7 +26,7 @@ class ProfileColumn(NamedTuple):
 
 
 def _of_best(figure: Callable[[Batch], float], text: Callable[[float], str]) -> Callable[[ShareFigures], str]:
-    """The cell of a figure of the batch that the latency allows; 0 is not known."""
+    """Return the cell of a figure of the batch that the latency allows; 0 is not known."""
     return lambda each: text((each.within and figure(each.within)) or nan)
 
 
@@ -134,7 +134,7 @@ COSTS = (
 
 
 def known(columns: Sequence[ProfileColumn], found: Sequence[ShareScaling]) -> tuple[ProfileColumn, ...]:
-    """Those of which at least one share has a figure."""
+    """Return those of which at least one share has a figure."""
     shares = [each for scaling in found for each in scaling.shares]
     return tuple(each for each in columns if any(each.cell(share) != numbers.NONE for share in shares))
 
@@ -148,7 +148,7 @@ def rows(
 
 
 def render(device_kind: str, found: Sequence[ShareScaling], slo_us: int) -> Group:
-    """A device kind on the terminal: what a larger share buys, in sentences, then the figures."""
+    """Return a device kind on the terminal: what a larger share buys, in sentences, then the figures."""
     parts: list[RenderableType] = [Text(device_kind, style="bold")]
     parts += [Text(words.sentence(each, slo_us)) for each in found]
     parts += [Text(), _table(found, CARRIES, marked=True), Text(), _table(found, COSTS, marked=False), Text()]

@@ -55,14 +55,14 @@ def predicted(measured: ShareFigures) -> str:
 
 
 def name(scaling: ShareScaling) -> str:
-    """The variant, and what sets it apart from itself measured otherwise."""
+    """Return the variant, and what sets it apart from itself measured otherwise."""
     streams = scaling.surface.streams
     return f"{scaling.variant} ({streams} batches at once)" if streams > 1 else scaling.variant
 
 
 def sentence(scaling: ShareScaling, slo_us: int) -> str:
-    """What a larger share buys and how large a batch may be: `cnn: 2 cores carry 1.8 times what 1 core does;
-    the knee is at 1 core: profiled capacity 4,100 rows/s within 25 ms in batches of 24.`"""
+    """Return what a larger share buys and how large a batch may be: `cnn: 2 cores carry 1.8 times what 1 core
+    does; the knee is at 1 core: profiled capacity 4,100 rows/s within 25 ms in batches of 24.`"""
     first, last = scaling.shares[0], scaling.shares[-1]
     if last.within is None:
         took_ms, rows = numbers.milliseconds(last.smallest.p50_us / 1000), last.smallest.rows
@@ -116,7 +116,7 @@ def _aside(measured: ShareFigures) -> str:
 
 
 def doubt(scaling: ShareScaling) -> str:
-    """What should be measured again: the point furthest off the fit; "" where all are sound."""
+    """Return what should be measured again: the point furthest off the fit; "" where all are sound."""
     worst = scaling.surface.worst
     if scaling.surface.sound:
         return ""
@@ -140,7 +140,7 @@ def other_rules(scaling: ShareScaling) -> str:
 
 
 def notes(found: Sequence[ShareScaling]) -> list[str]:
-    """What must be known beside the figures: their size, what other rules say, what is doubtful."""
+    """Return what must be known beside the figures: their size, what other rules say, what is doubtful."""
     sizes = sorted({each.size for each in found} - {0})
     told = [f"All figures are of rows of the largest size, up to {size:,}." for size in sizes]
     told += [said for each in found if (said := other_rules(each))]
@@ -148,7 +148,7 @@ def notes(found: Sequence[ShareScaling]) -> list[str]:
 
 
 def origins(found: Sequence[ShareScaling]) -> list[tuple[str, str]]:
-    """Where the figures of a kind of device come from, as terms and texts."""
+    """Return where the figures of a kind of device come from, as terms and texts."""
     known = [share.profile.origin for each in found for share in each.shares]
     machine: dict[str, dict[str, None]] = {}
     for origin in known:

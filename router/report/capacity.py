@@ -10,7 +10,7 @@ MEANING = (
 
 
 def rows_per_s(rate: float) -> str:
-    """Its figure, for example `1,781`."""
+    """Return its figure, for example `1,781`."""
     return numbers.rate(rate)
 
 

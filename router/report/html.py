@@ -24,7 +24,8 @@ footer, .small { color: var(--faint); font-size: .88em; }
 
 
 def opening(title: str, style: str) -> Iterator[str]:
-    """The file up to its first heading. `style`: the page's own rules, which come after the shared ones."""
+    """Yield the file up to its first heading. `style`: the page's own rules, which come after the shared
+    ones."""
     yield "<!DOCTYPE html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'

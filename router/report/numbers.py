@@ -24,7 +24,7 @@ def milliseconds(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """What there is of something in a second, to three digits, and whole numbers above."""
+    """Return what there is of something in a second, to three digits, and whole numbers above."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 

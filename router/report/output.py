@@ -16,7 +16,8 @@ def console() -> Console:
 
 
 def unwritable(path: Path) -> str:
-    """Why no file can be written there, in a sentence; "" where nothing is known that speaks against it."""
+    """Return why no file can be written there, in a sentence; "" where nothing is known that speaks against
+    it."""
     try:
         if not path.parent.is_dir():
             return f"{path}: there is no folder {path.parent}"

@@ -41,7 +41,7 @@ class _Core(cygrpc.AioServer):  # type: ignore[misc]  # likewise
         self.add_registered_method_handlers(dict(handlers))
 
     def resolve_handler(self, details: Any) -> Any:
-        """What grpc calls to find a method's handler; None where there is none."""
+        """Return what grpc calls to find a method's handler; None where there is none."""
         return self._handlers.get(details.method)
 
     def _make_request_call_future(self, path: bytes | None) -> asyncio.Task[None]:

@@ -102,11 +102,11 @@ class Calls:
                 bound.reschedule(now)
 
     def infer(self, answer: RawMethod) -> Any:
-        """The handler of inference: what is refused here is counted as a request."""
+        """Return the handler of inference: what is refused here is counted as a request."""
         return self._handler(answer, self._limits.grpc_call_count, CALLERS, counted=True)
 
     def unary(self, answer: RpcMethod | Screened, request: Any, roles: Roles, *, probe: bool = False) -> Any:
-        """The handler of another method, for callers of one of the `roles`; `request` is its message's
+        """Return the handler of another method, for callers of one of the `roles`; `request` is its message's
         class."""
         count = self._limits.grpc_call_count
         return self._handler(_parsed(answer, request), count + probe * (count // PROBE_SHARE + 1), roles)
@@ -128,7 +128,7 @@ class Calls:
         return own_tenant(CALLER.get()) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
 
     async def read(self, context: Any, counted: bool = False) -> bytes:
-        """The call's message; without a whole one in time the call ends here."""
+        """Return the call's message; without a whole one in time the call ends here."""
         try:
             async with asyncio.timeout(self._limits.slow_client_s) as bound:
                 self._reading.add(bound)
@@ -201,7 +201,7 @@ class Calls:
         self._messages.drop(context)
 
     async def _admitted(self, context: Any, counted: bool) -> bytes:
-        """The call's message, where there is memory for it."""
+        """Return the call's message, where there is memory for it."""
         raw = await self.read(context, counted)
         if len(raw) > SMALL_BYTES:
             refusal = self._account.refusal()
@@ -248,8 +248,8 @@ class _Tally:
 
 
 def plain(raw: bytes) -> bytes:
-    """A small method's message without its compression; RequestError where that is damaged, or it is more
-    than the event loop parses."""
+    """Return a small method's message without its compression; RequestError where that is damaged, or it is
+    more than the event loop parses."""
     coding = coding_of_message(raw)
     try:
         message = inflate(raw, coding, _SMALL) if coding else raw

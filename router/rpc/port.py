@@ -104,7 +104,7 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
 
 
 def channel_options(limits: Limits) -> tuple[tuple[str, int], ...]:
-    """The limits in grpc's words, and its server's other options."""
+    """Return the limits in grpc's words, and its server's other options."""
     count = limits.grpc_call_count
     options = (
         ("grpc.max_receive_message_length", limits.body_bytes),

@@ -23,7 +23,7 @@ class ClientNoise(logging.Filter):
         self._said = Seldom(_logger)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written."""
+        """Return whether the record is written."""
         if isinstance(record.msg, Exception):  # the server's loop has ended: its edge's watch says so
             return False
         if str(record.msg).startswith(_ENCODING):

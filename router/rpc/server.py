@@ -170,8 +170,8 @@ class RpcServer:
         return answer
 
     async def _read(self, raw: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]:
-        """The request; of a large one its raw contents apart. Typed contents that take over a millisecond to
-        read are made raw elsewhere."""
+        """Return the request; of a large one its raw contents apart. Typed contents that take over a
+        millisecond to read are made raw elsewhere."""
         if found.besides > SMALL_BYTES and not found.raw:
             model = self._model(found.name, "")
             self._bulk.admit(len(raw))
@@ -181,8 +181,9 @@ class RpcServer:
         return parse(raw, found)
 
     async def _ask(self, call: Call) -> Reply:
-        """The core's reply. Ended early by grpc (the client left, or its deadline passed), it gives the call
-        up; at its deadline not: the core ends it then by itself, and counts it as late, not as cancelled."""
+        """Return the core's reply. Ended early by grpc (the client left, or its deadline passed), it gives
+        the call up; at its deadline not: the core ends it then by itself, and counts it as late, not as
+        cancelled."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         request_id = self._serving.submit(call, partial(_settle, future))
         try:

@@ -41,7 +41,7 @@ class AdminSettings:
 
 
 def read_admin(findings: Findings, ports: Mapping[str, int]) -> AdminSettings:
-    """The section, with the defaults for what it leaves out. `ports`: those of `server:`, by key."""
+    """Return the section, with the defaults for what it leaves out. `ports`: those of `server:`, by key."""
     stated = isinstance(findings.document.at(_LOC), dict)
     section = (findings.parse(AdminSection, _LOC) if stated else None) or AdminSection()
     defaults = AdminSettings()
@@ -69,7 +69,7 @@ def read_admin(findings: Findings, ports: Mapping[str, int]) -> AdminSettings:
 
 
 def _read_socket(findings: Findings, section: AdminSection) -> Path:
-    """Its absolute path. The folder need not be there yet: it may be made as the gateway starts."""
+    """Return its absolute path. The folder need not be there yet: it may be made as the gateway starts."""
     loc = (*_LOC, "socket")
     if section.host is not None or section.port is not None:
         findings.add(loc, "a socket takes the place of host and port; expected the one or the other")

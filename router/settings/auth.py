@@ -24,8 +24,8 @@ class AuthSettings:
 
 
 def read_auth(findings: Findings, host: str, admin: AdminSettings) -> AuthSettings | None:
-    """The section; None where there is none, which is a warning where others than this machine reach the
-    inference ports, which are on `host`, or the admin door."""
+    """Return the section; None where there is none, which is a warning where others than this machine reach
+    the inference ports, which are on `host`, or the admin door."""
     top, value = findings.document.value, findings.document.at(_LOC)
     if isinstance(top, dict) and "auth" in top and value is None:
         findings.add(_LOC, fault("no keys file", value, _EXPECTED))
@@ -51,7 +51,7 @@ def _warn(findings: Findings, loc: Loc, listens: str, may: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server on that address."""
+    """Return whether only this machine reaches a server on that address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -11,13 +11,14 @@ _LOC = ("cache",)
 
 
 def asks_for_cache(document: Document) -> bool:
-    """Whether the file asks for the cache: a key `cache` with anything but false, nothing included."""
+    """Return whether the file asks for the cache: a key `cache` with anything but false, nothing included."""
     top = document.value
     return isinstance(top, dict) and "cache" in top and top["cache"] is not False
 
 
 def read_cache(findings: Findings) -> CacheSpec | None:
-    """The section; None where there is none and no model says `cache: true`, and for `cache: false`."""
+    """Return the section; None where there is none and no model says `cache: true`, and for `cache:
+    false`."""
     value = findings.document.at(_LOC)
     if value is False or not (asks_for_cache(findings.document) or _a_model_asks(findings.document)):
         return None
@@ -40,8 +41,8 @@ def _a_model_asks(document: Document) -> bool:
 
 
 def read_model_cache(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> bool:
-    """Whether a model's answers are kept: as it says, else where the file asks for the cache and any of its
-    served variants is deterministic.
+    """Return whether a model's answers are kept: as it says, else where the file asks for the cache and any
+    of its served variants is deterministic.
 
     `cache: true` asks for something that cannot be where none is, or where the file says `cache: false`.
     """

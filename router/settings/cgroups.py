@@ -7,8 +7,8 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def groups(controller: str, proc: Path, cgroups: Path) -> Iterator[tuple[int, Path]]:
-    """The version (1 or 2) and the folder of each group that this process is in, and of all above them, that
-    may limit what `controller` does."""
+    """Yield the version (1 or 2) and the folder of each group that this process is in, and of all above them,
+    that may limit what `controller` does."""
     for line in lines(proc / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -25,7 +25,7 @@ def groups(controller: str, proc: Path, cgroups: Path) -> Iterator[tuple[int, Pa
 
 
 def quota(proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:
-    """The cores' time that may be used in a second, in cores; None where there is no limit.
+    """Return the cores' time that may be used in a second, in cores; None where there is no limit.
 
     It is the least of cpu.max (version 2) or cpu.cfs_quota_us (version 1): what `docker run --cpus` sets.
     """

@@ -18,8 +18,8 @@ _WAYS = {_CPU: ("cores",), _GPU: ("mps", "mig", "whole")}
 
 
 def read_devices(findings: Findings, prices: Prices) -> tuple[DeviceSpec, ...]:
-    """The entries that are sound, in the order of the file; none without `devices:`. `prices`: for those that
-    state none."""
+    """Return the entries that are sound, in the order of the file; none without `devices:`. `prices`: for
+    those that state none."""
     entries = findings.document.at(("devices",))
     count = len(entries) if isinstance(entries, list) else 0
     found: list[DeviceSpec] = []
@@ -41,7 +41,7 @@ def read_devices(findings: Findings, prices: Prices) -> tuple[DeviceSpec, ...]:
 
 
 def _read_device(findings: Findings, loc: Loc, section: DeviceSection, prices: Prices) -> DeviceSpec | None:
-    """The device with what its entry leaves out; None where its kind is none."""
+    """Return the device with what its entry leaves out; None where its kind is none."""
     here = machine_kind()
     kind = section.kind or here
     ways = next((ways for prefix, ways in _WAYS.items() if kind.startswith(prefix)), None)

@@ -39,7 +39,7 @@ class Document:
     problems: tuple[SettingsProblem, ...]
 
     def at(self, loc: Loc) -> object:
-        """The value at `loc`; None where there is none."""
+        """Return the value at `loc`; None where there is none."""
         value = self.value
         for part in loc:
             if isinstance(part, str) and isinstance(value, dict):
@@ -51,7 +51,8 @@ class Document:
         return value
 
     def problem(self, loc: Loc, message: str, *, at_key: bool = False) -> SettingsProblem:
-        """A problem of the value (or of its key) at `loc`, placed at its nearest ancestor that exists."""
+        """Return a problem of the value (or of its key) at `loc`, placed at its nearest ancestor that
+        exists."""
         places = self.key_places if at_key else self.value_places
         for length in range(len(loc), -1, -1):
             if place := places.get(loc[:length]) or self.value_places.get(loc[:length]):
@@ -62,8 +63,8 @@ class Document:
 
 
 def read_document(file: Path, *, may_be_empty: bool = False) -> Document:
-    """The file's values and places. SettingsError where it is no readable, sane YAML document; an empty one
-    that `may_be_empty` has the value None."""
+    """Return the file's values and places. SettingsError where it is no readable, sane YAML document; an
+    empty one that `may_be_empty` has the value None."""
     text = _read_text(file)
     lines = _LINE_BREAK.split(text)
     node = _compose(file, text, lines)
@@ -198,7 +199,7 @@ def _syntax_sentence(error: yaml.MarkedYAMLError) -> str:
 
 
 def _place(mark: yaml.Mark, lines: list[str]) -> Place:
-    """A mark counted from 1; the end of a file that ends with a line break lies on its last line."""
+    """Return a mark counted from 1; the end of a file that ends with a line break lies on its last line."""
     if mark.line + 1 >= len(lines) > 1 and not lines[-1]:
         return len(lines) - 1, len(lines[-2]) + 1
     line = min(mark.line, len(lines) - 1)

@@ -26,7 +26,7 @@ def refuse(message: str) -> PydanticCustomError:
 
 
 def known(what: str, names: Collection[str]) -> Callable[[str], str]:
-    """A validator of names that have to be among these."""
+    """Return a validator of names that have to be among these."""
 
     def check(name: str) -> str:
         if name not in names:
@@ -37,12 +37,12 @@ def known(what: str, names: Collection[str]) -> Callable[[str], str]:
 
 
 def distinct(values: list[int] | list[str]) -> bool:
-    """Whether none is there twice."""
+    """Return whether none is there twice."""
     return len(set(values)) == len(values)
 
 
 def check_names(value: object) -> object:
-    """A validator of lists of names."""
+    """Return a validator of lists of names."""
     if isinstance(value, list) and value and all(type(name) is str for name in value):
         if distinct(value):
             return value

@@ -69,7 +69,7 @@ class Findings:
         self._stop_if_many()
 
     def sound(self, loc: Loc) -> bool:
-        """Whether nothing wrong was found at `loc` or inside it."""
+        """Return whether nothing wrong was found at `loc` or inside it."""
         return not any(faulty[: len(loc)] == loc for faulty in self._faulty)
 
     def stop_if_any(self) -> None:
@@ -85,7 +85,7 @@ class Findings:
             raise SettingsError([*self.problems[:PROBLEMS_MAX], more], self.warnings)
 
     def parse(self, schema: type[Schema], loc: Loc = ()) -> Schema | None:
-        """The section at `loc`. Its faults are recorded; what can be told without them is returned.
+        """Return the section at `loc`. Its faults are recorded; what can be told without them is returned.
 
         A key with a fault takes its default there, so that the other keys can still be judged; None
         where a required key is faulty.
@@ -130,7 +130,7 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def _keys_at(schema: type[BaseModel], loc: Loc) -> list[str]:
-    """The keys of the section that lies at `loc` inside a section of type `schema`."""
+    """Return the keys of the section that lies at `loc` inside a section of type `schema`."""
     annotation: Any = schema  # whatever stands behind a field's colon
     for part in loc:
         if isinstance(part, str):

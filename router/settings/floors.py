@@ -17,18 +17,19 @@ _DIGITS = 4
 
 
 def accuracy_text(share: float) -> str:
-    """An accuracy in few digits, rounded down: what is reached must not look like more."""
+    """Return an accuracy in few digits, rounded down: what is reached must not look like more."""
     return f"{floor(share * 10**_DIGITS + 1e-6) / 10**_DIGITS:g}"
 
 
 def objectives(model: ServedModel) -> Iterator[Objective]:
-    """The model's own, then that of each tier."""
+    """Yield the model's own, then that of each tier."""
     yield model.own
     yield from model.by_tier.values()
 
 
 def answering(model: ServedModel, objective: Objective) -> tuple[str, ...]:
-    """The variants that may answer, or take part in it where several do, with the most accurate first."""
+    """Return the variants that may answer, or take part in it where several do, with the most accurate
+    first."""
     if model.selection is None:
         return objective.variants
     floor = 0.0 if model.selection.policy == ENSEMBLE else objective.accuracy_min
@@ -47,7 +48,7 @@ def reach(model: ServedModel) -> dict[str, float]:
 
 
 def convened(spec: ModelSpec, members: Sequence[str], output: str) -> Panel:
-    """The members as they vote. ValueError where they cannot."""
+    """Return the members as they vote. ValueError where they cannot."""
     classes = next(tensor.shape[-1] for tensor in spec.outputs if tensor.name == output)
     return convene(spec.validation or Validation((), ()), members, classes)
 

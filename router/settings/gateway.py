@@ -105,7 +105,7 @@ class Settings:
 
 
 def load_settings(path: Path) -> Settings:
-    """The settings in the file at `path`. SettingsError with everything that is wrong with it."""
+    """Return the settings in the file at `path`. SettingsError with everything that is wrong with it."""
     return read_settings(path)[0]
 
 
@@ -179,8 +179,8 @@ def _read_models(
 
 
 def read_served(document: Document, index: int) -> ServedModel:
-    """The entry `models[index]` of a document that was sound, with its model folder read anew. SettingsError
-    with all that is wrong with that folder, or with the entry because of it."""
+    """Return the entry `models[index]` of a document that was sound, with its model folder read anew.
+    SettingsError with all that is wrong with that folder, or with the entry because of it."""
     findings = Findings(document)
     model = read_model(findings, index, read_tiers(findings))
     if model is None or findings.problems:

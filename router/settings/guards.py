@@ -13,7 +13,7 @@ _WHOLE = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 
 
 
 def read_guards(findings: Findings, loc: Loc, said: Mapping[str, object], spec: ModelSpec) -> ModelSpec:
-    """The model with the guards that the mapping at `loc` states, by output."""
+    """Return the model with the guards that the mapping at `loc` states, by output."""
     if not said:
         return spec
     datatypes = {output.name: output.datatype for output in spec.outputs}

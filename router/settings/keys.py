@@ -32,7 +32,7 @@ def _check_roles(value: object) -> object:
 
 
 def _check_digits(what: str, count: int) -> Callable[[object], object]:
-    """A validator. It shows no value: in the place of a hash there may stand a key."""
+    """Return a validator. It shows no value: in the place of a hash there may stand a key."""
     digits = re.compile(rf"[0-9a-f]{{{count}}}\Z")
 
     def check(value: object) -> object:
@@ -55,8 +55,8 @@ def _check_instant(text: str) -> str:
 
 
 def instant_s(text: str) -> float:
-    """A date, or a date with a time, as Unix time in seconds; of a date its first moment, UTC where it names
-    no zone. ValueError where it is none."""
+    """Return a date, or a date with a time, as Unix time in seconds; of a date its first moment, UTC where it
+    names no zone. ValueError where it is none."""
     found = datetime.fromisoformat(text)
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
@@ -90,18 +90,18 @@ class KeySpec:
 
 
 def tenants_of(settings: Settings) -> tuple[str, ...]:
-    """The tenants that a key may be of."""
+    """Return the tenants that a key may be of."""
     return (*dict.fromkeys((*(each.name for each in settings.tenants), DEFAULT_TENANT)),)
 
 
 def read_keys(path: Path, tenants: Collection[str] | None) -> tuple[KeySpec, ...]:
-    """The keys of the file, in its order; none where it is empty. `tenants`: those that a key may be of, None
-    for any. SettingsError with everything that is wrong with the file."""
+    """Return the keys of the file, in its order; none where it is empty. `tenants`: those that a key may be
+    of, None for any. SettingsError with everything that is wrong with the file."""
     return _read(path, tenants)[0]
 
 
 def check_keys(settings: Settings) -> tuple[tuple[KeySpec, ...], tuple[SettingsProblem, ...]]:
-    """The keys of these settings, () without `auth:`; and what of them hardly is as it was meant.
+    """Return the keys of these settings, () without `auth:`; and what of them hardly is as it was meant.
     SettingsError as `read_keys`."""
     if settings.auth is None:
         return (), ()

@@ -19,7 +19,7 @@ class LogSettings:
 
 
 def read_logging(findings: Findings) -> LogSettings:
-    """The section, with the defaults for what it leaves out."""
+    """Return the section, with the defaults for what it leaves out."""
     if not isinstance(findings.document.at(_LOC), dict):
         return LogSettings()
     section = findings.parse(LoggingSection, _LOC)

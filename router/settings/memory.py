@@ -13,8 +13,8 @@ _CACHED: Final = {1: "total_inactive_file", 2: "inactive_file"}
 
 
 def usable_memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """The machine's memory or the least limit of the control groups that this process is in (a container's),
-    whichever is less; 0 where nothing tells."""
+    """Return the machine's memory or the least limit of the control groups that this process is in (a
+    container's), whichever is less; 0 where nothing tells."""
     limits = [
         int(limit)
         for version, group in groups("memory", proc, cgroups)

@@ -41,7 +41,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def load_model(folder: Path) -> ModelSpec:
-    """The model in `folder`, with absolute paths. SettingsError with all that is wrong with it."""
+    """Return the model in `folder`, with absolute paths. SettingsError with all that is wrong with it."""
     file = folder / MODEL_FILE
     if not os.path.isfile(file):  # unlike Path.is_file, never an OSError
         raise SettingsError([SettingsProblem(str(file), 1, 1, "", missing_model(folder))])
@@ -67,7 +67,7 @@ def load_model(folder: Path) -> ModelSpec:
 
 
 def missing_model(folder: Path) -> str:
-    """Why `folder` holds no model, with the neighbour that may be meant."""
+    """Return why `folder` holds no model, with the neighbour that may be meant."""
     if os.path.isdir(folder):
         return f"{shown(folder)} is no model folder: it has no {MODEL_FILE}"
     near = nearest_path(folder)
@@ -162,7 +162,8 @@ def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
 
 
 def _remedy(folder: Path, file: str, build: str | None) -> str:
-    """What brings a missing file: the model's own build, by make too where it is a sample of this project."""
+    """Return what brings a missing file: the model's own build, by make too where it is a sample of this
+    project."""
     if build is None:
         return f"expected a file or folder {folder / file}"
     make = "`make setup`, or " if SAMPLES in folder.resolve().parents and MAKEFILE.exists() else ""
@@ -170,7 +171,7 @@ def _remedy(folder: Path, file: str, build: str | None) -> str:
 
 
 def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[str, float]:
-    """The accuracy of each variant that was measured; JSON is read as the YAML that it is."""
+    """Return the accuracy of each variant that was measured; JSON is read as the YAML that it is."""
     try:
         measured = Findings(read_document(file))
     except SettingsError as error:

@@ -27,12 +27,12 @@ Prices = Mapping[str, Tariff]
 
 
 def machine_kind() -> str:
-    """The kind of this machine's CPU."""
+    """Return the kind of this machine's CPU."""
     return device_kind(SliceSpec("", ()))
 
 
 def read_prices(findings: Findings) -> Prices:
-    """The entries that are sound; none without `prices:`."""
+    """Return the entries that are sound; none without `prices:`."""
     entries = findings.document.at(_LOC)
     found: dict[str, Tariff] = {}
     for index in range(len(entries) if isinstance(entries, list) else 0):

@@ -62,7 +62,7 @@ def dotted(loc: Loc) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a person would recognise it in YAML, printable; short unless it is a path."""
+    """Return a value as a person would recognise it in YAML, printable; short unless it is a path."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -86,7 +86,7 @@ def fault(what: str, got: object, expected: str, near: str = "") -> str:
 
 
 def unknown_name(what: str, got: str, known: Collection[str]) -> str:
-    """The sentence for a name that is not among `known`, with the nearest one as a guess."""
+    """Return the sentence for a name that is not among `known`, with the nearest one as a guess."""
     return fault(what, got, one_of(known), nearest(got, known))
 
 
@@ -101,7 +101,7 @@ def one_of(names: Collection[str]) -> str:
 
 
 def nearest_path(path: Path) -> str:
-    """A neighbour of the missing `path` whose name is near to it, as a path, or ""."""
+    """Return a neighbour of the missing `path` whose name is near to it, as a path, or ""."""
     try:
         neighbours = sorted(os.listdir(path.parent))
     except (OSError, ValueError):  # the folder is missing too, or is no possible name

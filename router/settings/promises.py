@@ -17,7 +17,7 @@ CHOOSING = (*FLOORS, "cost_max", "optimize")
 
 
 def read_tiers(findings: Findings) -> tuple[Needs, ...]:
-    """The tiers that are sound, in the order of the file; none without `tiers:`."""
+    """Return the tiers that are sound, in the order of the file; none without `tiers:`."""
     entries = findings.document.at(_LOC)
     count = min(len(entries), TIER_COUNT_MAX) if isinstance(entries, list) else 0
     tiers: dict[str, Needs] = {}
@@ -81,8 +81,8 @@ def _needs(findings: Findings, loc: Loc, section: NeedsSection, tier: str = "") 
 
 
 def stated_at(document: Document, index: int, tier: str, keys: Sequence[str]) -> Loc | None:
-    """Where the first of these keys is stated of `models[index]`, in the tier or ("") for itself; None where
-    it is not: a tier has what it leaves open from the model."""
+    """Return where the first of these keys is stated of `models[index]`, in the tier or ("") for itself; None
+    where it is not: a tier has what it leaves open from the model."""
     places: list[Loc] = [("models", index)]
     if tier:
         places = [("models", index, "tiers", tier), *_entry(document, tier)]

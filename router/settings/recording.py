@@ -12,7 +12,8 @@ _LOC = ("recording",)
 
 
 def read_recording(findings: Findings) -> RecordingSpec | None:
-    """The section if it is there; its folder, which need not exist, has to be one that can be written to."""
+    """Return the section if it is there; its folder, which need not exist, has to be one that can be written
+    to."""
     if not isinstance(findings.document.at(_LOC), dict):
         return None
     section = findings.parse(RecordingSection, _LOC)
@@ -31,7 +32,7 @@ def read_recording(findings: Findings) -> RecordingSpec | None:
 
 
 def _obstacle(folder: Path) -> str:
-    """Why no file can be made in the folder, or ""."""
+    """Return why no file can be made in the folder, or ""."""
     place = folder
     try:
         os.path.realpath(folder)

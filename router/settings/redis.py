@@ -21,7 +21,7 @@ _FORMS = "redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/redis.soc
 
 
 def read_redis(findings: Findings) -> RedisSpec | None:
-    """The section; None where there is none, or a faulty one."""
+    """Return the section; None where there is none, or a faulty one."""
     value = findings.document.at(_LOC)
     if isinstance(value, str):
         return _read(findings, RedisSection(url=value), _LOC) if value else None
@@ -58,7 +58,7 @@ def _read(findings: Findings, section: RedisSection, loc: Loc) -> RedisSpec | No
 
 
 def _read_key(findings: Findings, section: RedisSection) -> str:
-    """What answers are signed with, "" where the password does."""
+    """Return what answers are signed with, "" where the password does."""
     if section.key_env is None:
         return ""
     key = os.environ.get(section.key_env, "")
@@ -71,7 +71,7 @@ def _read_key(findings: Findings, section: RedisSection) -> str:
 
 
 def _fault_of(text: str) -> str:
-    """What is wrong with a URL, "" where nothing is."""
+    """Return what is wrong with a URL, "" where nothing is."""
     try:
         url = urlsplit(text)
         port = url.port

@@ -27,7 +27,7 @@ class RepositorySettings:
 
 
 def read_repository(findings: Findings) -> RepositorySettings:
-    """The section; its folders have to be there, and may be empty."""
+    """Return the section; its folders have to be there, and may be empty."""
     section = None
     if isinstance(findings.document.at(_LOC), dict):
         section = findings.parse(RepositorySection, _LOC)
@@ -45,7 +45,7 @@ def read_repository(findings: Findings) -> RepositorySettings:
 
 
 def find_folders(folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Every model folder in `folders`, by its model's name; of one name the first counts.
+    """Yield every model folder in `folders`, by its model's name; of one name the first counts.
 
     What cannot be read, or states no name, goes by the name of its folder. It may read every model.yaml.
     """
@@ -74,8 +74,8 @@ def _stated_name(folder: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
-    """The name that a model.yaml of that age and size states, "" where none can be read. Remembered: to parse
-    a file takes milliseconds."""
+    """Return the name that a model.yaml of that age and size states, "" where none can be read. Remembered:
+    to parse a file takes milliseconds."""
     try:
         name = read_document(file).at(("name",))
     except SettingsError:
@@ -86,8 +86,8 @@ def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
 def serve_alone(
     spec: ModelSpec, slices: Sequence[SliceSpec], tiers: Sequence[Needs] = (), cache: bool = False
 ) -> ServedModel:
-    """A model that `models:` does not name: its own SLO, all variants, on all slices. `tiers`: those of the
-    settings; `cache`: they ask for kept answers. SettingsError where its model.yaml states no SLO."""
+    """Return a model that `models:` does not name: its own SLO, all variants, on all slices. `tiers`: those
+    of the settings; `cache`: they ask for kept answers. SettingsError where its model.yaml states no SLO."""
     if not spec.slo_us:
         message = f"how soon is {spec.name} to answer? expected slo_ms: 100, say, or an entry in `models:`"
         raise SettingsError([SettingsProblem(str(spec.folder / MODEL_FILE), 1, 1, "slo_ms", message)])

@@ -33,7 +33,7 @@ class HeldRange:
 
 
 def read_scaling(findings: Findings) -> ScalingSpec:
-    """What `scaling:` says, over the defaults."""
+    """Return what `scaling:` says, over the defaults."""
     section = None
     if isinstance(findings.document.at(_LOC), dict):
         section = findings.parse(ScalingSection, _LOC)
@@ -57,7 +57,7 @@ def read_scaling(findings: Findings) -> ScalingSpec:
 def read_replicas(
     findings: Findings, loc: Loc, value: int | str | dict[str, object] | None
 ) -> ReplicaSpec | None:
-    """What `replicas:` at `loc` says, None where nothing or something faulty."""
+    """Return what `replicas:` at `loc` says, None where nothing or something faulty."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -130,8 +130,8 @@ def _check_memory(findings: Findings, models: Sequence[ServedModel], slices: Seq
 
 
 def crowding(models: Sequence[ServedModel], slices: Iterable[str]) -> str:
-    """Why models with `replicas` cannot be where they are placed, as each needs a slice to itself; "" where
-    they can. One that may be let go of needs one too: it is placed for a load."""
+    """Return why models with `replicas` cannot be where they are placed, as each needs a slice to itself; ""
+    where they can. One that may be let go of needs one too: it is placed for a load."""
     scaled = [(model, model.replicas) for model in models if model.replicas is not None]
     placed = [replace(model, replicas=replace(spec, least=max(spec.least, 1))) for model, spec in scaled]
     held = SliceOwners(_asks(placed, least=True))
@@ -167,9 +167,9 @@ def _check_cost(findings: Findings, held: HeldRange, scaling: ScalingSpec, *, pr
 
 
 def span(models: Sequence[ServedModel], slices: Sequence[SliceSpec]) -> HeldRange:
-    """A slice on which only scaled models may be is held while one of them has it, the others always. At the
-    minimum the cheapest that suffice, spot slices only where there are too few others; at the maximum the
-    dearest that can be had."""
+    """Return a slice on which only scaled models may be is held while one of them has it, the others always.
+    At the minimum the cheapest that suffice, spot slices only where there are too few others; at the maximum
+    the dearest that can be had."""
     ups = {name for model in models if model.replicas is not None for name in model.slices}
     stay = {name for model in models if model.replicas is None for name in model.slices}
     always = {each.name for each in slices if each.name in stay or each.name not in ups}

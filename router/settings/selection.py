@@ -18,7 +18,7 @@ _LADDER_KEYS = ("optimize", "cost_max")
 def read_selection(
     findings: Findings, loc: Loc, section: SelectionSection | None, model: ServedModel
 ) -> SelectionSpec | None:
-    """The section at `loc` as it is for this model; None where there is none, or a faulty one."""
+    """Return the section at `loc` as it is for this model; None where there is none, or a faulty one."""
     if section is None:
         return None
     for key in _LADDER_KEYS:

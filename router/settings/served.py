@@ -24,8 +24,8 @@ _NOT_ALWAYS = [each for each in ISOLATE if each != "always"]
 
 
 def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> ServedModel | None:
-    """The entry `models[index]`; None where its key `path` or the model folder is faulty. `tiers`: those that
-    `tiers:` lists."""
+    """Return the entry `models[index]`; None where its key `path` or the model folder is faulty. `tiers`:
+    those that `tiers:` lists."""
     loc = ("models", index)
     section = findings.parse(ServedSection, loc)
     if section is None:
@@ -64,8 +64,8 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
 
 
 def _read_slo_us(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> int:
-    """The entry's own, else that of model.yaml. Where neither says one, the longest that there is, against
-    which nothing else in the entry is wrong."""
+    """Return the entry's own, else that of model.yaml. Where neither says one, the longest that there is,
+    against which nothing else in the entry is wrong."""
     if section.slo_ms is not None:
         return round(section.slo_ms * 1000)
     if not spec.slo_us and findings.sound((*loc, "slo_ms")):
@@ -75,7 +75,7 @@ def _read_slo_us(findings: Findings, loc: Loc, section: ServedSection, spec: Mod
 
 
 def _read_slices(findings: Findings, loc: Loc, section: ServedSection) -> tuple[str, ...]:
-    """Those that the model may use: what it names, or all."""
+    """Return those that the model may use: what it names, or all."""
     entries = slice_entries(findings)
     known = [*dict.fromkeys((*entries, *(name for names in entries.values() for name in names)))]
     for place, name in enumerate(section.slices):
@@ -126,8 +126,8 @@ def _read_batching(
 
 
 def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec, needs: Needs) -> str:
-    """The variant that answers, "" for the spec's own, or where the gateway chooses; checks all variant names
-    on the way."""
+    """Return the variant that answers, "" for the spec's own, or where the gateway chooses; checks all
+    variant names on the way."""
     known = [variant.name for variant in spec.variants]
     for place, name in enumerate(section.variants):
         if name not in known:

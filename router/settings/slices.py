@@ -17,13 +17,14 @@ _DEFAULT_NAME = "cpu"
 
 
 def usable_cores() -> tuple[int, ...]:
-    """The cores that this process may run on, ascending (a container's or taskset's share)."""
+    """Return the cores that this process may run on, ascending (a container's or taskset's share)."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def default_slices(usable: Sequence[int] | None = None, allowed: float | None = None) -> tuple[str, ...]:
-    """The names of the slices where `slices:` is left out: one of a core each for every usable core, so that
-    none stands idle. The gateway has no core to itself then: it takes its time from the first idle one.
+    """Return the names of the slices where `slices:` is left out: one of a core each for every usable core,
+    so that none stands idle. The gateway has no core to itself then: it takes its time from the first idle
+    one.
 
     A quota (`docker run --cpus 2`) counts whole cores of it: more slices than that would be stopped in the
     midst of their batches.
@@ -36,7 +37,7 @@ def default_slices(usable: Sequence[int] | None = None, allowed: float | None = 
 
 
 def deal_cores(wanted: Sequence[Cores], usable: Sequence[int]) -> list[tuple[int, ...]]:
-    """The cores of each slice, in the order of `wanted`; empty for one that asks for none.
+    """Return the cores of each slice, in the order of `wanted`; empty for one that asks for none.
 
     Counted cores are taken in order from those that no slice names. Where they run out the deal
     starts again, so that slices share cores; a slice never holds a core twice.
@@ -60,7 +61,7 @@ def _free(wanted: Sequence[Cores], usable: Sequence[int]) -> list[int]:
 
 
 def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tuple[SliceSpec, ...]:
-    """The slices that are sound; without `slices:`, those of `default_slices`."""
+    """Return the slices that are sound; without `slices:`, those of `default_slices`."""
     entries = findings.document.at(("slices",))
     if not isinstance(entries, list) or not entries:
         price = slice_price(prices, 1, spot=False)
@@ -96,13 +97,13 @@ def _slice(name: str, section: SliceSection, cores: tuple[int, ...], prices: Pri
 
 
 def _names(name: str, count: int | None) -> tuple[str, ...]:
-    """Those of an entry: its own, or with `count` as many with a number behind it."""
+    """Return those of an entry: its own, or with `count` as many with a number behind it."""
     return (name,) if count is None else tuple(f"{name}-{number}" for number in range(1, count + 1))
 
 
 def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
-    """The slices of each entry, by its name, in the order of the file; those of faulty ones too. Empty where
-    the names cannot be told."""
+    """Return the slices of each entry, by its name, in the order of the file; those of faulty ones too. Empty
+    where the names cannot be told."""
     entries = findings.document.at(("slices",))
     if entries is None:
         return {_DEFAULT_NAME: default_slices()}
@@ -119,8 +120,8 @@ def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
 
 
 def named_slices(entries: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...]:
-    """The slices that a model names: one by one, or all of an entry by its name; all of all entries where it
-    names none. A name that nobody has stays."""
+    """Return the slices that a model names: one by one, or all of an entry by its name; all of all entries
+    where it names none. A name that nobody has stays."""
     if not names:
         names = [*entries]
     return tuple(dict.fromkeys(each for name in names for each in entries.get(name, (name,))))

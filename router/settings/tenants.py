@@ -8,7 +8,7 @@ from serving.specs import TenantSpec
 
 
 def read_tenants(findings: Findings) -> tuple[TenantSpec, ...]:
-    """The tenants that are sound, in the order of the file; none without `tenants:`."""
+    """Return the tenants that are sound, in the order of the file; none without `tenants:`."""
     entries = findings.document.at(("tenants",))
     count = min(len(entries), TENANT_COUNT_MAX) if isinstance(entries, list) else 0
     tenants: dict[str, TenantSpec] = {}

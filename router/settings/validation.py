@@ -17,7 +17,7 @@ _LABELS, _PREDICTIONS = _KEYS = ("labels", "predictions")
 
 
 def read_validation(findings: Findings, file: Path, variants: Collection[str]) -> Validation | None:
-    """The file's content; None where it is faulty, with what is wrong with it in `findings`."""
+    """Return the file's content; None where it is faulty, with what is wrong with it in `findings`."""
     try:
         document, size_bytes = _parse(file)
         measured = Findings(document)
@@ -81,7 +81,7 @@ def _read(measured: Findings, variants: Collection[str]) -> Validation | None:
 
 
 def _classes(measured: Findings, loc: Loc, count: int | None) -> tuple[int, ...]:
-    """The list at `loc`, of `count` numbers, or of any number but none of them."""
+    """Return the list at `loc`, of `count` numbers, or of any number but none of them."""
     values = measured.document.at(loc)
     if not isinstance(values, list) or not values:
         measured.add(loc, fault("not a list of classes", values, "numbers of classes, such as [7, 2]"))

@@ -15,7 +15,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_workers(findings: Findings, slices: Sequence[SliceSpec]) -> WorkersSpec:
-    """The section, with the defaults for what it leaves out. `slices`: those whose models have to fit."""
+    """Return the section, with the defaults for what it leaves out. `slices`: those whose models have to
+    fit."""
     if not isinstance(findings.document.at(_LOC), dict):
         return WorkersSpec()
     section = findings.parse(WorkersSection, _LOC)

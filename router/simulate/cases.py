@@ -74,14 +74,15 @@ class Case:
         return {name: each for name, each in found.items() if each is not None}
 
     def slices_of(self, model: str) -> int:
-        """How many slices hold the model."""
+        """Return how many slices hold the model."""
         return len({each.slice for each in self.site.residents if each.model == model})
 
 
 def cases(
     configs: Sequence[Path], policies: Sequence[str], deployment: SimulatedDeployment, traffic: Traffic
 ) -> list[Case]:
-    """Every settings file with every policy; UsageError, in a sentence, where one cannot be simulated."""
+    """Return every settings file with every policy; UsageError, in a sentence, where one cannot be
+    simulated."""
     if deployment.slices and deployment.devices:
         raise SimulateRequestError("--slices and --devices: give one of them")
     if twice := [str(config) for config in configs if configs.count(config) > 1]:
@@ -138,7 +139,7 @@ def _check_policy(text: str) -> None:
 
 
 def _with_policy(model: ServedModel, policy: str) -> ServedModel:
-    """The model with that policy; the settings' knobs are kept where they are for the same one."""
+    """Return the model with that policy; the settings' knobs are kept where they are for the same one."""
     name, _, mode = policy.partition(":")
     if not policy or (name == model.batching.policy and mode in ("", model.batching.mode)):
         return model
@@ -173,7 +174,7 @@ def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
 
 
 def _needed(model: ServedModel, known: Collection[str]) -> list[str]:
-    """The variants without which requests would have no answer where only these are known."""
+    """Return the variants without which requests would have no answer where only these are known."""
     of_tiers = [each.variants for each in model.by_tier.values() if each.variants]
     firsts = [(model.answering_variant,), *of_tiers]
     return list(dict.fromkeys(names[0] for names in firsts if not set(names) & set(known)))
@@ -200,7 +201,7 @@ def _site(
     profiles: Profiles,
     deployment: SimulatedDeployment,
 ) -> Site:
-    """The models on their slices."""
+    """Return the models on their slices."""
     places = {model.name: deployment.copies.of(model) for model in models}
     latencies = {key: Latency(profile) for key, profile in profiles.items()}
     prices = {each.name: each.price for each in settings.slices}

@@ -26,7 +26,8 @@ class Copies:
     devices: int = 1
 
     def of(self, model: ServedModel) -> list[tuple[str, str]]:
-        """Where it may be: the slices' names, each with that of the settings' slice that it is like."""
+        """Return where it may be: the slices' names, each with that of the settings' slice that it is
+        like."""
         if self.count:
             return [(f"slice-{number + 1}", model.slices[0]) for number in range(self.count)]
         return [
@@ -37,7 +38,7 @@ class Copies:
 
 
 def without(settings: Settings, ignored: Collection[str]) -> Settings:
-    """The settings, as if they said nothing of what is ignored."""
+    """Return the settings, as if they said nothing of what is ignored."""
     models, slices = settings.models, settings.slices
     if REPLICAS in ignored:
         models = tuple(replace(each, replicas=None) for each in models)
@@ -47,7 +48,7 @@ def without(settings: Settings, ignored: Collection[str]) -> Settings:
 
 
 def told_ignored(settings: Settings, ignored: Collection[str]) -> str:
-    """The sentence on what `--ignore` leaves out of these settings; "" where it leaves out nothing."""
+    """Return the sentence on what `--ignore` leaves out of these settings; "" where it leaves out nothing."""
     told = []
     scaled = [each.name for each in settings.models if each.replicas is not None]
     if REPLICAS in ignored and scaled:
@@ -59,8 +60,8 @@ def told_ignored(settings: Settings, ignored: Collection[str]) -> str:
 
 
 def is_governed(settings: Settings) -> bool:
-    """Whether control decides what is where: how many replicas a model has follows its load, or a slice has
-    no room for all."""
+    """Return whether control decides what is where: how many replicas a model has follows its load, or a
+    slice has no room for all."""
     return any(each.replicas is not None for each in settings.models) or any(
         each.memory_bytes for each in settings.slices
     )
@@ -108,8 +109,8 @@ def _copy(name: str, like: SliceSpec, price: float | None) -> SliceSpec:
 
 
 def _measured(model: ServedModel, known: Mapping[tuple[str, str, str], Profile]) -> ServedModel | None:
-    """The model with those of its variants that were measured on all of its slices; None where one was on
-    some only, or none of those that answer was."""
+    """Return the model with those of its variants that were measured on all of its slices; None where one was
+    on some only, or none of those that answer was."""
     counts = {
         variant: sum((name, model.name, variant) in known for name in model.slices)
         for variant in model.variants

@@ -40,7 +40,7 @@ MISSED, UNUSABLE = 1, 2
 
 
 def simulate(options: SimulateOptions) -> int:
-    """What `penstock simulate` does; returns the exit code."""
+    """Return what `penstock simulate` does; returns the exit code."""
     try:
         return _simulate(options)
     except SimulateRequestError as error:
@@ -76,7 +76,7 @@ def _simulate(options: SimulateOptions) -> int:
 
 
 def _ignored(text: str) -> tuple[str, ...]:
-    """The keys that --ignore names; UsageError for one that no simulation can leave out."""
+    """Return the keys that --ignore names; UsageError for one that no simulation can leave out."""
     names = tuple(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
         if name not in LEFT_OUT:
@@ -140,7 +140,7 @@ def _conditions(traffic: Traffic, options: SimulateOptions) -> Conditions:
 def _run(
     found: Sequence[Case], traffic: Traffic, conditions: Conditions, options: SimulateOptions
 ) -> list[Result]:
-    """All cases, with a progress bar where a person watches."""
+    """Return all cases, with a progress bar where a person watches."""
     watched = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     results = []
@@ -162,7 +162,7 @@ def _run(
 def _premises(
     case: Case, traffic: Traffic, conditions: Conditions, options: SimulateOptions
 ) -> list[tuple[str, str]]:
-    """What was simulated, for the page."""
+    """Return what was simulated, for the page."""
     bursts = "" if options.trace else f"; gaps of coefficient of variation {options.cv:g}"
     here = {
         name: [each.model for each in case.site.residents if each.slice == name] for name in case.site.slices

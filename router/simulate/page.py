@@ -35,8 +35,8 @@ _HEADS = {
 def page(
     results: Sequence[Result], conditions: Conditions, premises: Sequence[tuple[str, str]], aim: float
 ) -> str:
-    """The whole file. `premises`: what was simulated, as terms with their texts; `aim`: the attainment that
-    is called met."""
+    """Return the whole file. `premises`: what was simulated, as terms with their texts; `aim`: the attainment
+    that is called met."""
     models = [model.name for model in results[0].case.site.served]
     parts = [
         *html.opening("Penstock: simulated", _STYLE),

@@ -39,7 +39,7 @@ class Requirement:
     bound: float
 
     def got(self, result: Result) -> float:
-        """The figure that is compared; nan where there is none."""
+        """Return the figure that is compared; nan where there is none."""
         if self.figure == CAPACITY:
             return result.capacity.rate if result.capacity else float("nan")
         if self.figure == ACCURACY:
@@ -47,12 +47,12 @@ class Requirement:
         return _FIGURES[self.figure](result.figures[self.model] if self.model else result.total)
 
     def holds(self, result: Result) -> bool:
-        """Whether it does; never for a figure that does not exist, as a latency of no answers."""
+        """Return whether it does; never for a figure that does not exist, as a latency of no answers."""
         return _SIGNS[self.sign](self.got(result), self.bound)
 
 
 def read_requirements(texts: Sequence[str], models: Sequence[str], capacity: bool) -> list[Requirement]:
-    """Those of all --require options; UsageError for one that is none."""
+    """Return those of all --require options; UsageError for one that is none."""
     return [_read(part, models, capacity) for text in texts for part in text.split(",")]
 
 

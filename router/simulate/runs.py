@@ -48,7 +48,7 @@ class Conditions:
     disturbances: tuple[Disturbance, ...] = ()
 
     def device(self, site: Site, seed: int) -> BatchDevice:
-        """What batches of the site take in the run of that seed."""
+        """Return what batches of the site take in the run of that seed."""
         device = NoisyDevice(truths_of(site.residents), self.physics, seed)
         return DisturbedDevice(device, self.disturbances, seed) if self.disturbances else device
 
@@ -90,7 +90,7 @@ class Result:
         return tuple(model.name for model in self.case.site.served if chooses(model))
 
     def accuracy(self, model: str, variant: str) -> float:
-        """What was measured of a variant; nan where nobody has."""
+        """Return what was measured of a variant; nan where nobody has."""
         share = next(each for each in self.case.site.served if each.name == model).accuracy(variant)
         return nan if share is None else share
 
@@ -101,7 +101,7 @@ class Result:
         return min(asked, key=lambda each: each[1].attainment)
 
     def cost(self, model: str | None) -> Cost | None:
-        """What a model costs (None: all together); None where no price is known."""
+        """Return what a model costs (None: all together); None where no price is known."""
         if not self.cost_per_hour:
             return None
         figures = self.total if model is None else self.figures[model]
@@ -110,7 +110,7 @@ class Result:
 
 
 def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance) -> Result:
-    """All runs of a case; UsageError where the traffic holds no request."""
+    """Return all runs of a case; UsageError where the traffic holds no request."""
     site, span = case.site, Span(case.site.settle_us, int(traffic.seconds * 1e6) + 1)
     played: list[Chronicle] = []
     for count, seed in enumerate(conditions.seeds, start=1):
@@ -174,8 +174,8 @@ def _faults(site: Site, hazards: Hazards, seconds: float, seed: int) -> list[Fau
 
 
 def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, float]) -> dict[str, float]:
-    """What each model costs an hour; nothing where no price is known. `held`: by slice, the share of the time
-    for which it is paid; one that it does not name is paid always."""
+    """Return what each model costs an hour; nothing where no price is known. `held`: by slice, the share of
+    the time for which it is paid; one that it does not name is paid always."""
     prices = {each.slice: each.price * held.get(each.slice, 1.0) for each in site.residents}
     if not any(prices.values()):
         return {}
@@ -192,8 +192,8 @@ def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, f
 def find_capacity(
     case: Case, traffic: Traffic, conditions: Conditions, aim: float, advance: Advance
 ) -> SiteCapacity:
-    """The highest rate of all models together, scaled as one, at which `aim` of each model's requests are
-    answered in time; UsageError where one run would have to be too long."""
+    """Return the highest rate of all models together, scaled as one, at which `aim` of each model's requests
+    are answered in time; UsageError where one run would have to be too long."""
     site, span = case.site, Span(case.site.settle_us, NEVER_US)
     base, bound = _scale(list(traffic.arrivals(site.served, conditions.seeds[0], 1.0)), traffic.seconds, site)
 
@@ -218,7 +218,8 @@ def find_capacity(
 
 
 def _scale(arrivals: Sequence[Arrival], seconds: float, site: Site) -> tuple[float, float]:
-    """The rate of arrivals, and one that their slices cannot carry even if all ran in their best batches."""
+    """Return the rate of arrivals, and one that their slices cannot carry even if all ran in their best
+    batches."""
     if not arrivals:
         raise SimulateRequestError("no request comes in the simulated time; raise --rate or --seconds")
     rows = Counter[tuple[int, int]]()
@@ -240,7 +241,7 @@ def _scale(arrivals: Sequence[Arrival], seconds: float, site: Site) -> tuple[flo
 
 
 def _told(arrivals: Iterable[Arrival], what: str, seconds: float, advance: Advance) -> Iterator[Arrival]:
-    """The same arrivals, with progress told on the way; in all it comes to `seconds`."""
+    """Yield the same arrivals, with progress told on the way; in all it comes to `seconds`."""
     told_s = 0.0
     advance(what, 0.0)
     for count, arrival in enumerate(arrivals):

@@ -29,13 +29,14 @@ _BY = "by the answering variant alone, for rows of the largest size"
 
 
 def columns(results: Sequence[Result]) -> tuple[str, ...]:
-    """The columns: that of accuracy only where the gateway chooses variants, those of cost only where a price
-    is known."""
+    """Return the columns: that of accuracy only where the gateway chooses variants, those of cost only where
+    a price is known."""
     return COLUMNS + (CHOSEN if _choosing(results) else ()) + (PRICED if _priced(results) else ())
 
 
 def rows(results: Sequence[Result], result: Result) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A result's lines: the model (TOTAL first, where there are several) and its cells under `columns`."""
+    """Yield a result's lines: the model (TOTAL first, where there are several) and its cells under
+    `columns`."""
     chosen = _choosing(results)
     if len(result.figures) > 1:
         none = (numbers.NONE,) if chosen else ()  # models' accuracies are no figures of one kind
@@ -79,7 +80,7 @@ def _cells(figures: RunFigures, slo_ms: str) -> tuple[str, ...]:
 
 
 def render(results: Sequence[Result], conditions: Conditions, aim: float) -> Group:
-    """How devices fared, the table, and what became of the requests that were not answered in time."""
+    """Return how devices fared, the table, and what became of the requests that were not answered in time."""
     table = Table("simulated", "model", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in columns(results):
         table.add_column(title, justify="right")

@@ -42,11 +42,12 @@ class Traffic(Protocol):
         ...
 
     def models(self, settings: Settings) -> list[ServedModel]:
-        """The models that are asked for, in the settings' order; UsageError for one that is not there."""
+        """Return the models that are asked for, in the settings' order; UsageError for one that is not
+        there."""
         ...
 
     def arrivals(self, models: Sequence[ServedModel], seed: int, scale: float) -> Iterable[Arrival]:
-        """The requests for `models`, by their places, `scale` times as many a second."""
+        """Return the requests for `models`, by their places, `scale` times as many a second."""
         ...
 
 
@@ -147,7 +148,7 @@ class DrawnTraffic:
         return streams
 
     def _by_tier(self, whole: Stream, rng: np.random.Generator) -> list[Stream]:
-        """The stream, apart by what its requests ask for."""
+        """Return the stream, apart by what its requests ask for."""
         names, shares = zip(*self._shape.tiers, strict=True)
         if len(names) == 1:
             return [replace(whole, tier=names[0])]
@@ -207,7 +208,7 @@ def _check_rows(where: str, most: int, settings: Settings) -> None:
 
 
 def read_loads(texts: Sequence[str]) -> list[OfferedLoad]:
-    """The loads of all --rate options; UsageError for one that is none."""
+    """Return the loads of all --rate options; UsageError for one that is none."""
     loads = []
     for text in (part for each in texts for part in _COMMAS.split(each)):
         name, sign, pattern = text.strip().partition("=")

@@ -96,7 +96,7 @@ def profiled(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
 
 
 def guessed(result: Result) -> str:
-    """The sentence on capacities that were not known; "" where all were."""
+    """Return the sentence on capacities that were not known; "" where all were."""
     if not result.guessed:
         return ""
     return (
@@ -106,7 +106,7 @@ def guessed(result: Result) -> str:
 
 
 def device(conditions: Conditions) -> str:
-    """How batches and slices fare in the runs."""
+    """Return how batches and slices fare in the runs."""
     physics, hazards = conditions.physics, conditions.hazards
     departs = []
     if physics.noise:
@@ -146,7 +146,8 @@ def _share(share: float) -> str:
 
 
 def breakdowns(results: Sequence[Result], conditions: Conditions) -> list[str]:
-    """How often workers broke down, in a sentence for all results that are alike; none where none could."""
+    """Return how often workers broke down, in a sentence for all results that are alike; none where none
+    could."""
     if not (conditions.hazards.crash_mtbf_s or conditions.hazards.stall_mtbf_s):
         return []
     runs = "1 run" if len(conditions.seeds) == 1 else f"{len(conditions.seeds)} runs"
@@ -165,14 +166,14 @@ def _times(count: int) -> str:
 
 
 def bad_endings(figures: RunFigures) -> list[tuple[str, int]]:
-    """How requests ended that were not answered in time, the most frequent first."""
+    """Return how requests ended that were not answered in time, the most frequent first."""
     found = [(name, count) for name, count in figures.endings.items() if name != IN_TIME]
     return sorted(found, key=lambda each: -each[1])
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """What to see: `slo answers 99.2 % of the requests in time, static 44 %: of static's, ...`. Where a model
-    fares worse than all together, it is named."""
+    """Return what to see: `slo answers 99.2 % of the requests in time, static 44 %: of static's, ...`. Where
+    a model fares worse than all together, it is named."""
     best, *others = sorted(results, key=lambda each: -each.least[1].attainment)
     text = f"{best.case.name} answers {percent(best.total.attainment)} of the requests in time{_least(best)}"
     for each in others:
@@ -194,7 +195,8 @@ def _least(result: Result) -> str:
 
 
 def what_became(figures: RunFigures) -> str:
-    """What became of those not answered in time, in shares of all requests; "" where there are none."""
+    """Return what became of those not answered in time, in shares of all requests; "" where there are
+    none."""
     kinds = (
         (figures.share(LATE), "were answered too late"),
         (figures.share(*REFUSED), "were refused at once"),
@@ -205,7 +207,8 @@ def what_became(figures: RunFigures) -> str:
 
 
 def capacity_sentence(result: Result, aim: float) -> str:
-    """The highest rate at which each model attains the aim, and how sure that is; "" if none was sought."""
+    """Return the highest rate at which each model attains the aim, and how sure that is; "" if none was
+    sought."""
     found = result.capacity
     if found is None:
         return ""

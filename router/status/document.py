@@ -94,8 +94,8 @@ def describe(
     slices: Sequence[SliceStatus],
     uptime_s: float,
 ) -> Status:
-    """The status of this moment. `counters` is all of `Telemetry.snapshot`; a model without an entry there
-    has come since."""
+    """Return the status of this moment. `counters` is all of `Telemetry.snapshot`; a model without an entry
+    there has come since."""
     models: list[ModelStatus] = [
         {
             "name": name,

@@ -44,7 +44,7 @@ _one_line = partial(Text, no_wrap=True, overflow="ellipsis")  # cut where the te
 
 
 def percentile_us(bounds_us: Sequence[int], counts: Sequence[int], share: float) -> float | None:
-    """The value below which that share (0..1) of a histogram lies, linear inside a bucket.
+    """Return the value below which that share (0..1) of a histogram lies, linear inside a bucket.
 
     `counts` has one more entry than `bounds_us`, for what is above all bounds: such a percentile is
     given as the last bound. None where nothing was counted.
@@ -62,7 +62,7 @@ def percentile_us(bounds_us: Sequence[int], counts: Sequence[int], share: float)
 
 
 def render(previous: Status | None, current: Status, elapsed_s: float, width: int = PIPE_WIDTH) -> Group:
-    """The tables of what happened in the `elapsed_s` between two readings (without a previous one,
+    """Return the tables of what happened in the `elapsed_s` between two readings (without a previous one,
     or where the gateway was restarted in between: since its start). `width`: of the terminal."""
     cached_before: dict[str, CacheStatus] = {}
     if previous is None or previous["uptime_s"] > current["uptime_s"]:
@@ -95,7 +95,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
 def _models_table(
     models: Sequence[ModelStatus], before: "Mapping[str, Counters]", elapsed_s: float, width: int
 ) -> Table:
-    """A row of each model, with as many columns as fit."""
+    """Return a row of each model, with as many columns as fit."""
     varied = any(len(by_variant(model["counters"])) > 1 for model in models)
     titles = (
         *_LEFT_ALIGNED,
@@ -111,7 +111,7 @@ def _models_table(
 
 
 def _ending_lines(models: Sequence[ModelStatus], before: "Mapping[str, Counters]") -> list[Text]:
-    """A heading, and a line of each model with requests that were not completed in time; else none."""
+    """Return a heading, and a line of each model with requests that were not completed in time; else none."""
     endings = dict(_worst_endings(models, before))
     if not endings:
         return []
@@ -130,7 +130,7 @@ def _edges(edges: Sequence[EdgeStatus]) -> Iterator[str]:
 
 
 def _slices_table(slices: Sequence[SliceStatus]) -> Table:
-    """A row of each slice and its worker."""
+    """Return a row of each slice and its worker."""
     table = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
         table.add_column(title, justify="right")
@@ -141,8 +141,8 @@ def _slices_table(slices: Sequence[SliceStatus]) -> Table:
 
 
 def _fitted(titles: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> Table:
-    """The models' table without the columns that make it too wide; closer together before one goes that says
-    how the model does."""
+    """Return the models' table without the columns that make it too wide; closer together before one goes
+    that says how the model does."""
     lengths = {
         title: max(len(title), *(Text.from_markup(row[title]).cell_len for row in rows), 0)
         for title in titles
@@ -199,8 +199,8 @@ def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float, 
 
 
 def _answering(model: ModelStatus, was: "Counters") -> str:
-    """Which variants answered, the most often first, each with its share where they are several; the one
-    that would answer where none did."""
+    """Return which variants answered, the most often first, each with its share where they are several; the
+    one that would answer where none did."""
     answers, before = by_variant(model["counters"]), by_variant(was)
     found = {name: count - before.get(name, 0) for name, count in answers.items()}
     often = sorted(filter(found.__getitem__, found), key=found.__getitem__, reverse=True)
@@ -288,7 +288,7 @@ def _move(move: MoveStatus | None, missing: Collection[str]) -> Iterator[str]:
 
 
 def _endings(counters: "Counters") -> dict[str, int]:
-    """All but completed in time, by reason."""
+    """Return all but completed in time, by reason."""
     return {
         **counters["rejected"],
         **counters["shed"],

@@ -225,7 +225,7 @@ class ModelCounts:
             self.durations.append((self.labels, self._shared))
 
     def flow(self, tenant: str) -> FlowCounts:
-        """The tenant's counts, made where there are none yet."""
+        """Return the tenant's counts, made where there are none yet."""
         flow = self.flows.get(tenant)
         if flow is None:
             labels = f'{self.labels},tenant="{escape(tenant)}"'
@@ -242,7 +242,7 @@ class ModelCounts:
         flow.others[outcome] = flow.others.get(outcome, 0) + 1
 
     def variant(self, name: str) -> VariantCounts:
-        """The variant's counts, made where there are none yet."""
+        """Return the variant's counts, made where there are none yet."""
         counts = self.variants.get(name)
         if counts is None:
             counts = self.variants[name] = VariantCounts(f'{self.labels},variant="{escape(name)}"')
@@ -266,7 +266,8 @@ class ModelCounts:
             downgraded[1] += rows
 
     def answer(self, tier: str, variant: str) -> AnswerCounts:
-        """What the variant answered to the tier, made where there is nothing yet; within the bounds."""
+        """Return what the variant answered to the tier, made where there is nothing yet; within the
+        bounds."""
         if tier not in self.answers and len(self.answers) >= TIERS_MAX:
             tier = OTHER
         if variant not in self._named and len(self._named) >= VARIANTS_MAX:
@@ -292,7 +293,7 @@ class ModelCounts:
         self.last_us = now_us
 
     def summary(self, now_us: int) -> Counters:
-        """All its flows and variants together."""
+        """Return all its flows and variants together."""
         flows, variants = list(self.flows.values()), list(self.variants.values())
         rejected, shed, failed = map(self._by_reason, (Kind.REJECTED, Kind.SHED, Kind.FAILED))
         answers = [each for by_variant in self.answers.values() for each in by_variant.values()]
@@ -371,15 +372,15 @@ class Ledger:
         self.spending = Spending()
 
     def busy_us(self) -> dict[str, int]:
-        """What each slice has computed; of those that have not yet, 0."""
+        """Return what each slice has computed; of those that have not yet, 0."""
         return dict.fromkeys(self.restarts, 0) | self.spending.busy()
 
 
 def outcome_counts(flow: FlowCounts) -> list[tuple[Outcome, int]]:
-    """How often its requests ended in each way that has been seen; completed always."""
+    """Return how often its requests ended in each way that has been seen; completed always."""
     return [(COMPLETED, flow.completed), *flow.others.items()]
 
 
 def escape(value: str) -> str:
-    """A label value as it stands between quotes."""
+    """Return a label value as it stands between quotes."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

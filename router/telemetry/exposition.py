@@ -122,7 +122,7 @@ _LOAD_COUNTERS: Final = (
 
 
 def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
-    """Every metric that the gateway counts itself."""
+    """Yield every metric that the gateway counts itself."""
     models = list(ledger.models.values())
     served = [model for model in models if model.served]
     flows = [flow for model in models for flow in model.flows.values()]

@@ -2,5 +2,5 @@
 
 
 def head(name: str, kind: str, text: str) -> str:
-    """The two lines before the samples of a metric."""
+    """Return the two lines before the samples of a metric."""
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"

@@ -68,7 +68,7 @@ class Histogram:
         self.total += value
 
     def block(self, name: str, labels: str) -> str:
-        """Its exposition lines, all of one moment."""
+        """Return its exposition lines, all of one moment."""
         scale, count, lines = self.scale, 0, []
         bucket = f'{name}_bucket{{{labels},le="' if labels else f'{name}_bucket{{le="'
         for le, here in zip(scale.les, self.counts, strict=True):

@@ -208,25 +208,27 @@ class Telemetry:
     # what is read
 
     def snapshot(self, now_us: int) -> Iterator[tuple[str, Counters]]:
-        """The counters of each model as plain values, ready for JSON; up to 0.2 ms each, of 64 tenants."""
+        """Yield the counters of each model as plain values, ready for JSON; up to 0.2 ms each, of 64
+        tenants."""
         for name, model in list(self._models.items()):  # others may come while it is read
             yield name, model.summary(now_us)
 
     def counters(self, model: str, now_us: int) -> Counters:
-        """Those of one model; KeyError where it never was served."""
+        """Return those of one model; KeyError where it never was served."""
         return self._models[model].summary(now_us)
 
     def asked(self, model: str) -> dict[str, int]:
-        """How often the cache was asked for it, by what the cache did; KeyError where it never was served."""
+        """Return how often the cache was asked for it, by what the cache did; KeyError where it never was
+        served."""
         return {result: counts[0] for result, counts in self._models[model].asked.items()}
 
     def statistics(self, model: str) -> ModelStatistics:
-        """A served model in the words of the statistics extension; 50 us, of 32 batch sizes."""
+        """Return a served model in the words of the statistics extension; 50 us, of 32 batch sizes."""
         return describe(model, self._models[model], self.epoch_us)
 
     def steps(self) -> Iterator[bytes]:
-        """The Prometheus exposition text (format 0.0.4), in pieces of 0.1 to 0.4 ms of CPU; between two of
-        them the gateway may go on."""
+        """Yield the Prometheus exposition text (format 0.0.4), in pieces of 0.1 to 0.4 ms of CPU; between two
+        of them the gateway may go on."""
         size, gathered = 0, []
         for block in self._blocks():
             gathered.append(block)

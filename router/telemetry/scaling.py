@@ -37,8 +37,8 @@ class ScalePresent:
 
 
 def demand(load: float, slices: int) -> tuple[float, int]:
-    """The pressure on a model's slices, of whose time it takes the share `load`, and how many it should have:
-    not only as many as there are, for who adds gateways adds slices."""
+    """Return the pressure on a model's slices, of whose time it takes the share `load`, and how many it
+    should have: not only as many as there are, for who adds gateways adds slices."""
     pressure = load / LOAD_SHARE
     return pressure, max(ceil(pressure * slices - _ROUNDING), 1)
 

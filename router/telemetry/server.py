@@ -103,8 +103,8 @@ class MetricsServer:
                 writer.close()
 
     def _make_room(self, comer: "_Exchange") -> bool:
-        """Whether there is a place; the connection that is silent for longest may go, of the address that has
-        most."""
+        """Return whether there is a place; the connection that is silent for longest may go, of the address
+        that has most."""
         staying = [each for each in self._exchanges.values() if not each.transport.is_closing()]
         if len(staying) < CONNECTIONS_MAX:
             return True
@@ -118,7 +118,7 @@ class MetricsServer:
         return False
 
     def _refusal(self, head: bytes) -> bytes | None:
-        """The answer to a scrape that may not be, else None."""
+        """Return the answer to a scrape that may not be, else None."""
         try:
             self.admit(_fields(head))
         except RequestError as error:

@@ -57,7 +57,7 @@ class Spending:
         self._marks: deque[_Mark] = deque()
 
     def busy(self) -> dict[str, int]:
-        """What each slice that is or was held has computed, in microseconds."""
+        """Return what each slice that is or was held has computed, in microseconds."""
         found = dict.fromkeys((*self._spent, *self._prices), 0)
         for (name, _), busy_us in self._busy_us.items():
             found[name] = found.get(name, 0) + busy_us

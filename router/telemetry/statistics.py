@@ -59,7 +59,7 @@ class ModelStatistics(TypedDict):
 
 
 def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
-    """The model's statistics; `epoch_us` is the Unix time at which the deployment's clock was 0."""
+    """Return the model's statistics; `epoch_us` is the Unix time at which the deployment's clock was 0."""
     sizes = sorted(model.sizes.items())
     return {
         "name": name,

@@ -82,7 +82,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
 
 
 def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
-    """The aliases, of the models that are served or were."""
+    """Yield the aliases, of the models that are served or were."""
     names = {model: name for name, model in ledger.models.items()}
     models = [(f'{model.labels},version="1"', model) for model in names]
     for name, text, count in _COUNTERS:

@@ -53,6 +53,6 @@ class Windows:
 
 
 def burn_rate(offered: int, good: int, objective: float) -> float:
-    """How fast the error budget is used up: at 1 it lasts exactly as long as the objective is meant for.
-    `objective`: the share of requests (0..1) that is promised to be in time."""
+    """Return how fast the error budget is used up: at 1 it lasts exactly as long as the objective is meant
+    for. `objective`: the share of requests (0..1) that is promised to be in time."""
     return (offered - good) / offered / max(1 - objective, BUDGET_MIN)

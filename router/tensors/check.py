@@ -29,7 +29,8 @@ class ClaimedInput:
 
 
 def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) -> list[int]:
-    """Where each input of the spec stands in `claims`; RequestError unless they fit the spec and limits."""
+    """Return where each input of the spec stands in `claims`; RequestError unless they fit the spec and
+    limits."""
     spec = model.spec
     places: dict[str, int] = {}
     for place, claim in enumerate(claims):

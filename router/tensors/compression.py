@@ -39,16 +39,16 @@ def framing(coding: bytes) -> int | None:
 
 
 def coding_of_message(message: bytes) -> bytes:
-    """The coding of a compressed gRPC message, b"" for a plain one. No message of the protocol begins as gzip
-    does, with a field of wire type 7, or as zlib does, with field 15."""
+    """Return the coding of a compressed gRPC message, b"" for a plain one. No message of the protocol begins
+    as gzip does, with a field of wire type 7, or as zlib does, with field 15."""
     if message[:2] == b"\x1f\x8b":
         return b"gzip"
     return b"deflate" if message[:1] == b"\x78" and _has_zlib_header(message) else b""
 
 
 def beginning(message: bytes) -> bytes:
-    """The first bytes of a compressed gRPC message, inflated, and of a plain one all: for what is looked for
-    near its start. b"" of a damaged one."""
+    """Return the first bytes of a compressed gRPC message, inflated, and of a plain one all: for what is
+    looked for near its start. b"" of a damaged one."""
     coding = coding_of_message(message)
     if not coding:
         return message
@@ -120,6 +120,6 @@ def _has_zlib_header(body: Buffer) -> bool:
 
 
 def unknown_coding(coding: bytes) -> str:
-    """What a client reads whose coding is not served."""
+    """Return what a client reads whose coding is not served."""
     shown = quoted(coding.decode("latin-1"))
     return f"Content-Encoding must be gzip, deflate or identity, got {shown}"

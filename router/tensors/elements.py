@@ -52,7 +52,7 @@ def pack_elements(
 
 
 def list_elements(tensor: Tensor) -> npt.NDArray[np.generic] | list[str]:
-    """An output's elements, flat, in what orjson writes as JSON.
+    """Return an output's elements, flat, in what orjson writes as JSON.
 
     NaN and infinities become null there, as JSON has no word for them. RequestError (BAD_INPUT) for
     BYTES that are no UTF-8: the model answered well, but the client asked for a form that cannot say it.
@@ -92,7 +92,7 @@ _SHARED_BYTES = 1 << 20
 
 
 def text_size(raw: Buffer, scanned_bytes: int = SCANNED_BYTES) -> int:
-    """The size of a text in bytes of words, as `scanned_bytes` of it say."""
+    """Return the size of a text in bytes of words, as `scanned_bytes` of it say."""
     size = len(raw)
     if size <= scanned_bytes:
         sample = bytes(raw)
@@ -140,7 +140,7 @@ def longest_element(tensor: Tensor, as_text: bool = False) -> int:
 
 
 def _longest_text(data: Buffer, texts: list[tuple[int, int]]) -> int:
-    """The largest text_size; where not all can be looked at, of the longest ones."""
+    """Return the largest text_size; where not all can be looked at, of the longest ones."""
     share = SCANNED_BYTES
     if len(data) > SCANNED_BYTES or len(texts) > _TEXTS:
         texts = nlargest(_PARTS, texts)
@@ -152,7 +152,7 @@ def _longest_text(data: Buffer, texts: list[tuple[int, int]]) -> int:
 
 
 def one_element(content: Buffer) -> bytes:
-    """A single BYTES element as it travels: its length before its content."""
+    """Return a single BYTES element as it travels: its length before its content."""
     return b"".join((_LENGTH.pack(len(content)), content))
 
 
@@ -197,7 +197,7 @@ def _round_to_bf16(doubles: bytes) -> bytes:
 
 
 def _misfit(name: str, datatype: str, shape: Sequence[int], elements: Sequence[object]) -> RequestError:
-    """The error for the first element that is not of the datatype."""
+    """Return the error for the first element that is not of the datatype."""
     index, element = next(
         (index, element) for index, element in enumerate(elements) if not _is_element(datatype, element)
     )

@@ -24,15 +24,15 @@ class RequestError(Exception):
 
 
 def bad_input(message: str) -> RequestError:
-    """The request contradicts the protocol or the model's spec."""
+    """Return the request contradicts the protocol or the model's spec."""
     return RequestError(BAD_INPUT, message)
 
 
 def too_large(message: str) -> RequestError:
-    """The request is well formed but beyond a named limit."""
+    """Return the request is well formed but beyond a named limit."""
     return RequestError(TOO_LARGE, message)
 
 
 def memory_full(message: str) -> RequestError:
-    """The request is one as any other, but the gateway holds too much at this moment."""
+    """Return the request is one as any other, but the gateway holds too much at this moment."""
     return RequestError(MEMORY_FULL, message, RETRY_US)

@@ -39,8 +39,8 @@ class Input:
 
 
 def parse(text: bytes, limits: Limits) -> Object:
-    """The request's JSON object; RequestError for everything else. Its size is looked at before it is parsed:
-    a byte of JSON can become 64 of objects."""
+    """Return the request's JSON object; RequestError for everything else. Its size is looked at before it is
+    parsed: a byte of JSON can become 64 of objects."""
     if len(text) > limits.json_bytes:
         raise too_large(
             f"the request has {len(text)} bytes of JSON; at most {limits.json_bytes} are accepted "
@@ -77,13 +77,13 @@ def check_model(document: Object, model: ServedModel) -> None:
 
 
 def inputs(document: Object, limits: Limits) -> list[Input]:
-    """The entries of `inputs` in the client's order."""
+    """Return the entries of `inputs` in the client's order."""
     entries = _entries(document, "inputs", limits)
     return [_input(entry, f"inputs[{index}]") for index, entry in enumerate(entries)]
 
 
 def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[RequestedOutput, ...]:
-    """The outputs that the client asks for, or all of them where it names none."""
+    """Return the outputs that the client asks for, or all of them where it names none."""
     default = _flag(parameters(document, "the request"), "binary_data_output", False, "the request")
     entries = _entries(document, "outputs", limits) if document.get("outputs") is not None else []
     if not entries:
@@ -101,12 +101,12 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Reques
 
 
 def request_id(document: Object) -> str:
-    """The client's `id`, "" where it gave none."""
+    """Return the client's `id`, "" where it gave none."""
     return _text(document, "id", "the request") if document.get("id") is not None else ""
 
 
 def parameters(entry: Object, what: str) -> Object:
-    """The `parameters` of the request or of a tensor; empty where there are none."""
+    """Return the `parameters` of the request or of a tensor; empty where there are none."""
     found = entry.get("parameters")
     if found is None:
         return _NOTHING
@@ -158,7 +158,7 @@ def _entries(document: Object, key: str, limits: Limits) -> Sequence[Object]:
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> RequestError:
-    """The refusal of a key that nothing reads: an answer would hide what was not done for it."""
+    """Return the refusal of a key that nothing reads: an answer would hide what was not done for it."""
     hint = suggestion(name, known) or f"; known are {listed(known)}"
     return bad_input(f"{what} has an unknown key {quoted(name)}{hint}")
 

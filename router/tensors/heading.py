@@ -41,7 +41,7 @@ class Heading:
         self._size = claims[self._hinted].data_bytes // self._rows if fixed else 0
 
     def complete(self, tensors: Sequence[Tensor]) -> Decoded:
-        """The request with its data (in the order of the spec); RequestError for malformed BYTES."""
+        """Return the request with its data (in the order of the spec); RequestError for malformed BYTES."""
         call = Call(self._model, tensors, self._rows)
         call.timeout_us, call.variant, call.parameters, stated = self._asked
         call.size = self._size

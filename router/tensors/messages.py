@@ -57,8 +57,8 @@ class Outline:
 
 
 def outline(message: bytes, limits: Limits) -> Outline:
-    """What lies where. Raises RequestError: BAD_INPUT for a damaged message, TOO_LARGE for more fields than a
-    request within `limits.tensor_count` has."""
+    """Return what lies where. Raises RequestError: BAD_INPUT for a damaged message, TOO_LARGE for more fields
+    than a request within `limits.tensor_count` has."""
     raw: list[Raw] = []
     inputs: list[tuple[int, int]] = []
     name, at, fields, raw_bytes = b"", 0, 0, 0
@@ -87,8 +87,9 @@ def outline(message: bytes, limits: Limits) -> Outline:
 
 
 def early_text(message: bytes, number: int) -> str:
-    """A short text, compressed or not, in the field `number` among the first of a message that is not to be
-    parsed; "" where there is none. Clients write fields by number: the model's name comes before all else."""
+    """Return a short text, compressed or not, in the field `number` among the first of a message that is not
+    to be parsed; "" where there is none. Clients write fields by number: the model's name comes before all
+    else."""
     data, at = beginning(message), 0
     try:
         for _ in range(_EARLY_FIELDS):
@@ -123,7 +124,8 @@ def count_contents(message: bytes, found: Outline, limits: Limits) -> None:
 
 
 def _count(message: bytes, at: int, end: int, limits: Limits) -> int:
-    """The elements of an InferTensorContents, packed or one by one; no more than matter are counted."""
+    """Return the elements of an InferTensorContents, packed or one by one; no more than matter are
+    counted."""
     elements = texts = 0
     while at < end and elements <= limits.element_count:
         number, begin, at = _field(message, at, end)
@@ -141,12 +143,12 @@ def _count(message: bytes, at: int, end: int, limits: Limits) -> int:
 
 
 def _varints(message: bytes, start: int, end: int) -> int:
-    """How many numbers a packed field has."""
+    """Return how many numbers a packed field has."""
     return len(message[start:end].translate(None, _CONTINUED))
 
 
 def split(message: bytes, found: Outline) -> tuple[bytes, list[Buffer]]:
-    """The message without its raw contents, and these as views of it."""
+    """Return the message without its raw contents, and these as views of it."""
     view = memoryview(message)
     rest: list[Buffer] = []
     kept = 0
@@ -190,5 +192,5 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def damaged(size: int) -> RequestError:
-    """What its client reads."""
+    """Return what its client reads."""
     return bad_input(f"the message of {size} bytes is no ModelInferRequest: it is cut off or damaged")

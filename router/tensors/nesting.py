@@ -17,7 +17,7 @@ _BLOCK_BYTES = 1 << 16  # of brackets summed at once; bounds the memory of the s
 
 
 def too_deep(text: bytes, depth: int) -> bool:
-    """Whether JSON text opens more than `depth` arrays and objects within each other.
+    """Return whether JSON text opens more than `depth` arrays and objects within each other.
 
     Most texts have fewer brackets than that altogether, which costs a few memchr calls to see (1 us);
     only the others are scanned, strings left out.
@@ -35,8 +35,8 @@ def too_deep(text: bytes, depth: int) -> bool:
 
 
 def over_count(text: bytes, count: int) -> bool:
-    """Whether JSON text has more than `count` values, each of which is the first of its array or object or
-    follows a comma. Strings are left out only where their commas would decide it."""
+    """Return whether JSON text has more than `count` values, each of which is the first of its array or
+    object or follows a comma. Strings are left out only where their commas would decide it."""
     if len(text) <= count or _openings(text) <= count:
         return False
     return _openings(_STRING.sub(b"", text)) > count
@@ -66,7 +66,7 @@ def booleans_possible(text: bytes) -> bool:
 
 
 def flatten(name: str, shape: Sequence[int], data: object) -> list[object]:
-    """The elements of a tensor's JSON `data`, which is flat or nested exactly as `shape` is."""
+    """Return the elements of a tensor's JSON `data`, which is flat or nested exactly as `shape` is."""
     if not isinstance(data, list):
         raise bad_input(f"input '{name}': data must be a list")
     if not data or not isinstance(data[0], list):

@@ -59,7 +59,8 @@ def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
 
 
 def share(value: object, name: str) -> float:
-    """An accuracy from 0 to 1, as a number or spelled; `name` is what it is called where it is refused."""
+    """Return an accuracy from 0 to 1, as a number or spelled; `name` is what it is called where it is
+    refused."""
     number = nan
     if isinstance(value, str) or type(value) in (int, float):
         with suppress(ValueError, OverflowError):
@@ -111,7 +112,7 @@ def _value(value: object, spec: ParameterSpec) -> ParameterValue:
 
 
 def _typed(value: object, kind: str) -> ParameterValue | None:
-    """The value as what the parameter declares, or None where it is something else."""
+    """Return the value as what the parameter declares, or None where it is something else."""
     if kind == "float" and type(value) in (int, float):
         number = float(value)  # type: ignore[arg-type]  # the line above
         return number if isfinite(number) else None

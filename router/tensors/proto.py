@@ -46,8 +46,8 @@ _RAW = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_cont
 
 
 def parse(message: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]:
-    """The ModelInferRequest, and of a large one its raw contents apart, as views of the message. RequestError
-    (BAD_INPUT) for a damaged one."""
+    """Return the ModelInferRequest, and of a large one its raw contents apart, as views of the message.
+    RequestError (BAD_INPUT) for a damaged one."""
     raw: Sequence[Buffer] | None = None
     rest = message
     if len(message) > SMALL_BYTES:
@@ -60,8 +60,8 @@ def parse(message: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]
 
 
 def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
-    """The same request with raw contents in place of typed ones. RequestError for what `decode` refuses of
-    its inputs, and for more elements than the limits allow."""
+    """Return the same request with raw contents in place of typed ones. RequestError for what `decode`
+    refuses of its inputs, and for more elements than the limits allow."""
     found = outline(message, limits)
     count_contents(message, found, limits)
     request, apart = parse(message, found)
@@ -91,8 +91,8 @@ def check_besides(found: Outline) -> None:
 def decode(
     request: Any, model: ServedModel, limits: Limits, apart: Sequence[Buffer] | None = None
 ) -> Decoded:
-    """The request; RequestError for everything that cannot be served as it stands. `apart`: its raw contents,
-    where `parse` has kept them out of it."""
+    """Return the request; RequestError for everything that cannot be served as it stands. `apart`: its raw
+    contents, where `parse` has kept them out of it."""
     raw = request.raw_input_contents if apart is None else apart
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
@@ -124,8 +124,8 @@ def decode(
 
 
 def encode(decoded: Decoded, reply: Reply) -> bytes:
-    """The ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field, and a
-    message with them in it would copy each twice more."""
+    """Return the ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field,
+    and a message with them in it would copy each twice more."""
     response = service_pb2.ModelInferResponse(
         model_name=decoded.call.model.spec.name, model_version=MODEL_VERSION, id=decoded.id
     )
@@ -151,7 +151,7 @@ def _only_raw(inputs: Any, raw: Any) -> None:
 
 
 def _typed(claim: ClaimedInput, contents: Any) -> bytes:
-    """The raw form of typed contents, whose number of elements has to be that of the shape."""
+    """Return the raw form of typed contents, whose number of elements has to be that of the shape."""
     datatype = claim.datatype
     elements = prod(claim.shape)
     tag = _PACKED.get(datatype)

@@ -78,7 +78,7 @@ _BINARY_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int], bytes] = Recent(5
 
 
 def decode(body: Buffer, json_length: int | None, model: ServedModel, limits: Limits) -> Decoded:
-    """The request in `body`; `json_length` is its Inference-Header-Content-Length, None without one.
+    """Return the request in `body`; `json_length` is its Inference-Header-Content-Length, None without one.
 
     0 says that the whole body is the data of the model's one input, for one row. RequestError for
     everything that cannot be served as it stands.
@@ -98,8 +98,8 @@ def decode(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
 
 
 def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Limits) -> tuple[bytes, int]:
-    """The same request with all its tensors binary: its body, and the bytes of its JSON. RequestError for
-    what `decode` refuses of its inputs, and for JSON that stays large without them."""
+    """Return the same request with all its tensors binary: its body, and the bytes of its JSON. RequestError
+    for what `decode` refuses of its inputs, and for JSON that stays large without them."""
     json_length = _json_length(body, json_length)
     text = bytes(body[:json_length])
     document = fields.parse(text, limits)
@@ -169,13 +169,13 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
 
 
 def _is_most(data: Buffer) -> bool:
-    """Whether it is at least half of the memory that it keeps: a slow reader of one row is not to keep the
-    rows of a whole batch."""
+    """Return whether it is at least half of the memory that it keeps: a slow reader of one row is not to keep
+    the rows of a whole batch."""
     return not isinstance(data, memoryview) or 2 * data.nbytes >= memoryview(data.obj).nbytes
 
 
 def size_of(body: Body) -> int:
-    """Its bytes."""
+    """Return its bytes."""
     return len(body) if isinstance(body, bytes) else sum([len(part) for part in body])
 
 
@@ -231,7 +231,7 @@ def _json_length(body: Buffer, stated: int | None) -> int:
 def _data(
     claim: ClaimedInput, entry: fields.Input, body: Buffer, end: int, limits: Limits, booleans: bool
 ) -> Buffer:
-    """The raw data of an input, from its JSON or from the body, where it ends at `end`."""
+    """Return the raw data of an input, from its JSON or from the body, where it ends at `end`."""
     if entry.binary_bytes is not None:
         return memoryview(body)[end - entry.binary_bytes : end]
     elements = flatten(claim.name, claim.shape, entry.data)
@@ -258,7 +258,7 @@ def _ends(inputs: list[fields.Input], json_length: int, body_bytes: int, limits:
 
 
 def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
-    """A body without JSON: one row of the model's only input, whose shape follows from its size.
+    """Return a body without JSON: one row of the model's only input, whose shape follows from its size.
 
     For BYTES the body is the content of one element, without a length before it, as in Triton.
     """

@@ -9,7 +9,7 @@ QUOTED_CHARS = 64
 
 
 def quoted(value: object) -> str:
-    """A value as its sender would write it in JSON, bounded in length."""
+    """Return a value as its sender would write it in JSON, bounded in length."""
     if isinstance(value, str):
         return repr(value if len(value) <= QUOTED_CHARS else value[:QUOTED_CHARS] + "…")
     if isinstance(value, bool):
@@ -29,12 +29,12 @@ def listed(names: Iterable[str]) -> str:
 
 
 def written(shape: Sequence[int]) -> str:
-    """A shape as Triton writes it: [1,64]."""
+    """Return a shape as Triton writes it: [1,64]."""
     return f"[{','.join(map(str, shape))}]"
 
 
 def position(index: int, shape: Sequence[int]) -> str:
-    """Where the element with this row-major index lies in a tensor of that shape, as [row,...]."""
+    """Return where the element with this row-major index lies in a tensor of that shape, as [row,...]."""
     places: list[int] = []
     for dim in reversed(shape):
         index, place = divmod(index, dim)

@@ -36,7 +36,7 @@ setup(
 
 
 def obstacle() -> str:
-    """Why nothing can be compiled here; "" where it can."""
+    """Return why nothing can be compiled here; "" where it can."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler ({compiler})"

@@ -78,7 +78,7 @@ MODULES = (LIBRARY, *(part.removesuffix(".py").replace("/", ".") for part in COM
 
 
 def sources() -> list[Path]:
-    """The sources that are compiled, relative to ROOT; packages' own files stay interpreted."""
+    """Return the sources that are compiled, relative to ROOT; packages' own files stay interpreted."""
     found = [file for part in COMPILED for file in [ROOT / part, *(ROOT / part).rglob("*.py")]]
     return sorted(
         file.relative_to(ROOT) for file in found if file.suffix == ".py" and file.stem != "__init__"
@@ -107,7 +107,7 @@ class CompiledFinder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002  the interface's
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """The compiled module of that name, None where there is none."""
+        """Return the compiled module of that name, None where there is none."""
         if not fullname.startswith(MODULES):
             return None
         if self._files is None:  # reading the sources takes some 5 ms: not where nothing of them is used
@@ -117,7 +117,7 @@ class CompiledFinder(MetaPathFinder):
 
 
 def find_compiled() -> dict[str, Path]:
-    """The compiled modules by name; none where they are not to be used."""
+    """Return the compiled modules by name; none where they are not to be used."""
     if os.environ.get("PENSTOCK_INTERPRETED"):
         return {}
     where = folder()
@@ -132,5 +132,5 @@ sys.meta_path.insert(0, CompiledFinder())  # once, as `serving` is imported: bef
 
 
 def is_compiled() -> bool:
-    """Whether machine code decides: where any of the compiled modules is in use, all are."""
+    """Return whether machine code decides: where any of the compiled modules is in use, all are."""
     return LIBRARY in sys.modules

@@ -91,7 +91,7 @@ def decide(
 def _search(
     task: PlanningTask, terms: DecisionTerms, solve: Solve, advance: Advance | None
 ) -> tuple[PlacementPlan, Prediction, list[str]]:
-    """The first plan of which the simulator finds that no model misses its SLO, else the last."""
+    """Return the first plan of which the simulator finds that no model misses its SLO, else the last."""
     problem, tightened = task.problem, list[str]()
     plan = solve(Task(problem, task.current, terms.limit_s))
     prediction = predict(task, plan.placement, terms.seconds, terms.seed, advance)
@@ -118,7 +118,7 @@ def solve_here(task: Task) -> PlacementPlan:
 
 
 def missed(prediction: Prediction, aim: float) -> list[str]:
-    """The models of whose requests fewer than `aim` are foretold to be in time."""
+    """Return the models of whose requests fewer than `aim` are foretold to be in time."""
     return [
         name
         for name, each in prediction.models.items()
@@ -127,7 +127,7 @@ def missed(prediction: Prediction, aim: float) -> list[str]:
 
 
 def tighten(problem: PlacementProblem, models: list[str]) -> PlacementProblem:
-    """The problem with more room for these models."""
+    """Return the problem with more room for these models."""
     return replace(
         problem,
         demands=tuple(

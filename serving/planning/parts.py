@@ -52,13 +52,13 @@ class PlacementPart:
     seconds: float
 
     def work(self, rates: Mapping[str, float]) -> float:
-        """What it takes to simulate it, in looks at a slice; `rates`: requests a second by model."""
+        """Return what it takes to simulate it, in looks at a slice; `rates`: requests a second by model."""
         requests = sum(rates.get(model, 0.0) * share for model, share in self.kept.items())
         return requests * self.seconds * (_SLICES_A_REQUEST + len(self.slices))
 
 
 def placed(problem: PlacementProblem, placement: Placement) -> list[Placed]:
-    """Its slices, named DEVICE/SHARE@START; those whose names would be the same are numbered."""
+    """Return its slices, named DEVICE/SHARE@START; those whose names would be the same are numbered."""
     found: list[Placed] = []
     seen: Counter[str] = Counter()
     for device, slots in placement.items():
@@ -142,7 +142,7 @@ def _seconds(models: Iterable[str], rates: Mapping[str, float], seconds: float) 
 def _shares(
     parts: Sequence[PlacementPart], rates: Mapping[str, float]
 ) -> Iterator[tuple[PlacementPart, float]]:
-    """Each part with the work that it may take."""
+    """Yield each part with the work that it may take."""
     left = WORK_MAX
     ordered = sorted(parts, key=lambda each: each.work(rates))
     for place, part in enumerate(ordered):

@@ -63,7 +63,7 @@ class Prediction:
 def predict(
     task: PlanningTask, placement: Placement, seconds: float, seed: int, advance: Advance | None = None
 ) -> Prediction:
-    """What becomes of independent clients' requests (Poisson) at the asked rates, without the reserve.
+    """Return what becomes of independent clients' requests (Poisson) at the asked rates, without the reserve.
 
     Each slice is one of the simulator's; a resident's batches take what was measured for rows of the largest
     size, as much longer as its neighbours slow it down, with 5 % of noise. How long it goes on, and what is
@@ -122,7 +122,7 @@ def _foretold(found: RunFigures, seconds: float, share: float) -> Foretold:
 
 
 def _site(task: PlanningTask, part: PlacementPart) -> Site:
-    """The part's models on its slices."""
+    """Return the part's models on its slices."""
     served = []
     for model in task.models:
         if model.name in part.kept and model.name in task.rates:
@@ -159,7 +159,7 @@ def _latency(resident: PlacedReplica, slowdown: float, known: dict[tuple[Option,
 
 
 def _arrivals(task: PlanningTask, site: Site, part: PlacementPart, seed: int) -> Iterable[Arrival]:
-    """Each model's are its own, whatever else is in the part. Rows are of the largest size."""
+    """Return each model's are its own, whatever else is in the part. Rows are of the largest size."""
     places = {model.name: place for place, model in enumerate(task.models)}
     streams = []
     for number, model in enumerate(site.served):
@@ -173,7 +173,7 @@ def _arrivals(task: PlanningTask, site: Site, part: PlacementPart, seed: int) ->
 
 
 def _told(arrivals: Iterable[Arrival], site: Site, seconds: float, advance: Advance) -> Iterator[Arrival]:
-    """The same arrivals, with progress told on the way; in all it comes to 1."""
+    """Yield the same arrivals, with progress told on the way; in all it comes to 1."""
     what = ", ".join(model.name for model in site.served)
     told = 0.0
     advance(what, 0.0)

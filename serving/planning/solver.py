@@ -49,7 +49,8 @@ class Solver:
         return VirtualPlan(last, tuple(by))
 
     def _left(self, facts: Facts) -> PlacementProblem:
-        """The problem without lost devices; a model whose loads fail on a device has none of its kind."""
+        """Return the problem without lost devices; a model whose loads fail on a device has none of its
+        kind."""
         pools = (
             replace(pool, devices=tuple(each for each in pool.devices if each.name not in facts.lost))
             for pool in self.problem.pools
@@ -60,7 +61,7 @@ class Solver:
         return PlacementProblem(demands, tuple(pool for pool in pools if pool.devices))
 
     def _standing(self, facts: Facts) -> tuple[Placement, Mapping[str, tuple[SliceSpec, ...]]]:
-        """What there is on the devices that are left."""
+        """Return what there is on the devices that are left."""
         placement, specs = self._there(facts)
         return (
             {device: slots for device, slots in placement.items() if device not in facts.lost},

@@ -48,7 +48,7 @@ def queue_fault(backlog: QueueLength, rows: int, limits: Limits) -> Outcome | No
 
 
 def allot(demands: Sequence[FlowDemand], room: float) -> list[float]:
-    """What each demand gets of `room` slices, in their order: never more than its need.
+    """Return what each demand gets of `room` slices, in their order: never more than its need.
 
     The highest priority first; within one, by water-filling: whoever needs less than its weighted share
     gets its need, and what that leaves is split among the others by weight.
@@ -75,7 +75,7 @@ class Thinning:
         self._credit = 0.0
 
     def admit(self, rows: int, share: float) -> bool:
-        """Whether this request may pass, of a flow of which `share` (0..1) may; counts it."""
+        """Return whether this request may pass, of a flow of which `share` (0..1) may; counts it."""
         self._credit += share * rows
         if self._credit <= 0:
             return False

@@ -52,7 +52,7 @@ def decide(
 
 
 def _ends(end_us: float, count: int, elsewhere_us: Sequence[int] | None) -> list[float]:
-    """When each could start instead, if this slice is taken until `end_us`."""
+    """Return when each could start instead, if this slice is taken until `end_us`."""
     if elsewhere_us is None:
         return [end_us] * count
     return [min(end_us, float(free_us)) for free_us in elsewhere_us]
@@ -66,7 +66,8 @@ def _most_urgent(choices: Sequence[Choice], among: Sequence[int]) -> int:
 
 
 def latest_starts(choices: Sequence[Choice], slices: int) -> list[int]:
-    """The latest start of each choice with room for one more row, so that all end in time on `slices`."""
+    """Return the latest start of each choice with room for one more row, so that all end in time on
+    `slices`."""
     ends = [-inf] * slices  # negated: the heap's first is the slice that is free the longest
     heapify(ends)
     starts = [0] * len(choices)

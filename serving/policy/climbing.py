@@ -30,8 +30,8 @@ class Climber:
 
 
 def climb(climbers: Sequence[Climber], room: float) -> list[float]:
-    """What a row of each may take of a slice's time, in `room` slices: inf where nothing holds it back, 0
-    where they cannot even carry the quickest variants of all."""
+    """Return what a row of each may take of a slice's time, in `room` slices: inf where nothing holds it
+    back, 0 where they cannot even carry the quickest variants of all."""
     afford = [inf] * len(climbers)
     left = room
     steps: list[tuple[float, int, int, int]] = []  # (least merit for its time first), climber, from, to
@@ -61,7 +61,7 @@ def climb(climbers: Sequence[Climber], room: float) -> list[float]:
 
 
 def _step(climber: Climber, number: int, below: int) -> tuple[float, int, int, int] | None:
-    """The step up from a rung that gains the most merit for its time; None at the top."""
+    """Return the step up from a rung that gains the most merit for its time; None at the top."""
     found: tuple[float, int, int, int] | None = None
     time_us, merit = climber.rungs[below]
     for above in range(below):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def cost_per_hour(prices: Mapping[str, float], busy: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Each model's part of the price of all slices, per hour; the parts add up to it.
+    """Return each model's part of the price of all slices, per hour; the parts add up to it.
 
     `prices` per hour, by slice; `busy` by slice, then by each model resident there: the share of the slice's
     time in which it computes for that model.

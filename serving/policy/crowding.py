@@ -9,7 +9,7 @@ BUSY: Final = -1.0
 
 
 def leavers(connections: Sequence[tuple[str, float]], comer: str, grace_s: float, count: int) -> list[int]:
-    """The places of at most `count` connections that are to go, the first to go first.
+    """Return the places of at most `count` connections that are to go, the first to go first.
 
     `connections`: the address of each, and for how many seconds it has been idle, or BUSY; `comer`: the
     address of the one that wants a place. Each time the address that holds most loses the one that has been

@@ -67,7 +67,7 @@ class Drift:
         self._looked_us = 0
 
     def add(self, rows: int, size: int, compute_us: int, beside: bool = False, ran: int = WARM) -> bool:
-        """A batch was computed; whether it is time to `look`."""
+        """Return a batch was computed; whether it is time to `look`."""
         self._samples.append((rows, size, compute_us, beside, ran))
         self._count += 1
         return self._count % LOOK_EVERY == 0 and len(self._samples) >= LOOK_EVERY
@@ -80,8 +80,8 @@ class Drift:
         self._proven.clear()
 
     def grew(self, newest: int) -> bool:
-        """Whether the newest batches were larger than nearly all before: that they take otherwise than was
-        expected is a matter of shape, then."""
+        """Return whether the newest batches were larger than nearly all before: that they take otherwise than
+        was expected is a matter of shape, then."""
         rows = [each[0] for each in self._samples]
         before = sorted(rows[:-newest])
         if not before or newest >= len(rows):
@@ -89,11 +89,11 @@ class Drift:
         return median(rows[-newest:]) > LARGER * before[9 * (len(before) - 1) // 10]
 
     def is_proven(self, rows: int, measured_size: int) -> bool:
-        """Whether batches of about so many rows, or of more, have lately shown what they take."""
+        """Return whether batches of about so many rows, or of more, have lately shown what they take."""
         return self._ran(rows, measured_size, MEMORY_US)
 
     def is_tried(self, rows: int, measured_size: int) -> bool:
-        """Whether they have within TRIED_US, or need no try yet, because too few batches are known."""
+        """Return whether they have within TRIED_US, or need no try yet, because too few batches are known."""
         return len(self._samples) < SURE or self._ran(rows, measured_size, TRIED_US)
 
     def _ran(self, rows: int, measured_size: int, within_us: int) -> bool:
@@ -104,7 +104,7 @@ class Drift:
         )
 
     def look(self, profiled: Latency, fitted: Latency, now_us: int = 0) -> Latency | None:
-        """A better fit than `fitted`, with the profile's points; None where it is still right.
+        """Return a better fit than `fitted`, with the profile's points; None where it is still right.
 
         Nothing is fitted while the level itself is changing: sizes that ran before and after the change
         would seem to differ.
@@ -149,8 +149,8 @@ class Drift:
         return profiled.scaled(corrected, [(size, each.rows) for (size, _), each in factors.items()])
 
     def _is_changing(self, latency: Latency, ratios: Sequence[float]) -> bool:
-        """Whether the newer half of the batches took otherwise than the older: in the mean of sizes that are
-        in both, as that others are now run is no change."""
+        """Return whether the newer half of the batches took otherwise than the older: in the mean of sizes
+        that are in both, as that others are now run is no change."""
         halves: dict[Key, tuple[list[float], list[float]]] = {}
         for place, ((rows, size, _, _, _), ratio) in enumerate(zip(self._samples, ratios, strict=True)):
             both = halves.setdefault((latency.measured_size(size), _step(rows)), ([], []))
@@ -164,7 +164,7 @@ class Drift:
         return weights >= ENOUGH and abs(total / weights) > log(1 + TOLERANCE)
 
     def _remembered(self, profiled: Latency, now_us: int) -> dict[Key, Factor]:
-        """The factors of sizes that run, and of those that did a while ago, as if at today's level."""
+        """Return the factors of sizes that run, and of those that did a while ago, as if at today's level."""
         ratios = self._evened(self.ratios(profiled))
         factors = self._factors(profiled, ratios)
         level = median(ratios)
@@ -196,7 +196,7 @@ class Drift:
         return self._samples
 
     def ratios(self, latency: Latency) -> list[float]:
-        """What the batches took over what `latency` says, the oldest first."""
+        """Return what the batches took over what `latency` says, the oldest first."""
         return [
             max(compute_us, 1) / max(latency.predict_us(rows, size), 1.0)
             for rows, size, compute_us, _, _ in self._samples
@@ -226,7 +226,7 @@ class Drift:
 
 
 def _step(rows: int) -> int:
-    """The largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... that is not more than `rows`."""
+    """Return the largest of 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... that is not more than `rows`."""
     quarter = max((1 << rows.bit_length() - 1) // 4, 1)
     return rows - rows % quarter
 

@@ -36,8 +36,8 @@ class Exp3:
         return [share / whole for share in shares]
 
     def play(self, u: float, allowed: Sequence[bool] = ()) -> tuple[int, float]:
-        """The arm to play, and for `learn` the probability with which it was drawn. `u`: uniform in [0, 1).
-        ValueError as `probabilities`."""
+        """Return the arm to play, and for `learn` the probability with which it was drawn. `u`: uniform in
+        [0, 1). ValueError as `probabilities`."""
         probabilities = self.probabilities(allowed)
         playable = [arm for arm, share in enumerate(probabilities) if share > 0.0]
         arm, below = playable[-1], 0.0  # the last, as sums of shares round
@@ -59,6 +59,6 @@ class Exp3:
 
 
 def exp3_regret_max(rounds: int, arms: int) -> float:
-    """The bound on the expected regret to the best arm, all arms allowed: of the order of
+    """Return the bound on the expected regret to the best arm, all arms allowed: of the order of
     sqrt(arms rounds ln(arms rounds)); `regret_max` says how it comes about."""
     return regret_max(rounds, arms, arms / 2)

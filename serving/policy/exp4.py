@@ -36,5 +36,6 @@ class Exp4:
 
 
 def exp4_regret_max(rounds: int, members: int) -> float:
-    """The bound on the regret to the best member, of who draws a member by its weight; all of them answer."""
+    """Return the bound on the regret to the best member, of who draws a member by its weight; all of them
+    answer."""
     return regret_max(rounds, members, _VARIANCE)

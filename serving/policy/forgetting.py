@@ -61,17 +61,17 @@ class Shares:
 
 
 def horizon_of(rounds: int) -> int:
-    """What is planned for after so many rounds: from any power of two on for twice as many."""
+    """Return what is planned for after so many rounds: from any power of two on for twice as many."""
     return min(max(HORIZON_FIRST, 1 << rounds.bit_length()), HORIZON_MAX)
 
 
 def rate_of(arms: int, horizon: int, variance: float) -> float:
-    """The learning rate that makes `regret_max` the least over a horizon."""
+    """Return the learning rate that makes `regret_max` the least over a horizon."""
     return sqrt((log(arms * horizon) + 1) / (variance * horizon))
 
 
 def regret_max(rounds: int, arms: int, variance: float) -> float:
-    """The bound on the expected regret after so many rounds, to any one arm.
+    """Return the bound on the expected regret after so many rounds, to any one arm.
 
     Of each stretch of one horizon: (ln(1/share) - rounds ln(1 - 1/horizon)) / eta + variance eta rounds,
     where the share of an arm is never below 1 / (arms horizon). Summed over stretches it also bounds the

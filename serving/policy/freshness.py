@@ -32,8 +32,8 @@ class Freshness(StrEnum):
 
 
 def ratio_of(compute_us: float, profiled_us: float, cold: bool) -> float:
-    """What a batch took over what is profiled, but for what is explained otherwise. `cold`: it did not follow
-    one of its own variant at once."""
+    """Return what a batch took over what is profiled, but for what is explained otherwise. `cold`: it did not
+    follow one of its own variant at once."""
     excess_us = compute_us - profiled_us
     if excess_us > 0:
         excess_us = max(excess_us - (COLD_US if cold else WARM_US), 0.0)
@@ -116,8 +116,8 @@ class ProfileWatch:
         self.freshness = Freshness.FRESH
 
     def add(self, rows: int, size: int, ratio: float, beside: bool) -> bool:
-        """A batch of a measured size took `ratio` times what is profiled; `beside`: it started beside another
-        slice, else it ran alone from its start to its end. Whether `freshness` has changed."""
+        """Return a batch of a measured size took `ratio` times what is profiled; `beside`: it started beside
+        another slice, else it ran alone from its start to its end. Whether `freshness` has changed."""
         self._count += 1
         key = (size << 6 | rows.bit_length()) << 1 | beside
         part = self._parts.get(key)
@@ -155,7 +155,7 @@ class ProfileWatch:
         ]
 
     def _judge(self) -> bool:
-        """Whether `freshness` has changed."""
+        """Return whether `freshness` has changed."""
         before = self.freshness
         self.freshness = Freshness.FRESH
         for each in (*self._all, *self._parts.values()):

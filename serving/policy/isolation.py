@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 def halves(pieces: Sequence[T], failures: int) -> list[Sequence[T]]:
-    """The parts of a failed batch to try, none to give up; `failures`: in a row, this one among them."""
+    """Return the parts of a failed batch to try, none to give up; `failures`: in a row, this one among
+    them."""
     if not pieces or failures > FAILURES_MAX:
         return []
     middle = (len(pieces) + 1) // 2

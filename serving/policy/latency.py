@@ -87,7 +87,7 @@ class Quantile:
         return self.at(self._share)
 
     def at(self, share: float) -> float:
-        """The same for another share."""
+        """Return the same for another share."""
         count = len(self._ordered)
         return self._ordered[int(share * (count - 1))] if count else 0.0
 
@@ -173,8 +173,8 @@ class Ratios:
         return self._excess.mean if self.enough else 0.0
 
     def add(self, ratio: float, prior_us: float, now_us: int) -> int:
-        """A batch took `ratio` times its prior of `prior_us`. Where the level has changed: how many of the
-        newest batches are of the new one, else 0."""
+        """Return a batch took `ratio` times its prior of `prior_us`. Where the level has changed: how many of
+        the newest batches are of the new one, else 0."""
         if len(self._window) == WINDOW:
             self._entries.popleft()
         if len(self._entries) >= RECENT:
@@ -241,26 +241,26 @@ class Residuals:
         self._forget()
 
     def kappa_of(self, company: int, share: float = QUANTILE) -> float:
-        """The factor for promises that `share` of the batches in that company are to keep."""
+        """Return the factor for promises that `share` of the batches in that company are to keep."""
         if company == EITHER and self._often == EITHER:
             return max(self._stand[ALONE].kappa_at(share), self._stand[BESIDE].kappa_at(share))
         return self._stand[self._often if company == EITHER else company].kappa_at(share)
 
     def typical_of(self, company: int) -> float:
-        """The factor for capacity, of batches in that company."""
+        """Return the factor for capacity, of batches in that company."""
         if company == EITHER and self._often == EITHER:
             return max(self._stand[ALONE].typical, self._stand[BESIDE].typical)
         return self._stand[self._often if company == EITHER else company].typical
 
     def excess_of(self, company: int, share: float = QUANTILE) -> float:
-        """What `share` of the batches in that company take at most beyond the typical, in microseconds; inf
-        where that is not known."""
+        """Return what `share` of the batches in that company take at most beyond the typical, in
+        microseconds; inf where that is not known."""
         if company == EITHER and self._often == EITHER:
             return max(self._stand[ALONE].excess_at(share), self._stand[BESIDE].excess_at(share))
         return self._stand[self._often if company == EITHER else company].excess_at(share)
 
     def lost_of(self, company: int) -> float:
-        """What batches in that company take beyond the typical in the mean, in microseconds."""
+        """Return what batches in that company take beyond the typical in the mean, in microseconds."""
         if company == EITHER and self._often == EITHER:
             return max(self._stand[ALONE].lost_us, self._stand[BESIDE].lost_us)
         return self._stand[self._often if company == EITHER else company].lost_us
@@ -278,10 +278,10 @@ class Residuals:
     def add(
         self, prior_us: float, compute_us: int, elapsed_us: int | None, beside: bool = False, now_us: int = 0
     ) -> int:
-        """A batch of prior latency `prior_us` computed for `compute_us` and was back after `elapsed_us`; None
-        for one that was sent ahead, which cost no time on the way. `beside`: another slice of the device was
-        busy when it started. `now_us`: when it was back. Where the level of what they take has changed: how
-        many of the newest are of the new one, else 0."""
+        """Return a batch of prior latency `prior_us` computed for `compute_us` and was back after
+        `elapsed_us`; None for one that was sent ahead, which cost no time on the way. `beside`: another slice
+        of the device was busy when it started. `now_us`: when it was back. Where the level of what they take
+        has changed: how many of the newest are of the new one, else 0."""
         since = self._enter(compute_us / max(prior_us, 1.0), beside, max(prior_us, 1.0), now_us)
         if elapsed_us is not None:
             self._overhead.add(min(max(elapsed_us - compute_us, 0), OVERHEAD_US_MAX))
@@ -340,5 +340,5 @@ class Doubt:
             self._heard_us = now_us
 
     def at(self, now_us: int) -> bool:
-        """Whether the latest sign is so old that something should be tried."""
+        """Return whether the latest sign is so old that something should be tried."""
         return now_us - self._heard_us >= TRY_US

@@ -64,7 +64,7 @@ class Relief:
 
 
 def relieve(holdings: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int) -> Relief:
-    """What is to be done now. `holdings`: those whose reader stands still for longest come first;
+    """Return what is to be done now. `holdings`: those whose reader stands still for longest come first;
     `besides_bytes`: what is held that nobody can be made to give back, such as accepted calls.
 
     Only the address that holds most loses anything. The last upload that is read on is not paused: as it
@@ -100,7 +100,7 @@ def relieve(holdings: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int
 
 
 def _victim(holdings: Sequence[HeldMemory], places: Sequence[int], level: Level) -> int:
-    """The place of what its address loses at that level; -1: nothing."""
+    """Return the place of what its address loses at that level; -1: nothing."""
     if level is Level.FULL:
         return _largest(holdings, places)
     if level is Level.CUT:

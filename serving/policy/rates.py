@@ -47,7 +47,8 @@ class Rate:
             self._enter(now_us)
 
     def peak(self, now_us: int) -> float:
-        """The present rate. A counter that is younger than its life is corrected for what it has not seen."""
+        """Return the present rate. A counter that is younger than its life is corrected for what it has not
+        seen."""
         if self._entered_us < 0:
             return 0.0
         gone_us, age_us = now_us - self._entered_us, max(now_us - self._since_us, YOUNG_US)
@@ -57,7 +58,7 @@ class Rate:
         return max(self.recent(now_us), steady)
 
     def recent(self, now_us: int) -> float:
-        """The rate of the last half second. For who follows a lull at once."""
+        """Return the rate of the last half second. For who follows a lull at once."""
         if self._entered_us < 0:
             return 0.0
         gone_us, age_us = now_us - self._entered_us, max(now_us - self._since_us, YOUNG_US)
@@ -111,7 +112,7 @@ class SizeRates:
         rate.add(rows, now_us)
 
     def surge(self, bucket: int, now_us: int) -> float:
-        """The present rate of that bucket, 0 where none has come."""
+        """Return the present rate of that bucket, 0 where none has come."""
         rate = self.by_size.get(bucket)
         return rate.surge(now_us) if rate is not None else 0.0
 
@@ -122,6 +123,6 @@ class SizeRates:
             self._means[bucket] = mean + SIZE_WEIGHT * (size - mean)
 
     def usual(self, bucket: int) -> int:
-        """The size of that bucket's batches, as a rule; the bucket itself until one is back."""
+        """Return the size of that bucket's batches, as a rule; the bucket itself until one is back."""
         mean = self._means.get(bucket)
         return bucket if mean is None else min(stepped(round(mean)), bucket)

@@ -56,7 +56,7 @@ class EvictionPolicy(Protocol):
     def choose(
         self, newcomer: Newcomer, residents: Sequence[Candidate], now_us: int
     ) -> Sequence[Candidate] | None:
-        """Those of `residents` that go; all of them together are enough. None: they are worth more."""
+        """Return those of `residents` that go; all of them together are enough. None: they are worth more."""
         ...
 
 
@@ -95,8 +95,8 @@ class ForecastGdsf:
 
 
 def least(residents: Sequence[Candidate], ranks: Iterable[Any], short_bytes: int) -> list[Candidate]:
-    """Those of the lowest ranks (of whatever is ordered) that are `short_bytes` together, less those that the
-    others make up for."""
+    """Return those of the lowest ranks (of whatever is ordered) that are `short_bytes` together, less those
+    that the others make up for."""
     found: list[Candidate] = []
     held_bytes = 0
     for _, place in sorted((rank, place) for place, rank in enumerate(ranks)):

@@ -50,7 +50,7 @@ class Rung(VariantCost):
         self.trust: Final = trust
 
     def predict_us(self, rows: int, size: int) -> float:
-        """What to plan with for a batch."""
+        """Return what to plan with for a batch."""
         return self.replica.predict_us(rows, size) * self.trust
 
 
@@ -58,7 +58,7 @@ AnyStep = TypeVar("AnyStep", bound=VariantCost)
 
 
 def frontier(found: Iterable[AnyStep]) -> list[AnyStep]:
-    """Those that are quicker than all that have as much merit, the most merit first."""
+    """Return those that are quicker than all that have as much merit, the most merit first."""
     kept: list[AnyStep] = []
     for rung in sorted(found, key=_by_time):
         if not kept or rung.merit > kept[-1].merit:
@@ -72,8 +72,9 @@ def _by_time(rung: VariantCost) -> tuple[float, float]:
 
 
 def preferred(rungs: Sequence[VariantCost], optimize: str) -> int:
-    """The rung that answers without pressure. Of the balanced ones the one that gains most accuracy for its
-    time, both as shares of what lies between the ends (the knee, as of Kneedle, Satopaa et al. 2011)."""
+    """Return the rung that answers without pressure. Of the balanced ones the one that gains most accuracy
+    for its time, both as shares of what lies between the ends (the knee, as of Kneedle, Satopaa et al. 2011).
+    """
     last = len(rungs) - 1
     if optimize == MOST_ACCURATE or not last:
         return 0
@@ -89,7 +90,7 @@ def preferred(rungs: Sequence[VariantCost], optimize: str) -> int:
 
 
 def affordable(rung: VariantCost, afford_us: float) -> bool:
-    """Whether there is time for it, but for rounding."""
+    """Return whether there is time for it, but for rounding."""
     return rung.row_us <= afford_us * (1 + _ROUNDING)
 
 
@@ -138,9 +139,9 @@ class LaneBacklog:
         return max(self.lane.pieces[0].rows, min(part, rung.replica.rows_worth(self.lane.bucket)))
 
     def spare_us(self, rung: Rung, pace: Rung) -> float:
-        """How much later a batch of the rung could start so that its own deadlines, those of other lanes and,
-        at the pace of another rung, those of what waits behind it are met; below 0 where they are not even
-        now, or where too many of those who come meanwhile could not be answered."""
+        """Return how much later a batch of the rung could start so that its own deadlines, those of other
+        lanes and, at the pace of another rung, those of what waits behind it are met; below 0 where they are
+        not even now, or where too many of those who come meanwhile could not be answered."""
         lane, start_us = self.lane, self.now_us + self.guard_us
         pieces, rows = lane.pieces, self.rows(rung)
         head = pieces[0]
@@ -166,8 +167,8 @@ class LaneBacklog:
         return spare_us
 
     def _shuts_out(self, batch_us: float) -> bool:
-        """Whether of any model here more than RISK of the requests would come too late to wait for the end of
-        such batches: the share of time in which one runs, times that of who comes in that time."""
+        """Return whether of any model here more than RISK of the requests would come too late to wait for the
+        end of such batches: the share of time in which one runs, times that of who comes in that time."""
         often = min(self.requests, 1 / batch_us)
         for patience_us, elsewhere_us in self.comers:
             wait_us = min(batch_us, float(elsewhere_us - self.now_us))
@@ -178,12 +179,12 @@ class LaneBacklog:
 
 
 def _due_us(piece: PieceView) -> float:
-    """When a piece is to be back, with what is kept in reserve."""
+    """Return when a piece is to be back, with what is kept in reserve."""
     return piece.deadline_us - (1 - SLACK_SHARE) * (piece.deadline_us - piece.arrived_us)
 
 
 def _skip(pieces: Sequence[PieceView], place: int, rows: int) -> int:
-    """The place after those that make up so many rows from `place` on; at least one."""
+    """Return the place after those that make up so many rows from `place` on; at least one."""
     left = rows - pieces[place].rows
     place += 1
     while place < len(pieces) and pieces[place].rows <= left:

@@ -7,12 +7,13 @@ LAG_SHARE = 0.2
 
 
 def suspect_us(started_us: int, predicted_us: float) -> int:
-    """The instant from which a batch that is still out makes its slice suspect."""
+    """Return the instant from which a batch that is still out makes its slice suspect."""
     return started_us + ceil(predicted_us + max(LAG_US, LAG_SHARE * predicted_us))
 
 
 def believed_us(due_us: int, now_us: int) -> int:
-    """When a batch that was due at `due_us` will be back; a late one, after as long again as it is late.
+    """Return when a batch that was due at `due_us` will be back; a late one, after as long again as it is
+    late.
 
     A stall that has lasted a time t is expected to last about as long again (Lindy's law: stalls are
     heavy-tailed), so hiccups are waited for and a dead worker is believed in less and less.

@@ -55,9 +55,9 @@ def vote(named: Classes, weights: Weights, classes: int, absent: float = 0.0) ->
 
 
 def weigh(labels: Classes, named: Classes, classes: int) -> Weights:
-    """What members are worth by class, `[members, classes]`: of the rows of a class, the share that the
-    member names right. Its worth over all classes counts as one row of each: of a class that hardly occurs
-    little is known."""
+    """Return what members are worth by class, `[members, classes]`: of the rows of a class, the share that
+    the member names right. Its worth over all classes counts as one row of each: of a class that hardly
+    occurs little is known."""
     right = named == labels
     overall = (right.sum(1) + 1) / (len(labels) + 2)  # Laplace's rule: never 0
     of_class = labels == np.arange(classes)[:, None]  # [classes, rows]
@@ -111,8 +111,8 @@ class Panel:
 
 
 def convene(validation: Validation, members: Sequence[str], classes: int) -> Panel:
-    """The panel of these variants, which tell so many classes apart; ValueError where they are too many, or
-    the validation data does not fit them.
+    """Return the panel of these variants, which tell so many classes apart; ValueError where they are too
+    many, or the validation data does not fit them.
 
     By rows with an even place those with an odd one are judged, and the other way round. The panel of all is
     preferred to a subset, unless that is more accurate by over a standard error of the difference (of 255

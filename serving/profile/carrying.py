@@ -29,8 +29,8 @@ class ProfiledCapacity:
 def carried(
     latency: Latency, slo_us: float, rows_max: int, size: int = 0, factor: float = 1.0
 ) -> ProfiledCapacity | None:
-    """What a slice carries within `slo_us` microseconds, in measured batches of up to `rows_max` rows of
-    `size`; None where not one row is computed within half of it. `factor`: what batches take over the
+    """Return what a slice carries within `slo_us` microseconds, in measured batches of up to `rows_max` rows
+    of `size`; None where not one row is computed within half of it. `factor`: what batches take over the
     profile."""
     fitting = min(latency.rows_in(slo_us * FITTING / factor, size), latency.rows_measured(size), rows_max)
     return most(1, fitting, lambda rows: latency.predict_us(rows, size) * factor, latency.streams)
@@ -39,7 +39,7 @@ def carried(
 def most(
     least: int, fitting: int, took_us: Callable[[int], float], streams: int = 1
 ) -> ProfiledCapacity | None:
-    """The batch of `least` to `fitting` rows that carries most; None where there is none."""
+    """Return the batch of `least` to `fitting` rows that carries most; None where there is none."""
     best: ProfiledCapacity | None = None
     for rows in range(least, fitting + 1):
         latency_us = took_us(rows)

@@ -49,7 +49,7 @@ class CoRun:
 
 
 def render(device_kind: str, runs: Iterable[CoRun]) -> str:
-    """The file's text: the runs by where they come from, a line for each."""
+    """Return the file's text: the runs by where they come from, a line for each."""
     head = json.dumps({"schema": SCHEMA, "device_kind": device_kind}, indent=1)[:-2]
     ordered = sorted(runs, key=lambda run: (astuple(run.origin), run.tenant, run.others))
     measured = ",\n".join(
@@ -79,7 +79,7 @@ def _tenant_fields(tenant: Tenant) -> dict[str, object]:
 
 
 def parse(content: bytes, device_kind: str) -> tuple[CoRun, ...]:
-    """The co-runs of a file's bytes; ValueError says what is wrong with it."""
+    """Return the co-runs of a file's bytes; ValueError says what is wrong with it."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:  # endless brackets exhaust the parser

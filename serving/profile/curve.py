@@ -118,14 +118,14 @@ class Profile:
 
 
 def fit(points: Iterable[Point]) -> Curve:
-    """The isotonic curve through the medians of `points` (one size, ascending rows)."""
+    """Return the isotonic curve through the medians of `points` (one size, ascending rows)."""
     chosen = list(points)
     levels = isotonic([p.p50_us for p in chosen], [float(p.count) for p in chosen])
     return Curve(tuple(p.rows for p in chosen), tuple(levels))
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-decreasing sequence nearest to `values` in weighted least squares."""
+    """Return the non-decreasing sequence nearest to `values` in weighted least squares."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, length
     for value, weight in zip(values, weights, strict=True):
         mean, total, length = value, weight, 1

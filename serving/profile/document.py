@@ -32,7 +32,7 @@ Identity = tuple[str, str, str]
 
 
 def render(found: ProfileSet) -> str:
-    """The file's text: a line for each point, so that a change of one is a change of one line."""
+    """Return the file's text: a line for each point, so that a change of one is a change of one line."""
     head = {
         "schema": SCHEMA,
         "model": found.model,
@@ -59,7 +59,7 @@ def _share_text(profile: Profile) -> str:
 
 
 def origin_fields(origin: Origin) -> dict[str, object]:
-    """What is known of an origin, for JSON."""
+    """Return what is known of an origin, for JSON."""
     fields = asdict(origin) | {"machine": dict(origin.machine)}
     return {name: value for name, value in fields.items() if value}
 
@@ -70,7 +70,8 @@ def _point_fields(point: Point) -> dict[str, object]:
 
 
 def parse(content: bytes, identity: Identity, source: str) -> ProfileSet:
-    """The profiles of a file's bytes; ValueError says what is wrong with it. `source`: the file's name."""
+    """Return the profiles of a file's bytes; ValueError says what is wrong with it. `source`: the file's
+    name."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:  # endless brackets exhaust the parser
@@ -107,7 +108,7 @@ def _profile(entry: object, identity: Identity, source: str) -> Profile:
 
 
 def parse_origin(entry: object) -> Origin:
-    """The origin of a JSON object; TypeError or ValueError names what is wrong."""
+    """Return the origin of a JSON object; TypeError or ValueError names what is wrong."""
     fields = object_of(entry, "origin")
     machine = object_of(fields.get("machine", {}), "machine")
     given = {**dict.fromkeys(_ORIGIN_TEXTS, ""), **dict.fromkeys(_ORIGIN_NUMBERS, 0), **fields}

@@ -102,7 +102,8 @@ class Exploration:
         return seen
 
     def next(self) -> Trial | None:
-        """The next measurement; None when nothing is in doubt any more. One row of every size comes first."""
+        """Return the next measurement; None when nothing is in doubt any more. One row of every size comes
+        first."""
         for size in reversed(self.sizes):
             for rows in self._coarse():
                 if (size, rows) not in self.seen and self._allowed(size, rows):
@@ -125,7 +126,7 @@ class Exploration:
         return left + sum(self._needed_us(seen) for seen in self.seen.values() if self._doubt(seen))
 
     def points(self) -> tuple[Point, ...]:
-        """What was measured so far."""
+        """Return what was measured so far."""
         return tuple(_point(size, rows, seen) for (size, rows), seen in sorted(self.seen.items()))
 
     # candidates
@@ -144,8 +145,8 @@ class Exploration:
                     yield error**2 / (RUNS_FIRST * self._expected_us(size, rows)), size, rows
 
     def _doubt(self, seen: BatchRuns) -> float:
-        """How far the median may be off, or the 99th percentile in fifths of its tolerance; 0 where both are
-        known well enough, or no time is left for the batch."""
+        """Return how far the median may be off, or the 99th percentile in fifths of its tolerance; 0 where
+        both are known well enough, or no time is left for the batch."""
         runs = len(seen.latencies_us)
         if runs >= RUNS_MAX or sum(seen.latencies_us) >= self.point_us:
             return 0.0

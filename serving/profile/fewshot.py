@@ -140,11 +140,12 @@ def next_point(
 def predicted_profile(
     predictions: Mapping[int, Predicted], share: Share, pattern: Profile, references: Sequence[Profile]
 ) -> Profile:
-    """The profile of a share that was not measured, marked by its error; a measurement takes its place.
+    """Return the profile of a share that was not measured, marked by its error; a measurement takes its
+    place.
 
-    `predictions` by size bucket; ValueError where none reaches over the share's amount. `pattern`: what
-    was measured of that variant on another share of that device, for all that is no latency. The upper
-    quantiles are the medians times the median ratio of theirs in `pattern` and `references`.
+    `predictions` by size bucket; ValueError where none reaches over the share's amount. `pattern`: what was
+    measured of that variant on another share of that device, for all that is no latency. The upper quantiles
+    are the medians times the median ratio of theirs in `pattern` and `references`.
     """
     measured = [point for profile in (pattern, *references) for point in profile.points]
     p95 = median(point.p95_us / point.p50_us for point in measured)
@@ -167,7 +168,7 @@ def predicted_profile(
 
 
 def _laid_out(points: Sequence[Known], places: Sequence[Place]) -> tuple[list[Place], list[int], Floats]:
-    """All places, ascending; the indices of the measured ones, and the log latency there."""
+    """Return all places, ascending; the indices of the measured ones, and the log latency there."""
     measured = {(amount, rows): latency_us for amount, rows, latency_us in points}
     everywhere = sorted(measured.keys() | set(places))
     seen = [index for index, place in enumerate(everywhere) if place in measured]
@@ -177,7 +178,7 @@ def _laid_out(points: Sequence[Known], places: Sequence[Place]) -> tuple[list[Pl
 def _best(
     everywhere: Sequence[Place], seen: Sequence[int], values: Floats, references: Sequence[Surface]
 ) -> _Guess:
-    """The guess with the least leave-one-out error."""
+    """Return the guess with the least leave-one-out error."""
     around = np.log(np.array(everywhere, dtype=np.float64))
     logs = [found for each in references if (found := _extended(each, everywhere)) is not None]
     guesses = [_by_ensemble(around, np.array(logs), seen, values)] if logs else []
@@ -194,7 +195,7 @@ def _by_ensemble(around: Floats, logs: Floats, seen: Sequence[int], values: Floa
 
 
 def _by_law(everywhere: Sequence[Place], around: Floats, seen: Sequence[int], values: Floats) -> _Guess:
-    """The leave-one-out errors are of the law fitted without the point, too."""
+    """Return the leave-one-out errors are of the law fitted without the point, too."""
     prior = _prior(around, SLOPE_BY_LAW, LOCAL_BY_LAW)
     guess = _kriged("law", _law(everywhere, seen, values), prior, seen, values)
     if len(seen) == 1:
@@ -230,7 +231,7 @@ def _prior(around: Floats, slope: float, local: float) -> Floats:
 
 
 def _kriged(by: str, mean: Floats, prior: Floats, seen: Sequence[int], values: Floats) -> _Guess:
-    """The posterior given `values` at the `seen`; leave-one-out errors in closed form."""
+    """Return the posterior given `values` at the `seen`; leave-one-out errors in closed form."""
     covariance: Floats = prior[np.ix_(seen, seen)] + NOISE**2 * np.eye(len(seen))
     inverse = np.linalg.inv(covariance)
     across = prior[:, seen]
@@ -254,7 +255,8 @@ def _extended(surface: Surface, places: Sequence[Place]) -> Floats | None:
 
 
 def expected_improvement(best: float, expected: float, spread: float) -> float:
-    """The mean of what a lognormal value is above `best` (else 0); `expected`, `spread`: of its logarithm."""
+    """Return the mean of what a lognormal value is above `best` (else 0); `expected`, `spread`: of its
+    logarithm."""
     mean = exp(expected + spread**2 / 2)
     if best <= 0:
         return mean

@@ -14,14 +14,14 @@ Fields = Mapping[str, object]
 
 
 def object_of(entry: object, what: str) -> Fields:
-    """The object that `entry` is; `what` names it."""
+    """Return the object that `entry` is; `what` names it."""
     if not isinstance(entry, dict):
         raise TypeError(f"{what} must be an object")
     return cast("Fields", entry)
 
 
 def list_in(fields: Fields, name: str) -> list[object]:
-    """The list of that name."""
+    """Return the list of that name."""
     found = fields[name]
     if not isinstance(found, list):
         raise TypeError(f"{name} must be a list")
@@ -29,7 +29,7 @@ def list_in(fields: Fields, name: str) -> list[object]:
 
 
 def text_in(fields: Fields, name: str) -> str:
-    """The text of that name."""
+    """Return the text of that name."""
     found = fields[name]
     if not isinstance(found, str) or len(found) > TEXT_MAX:
         raise TypeError(f"{name} must be a text of at most {TEXT_MAX} characters")
@@ -37,7 +37,7 @@ def text_in(fields: Fields, name: str) -> str:
 
 
 def whole_in(fields: Fields, name: str, largest: float = float("inf")) -> int:
-    """The whole number of that name, 0 to `largest`."""
+    """Return the whole number of that name, 0 to `largest`."""
     value = fields[name]
     if type(value) is not int:
         raise TypeError(f"{name} must be a whole number, not {value!r:.40}")
@@ -47,7 +47,7 @@ def whole_in(fields: Fields, name: str, largest: float = float("inf")) -> int:
 
 
 def number_in(fields: Fields, name: str) -> float:
-    """The number of that name, 0 to `LONGEST_US`."""
+    """Return the number of that name, 0 to `LONGEST_US`."""
     value = fields[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, not {value!r:.40}")

@@ -54,7 +54,7 @@ class Slowdown:
         )
 
     def factor(self, tenant: Tenant, others: Iterable[Tenant]) -> float:
-        """How many times as long a batch takes beside `others`, at least 1.
+        """Return how many times as long a batch takes beside `others`, at least 1.
 
         A tenant that was not measured is taken for the nearest of its variant (in share, size, rows), and
         one whose variant was not for the worst of all: a veto must not be blind to whom it does not know.
@@ -88,7 +88,7 @@ def _alternate(rows: Floats, beside: Floats, extra: Floats, weights: Floats) -> 
 
 
 def _known(values: Mapping[Tenant, float], tenant: Tenant) -> float:
-    """The value of that tenant, or of the measured one that stands for it."""
+    """Return the value of that tenant, or of the measured one that stands for it."""
     if tenant in values:
         return values[tenant]
     name = (tenant.model, tenant.variant)

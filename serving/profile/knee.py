@@ -92,9 +92,8 @@ def kneedle(shares: Sequence[float], throughput: Sequence[float]) -> int:
 
 
 def knee_at_slo(surface: Surface, slo_us: float) -> Knee | None:
-    """The knee over the measured shares, each at the batch that carries most of those that it knows within
-    half the SLO (`serving.profile.carrying`). None where no share runs any batch so fast.
-    """
+    """Return the knee over the measured shares, each at the batch that carries most of those that it knows
+    within half the SLO (`serving.profile.carrying`). None where no share runs any batch so fast."""
     chosen = []
     for amount in surface.amounts:
         least, _ = surface.rows_at(amount) or (1, 0)

@@ -51,16 +51,17 @@ class Latency:
         return table[rows - 1] if rows <= len(table) else max(table[-1], self._at(rows, size))
 
     def rows_within(self, budget_us: int, size: int = 0) -> int:
-        """The largest known batch whose latency is within `budget_us`, at least 1."""
+        """Return the largest known batch whose latency is within `budget_us`, at least 1."""
         return max(self.rows_in(budget_us, size), 1)
 
     def rows_in(self, budget_us: float, size: int = 0) -> int:
-        """The largest batch expected to take at most `budget_us`, up to the largest known; may be 0."""
+        """Return the largest batch expected to take at most `budget_us`, up to the largest known; may be
+        0."""
         return bisect_right(self._tables.get(size) or self._by_rows(size), budget_us)
 
     def rows_worth(self, size: int = 0) -> int:
-        """The largest measured batch in which a row takes hardly longer than in any smaller one: beyond it,
-        where caches or a library's kernels do not suffice, two batches carry more than one."""
+        """Return the largest measured batch in which a row takes hardly longer than in any smaller one:
+        beyond it, where caches or a library's kernels do not suffice, two batches carry more than one."""
         worth = self._worth.get(size)
         if worth is None:
             worth, least_us = 1, inf
@@ -72,7 +73,7 @@ class Latency:
         return worth
 
     def measured_size(self, size: int) -> int:
-        """The measured size that is nearest to `size`; of two, the smaller."""
+        """Return the measured size that is nearest to `size`; of two, the smaller."""
         above = bisect_left(self._sizes, size)
         if above == 0:
             return self._sizes[0]
@@ -85,8 +86,8 @@ class Latency:
     def scaled(
         self, factor: Callable[[int, int], float], further: Iterable[tuple[int, int]] = ()
     ) -> "Latency":
-        """The same curves, with the latency at (size, rows) of each point, and of each `further` one that is
-        between points, times `factor`."""
+        """Return the same curves, with the latency at (size, rows) of each point, and of each `further` one
+        that is between points, times `factor`."""
         points = [
             Point(size, rows, curve.at(rows) * factor(size, rows), curve.at(rows) * factor(size, rows), 1)
             for size, curve in self._curves.items()
@@ -96,7 +97,8 @@ class Latency:
         return Latency(replace(self._profile, points=tuple(points)), self._measured)
 
     def reaching(self, rows_most: int) -> "Latency":
-        """The same for batches of up to so many rows: a sweep that ended early must not keep them small.
+        """Return the same for batches of up to so many rows: a sweep that ended early must not keep them
+        small.
 
         What a larger batch takes is expected half way between two lines from the largest measured one: its
         time a row carried on, which is cautious, and the slope of the whole curve.
@@ -117,12 +119,12 @@ class Latency:
         return Latency(replace(self._profile, points=tuple(points)), self._measured)
 
     def rows_measured(self, size: int = 0) -> int:
-        """The largest batch that was measured, of the next larger size."""
+        """Return the largest batch that was measured, of the next larger size."""
         covering = self._sizes[min(bisect_left(self._sizes, size), len(self._sizes) - 1)]
         return self._measured[covering]
 
     def rows_most(self, size: int) -> int:
-        """The largest batch of a measured size that is known or expected."""
+        """Return the largest batch of a measured size that is known or expected."""
         return self._curves[size].rows[-1]
 
     def _by_rows(self, size: int) -> list[float]:

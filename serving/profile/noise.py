@@ -56,7 +56,7 @@ class Steadiness:
         self.thrown_away = 0
 
     def accepts(self, yardsticks_us: Sequence[int]) -> bool:
-        """Whether a trial counts; without a yardstick all do."""
+        """Return whether a trial counts; without a yardstick all do."""
         if not yardsticks_us:
             return True
         here = float(median(yardsticks_us))

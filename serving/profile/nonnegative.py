@@ -10,7 +10,7 @@ NEAR = 1e-12
 
 
 def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
-    """The x >= 0 with the least |columns @ x - target|; columns (n, m), target (n,), x (m,).
+    """Return the x >= 0 with the least |columns @ x - target|; columns (n, m), target (n,), x (m,).
 
     The active set method (C. L. Lawson, R. J. Hanson, Solving Least Squares Problems, 1974, chapter 23).
     """
@@ -28,7 +28,8 @@ def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
 
 
 def _within(columns: Floats, target: Floats, found: Floats, taken: NDArray[np.bool_]) -> Floats:
-    """The best of the `taken` columns; those that it wants negative are given up (in `taken`) on the way."""
+    """Return the best of the `taken` columns; those that it wants negative are given up (in `taken`) on the
+    way."""
     while taken.any():
         wanted = np.zeros(len(found))
         wanted[taken] = np.linalg.lstsq(columns[:, taken], target, rcond=None)[0]

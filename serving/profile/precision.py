@@ -7,7 +7,8 @@ NORMAL_95 = 1.96  # standard normal quantile of a two-sided 95 % interval
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that `share` of the ascending values do not exceed, at least (nearest rank); never empty."""
+    """Return the value that `share` of the ascending values do not exceed, at least (nearest rank); never
+    empty."""
     return ordered[min(max(ceil(share * len(ordered)) - 1, 0), len(ordered) - 1)]
 
 

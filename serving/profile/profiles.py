@@ -17,11 +17,12 @@ class ProfileSet:
     profiles: tuple[Profile, ...]
 
     def of(self, share: Share) -> Profile | None:
-        """The profile of that share, of those the one with the fewest streams; None where there is none."""
+        """Return the profile of that share, of those the one with the fewest streams; None where there is
+        none."""
         return next((profile for profile in self.profiles if profile.share == share), None)
 
     def shares(self, kind: str) -> tuple[Share, ...]:
-        """The measured shares of that kind, ascending, each once."""
+        """Return the measured shares of that kind, ascending, each once."""
         return tuple(dict.fromkeys(each.share for each in self.profiles if each.share.kind == kind))
 
     def joined(self, others: Iterable[Profile]) -> "ProfileSet":
@@ -36,5 +37,5 @@ class ProfileSet:
 
 
 def _worth(profile: Profile) -> tuple[bool, str]:
-    """What is measured comes before what is predicted, then the newest."""
+    """Return what is measured comes before what is predicted, then the newest."""
     return not profile.predicted, profile.origin.measured

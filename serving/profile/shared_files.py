@@ -29,8 +29,8 @@ _NO_SYNC: Final = frozenset((errno.EINVAL, errno.ENOTSUP))
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """The file, to be read. OSError with its name where it cannot be, or is none: to open a FIFO would wait
-    for a writer, to read a device may never end."""
+    """Return the file, to be read. OSError with its name where it cannot be, or is none: to open a FIFO would
+    wait for a writer, to read a device may never end."""
     if not stat.S_ISREG(path.stat().st_mode):  # first: to open a device may do something
         raise _no_file(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -41,7 +41,8 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
-    """What is in the file, of what is longer the first `bytes_max` bytes. Errors as of `open_regular`."""
+    """Return what is in the file, of what is longer the first `bytes_max` bytes. Errors as of
+    `open_regular`."""
     with open_regular(path) as file:
         return file.read(bytes_max)
 

@@ -31,12 +31,12 @@ class ProfileStore:
         self.problems: list[str] = []
 
     def read(self, device_kind: str, model: str, variant: str, share: Share) -> Profile | None:
-        """The newest profile of that share, None where there is none."""
+        """Return the newest profile of that share, None where there is none."""
         found = self.read_set(device_kind, model, variant)
         return found.of(share) if found else None
 
     def read_set(self, device_kind: str, model: str, variant: str) -> ProfileSet | None:
-        """The profiles of all shares; None where there is no sound file."""
+        """Return the profiles of all shares; None where there is no sound file."""
         found: ProfileSet | None = None
         for root in (self.folder / LOCAL, self.folder):
             each = self._sound(root / device_kind / f"{model}.{variant}.json", (model, variant, device_kind))
@@ -45,7 +45,7 @@ class ProfileStore:
         return found
 
     def kinds(self) -> list[str]:
-        """The device kinds of which there are profiles."""
+        """Return the device kinds of which there are profiles."""
         roots = (self.folder, self.folder / LOCAL)
         found = {path.name for root in roots if root.is_dir() for path in root.iterdir() if path.is_dir()}
         return sorted(found - {LOCAL})
@@ -67,7 +67,7 @@ class ProfileStore:
         return self._write(self.folder, profile)
 
     def co_runs(self, device_kind: str) -> tuple[CoRun, ...]:
-        """What was measured of variants that ran at the same time, () where there is no sound file."""
+        """Return what was measured of variants that ran at the same time, () where there is no sound file."""
         path = self.folder / device_kind / INTERFERENCE
         try:
             return parse_co_runs(read_regular(path), device_kind)

@@ -66,7 +66,8 @@ class Surface:
 
     @staticmethod
     def of(profiles: Sequence[Profile], size: int) -> "Surface":
-        """The surface of one variant's profiles: one kind of share, amounts ascending, at one size bucket.
+        """Return the surface of one variant's profiles: one kind of share, amounts ascending, at one size
+        bucket.
 
         Shares that have no point of that size are left out. ValueError where none has one, and where the
         profiles are not of one kind, of one number of streams, and of another amount each.
@@ -88,7 +89,8 @@ class Surface:
 
     @staticmethod
     def through(kind: str, measured: Mapping[Place, tuple[float, float]], streams: int = 1) -> "Surface":
-        """The surface nearest to `measured`, latency (us) and weight by place. ValueError where empty."""
+        """Return the surface nearest to `measured`, latency (us) and weight by place. ValueError where
+        empty."""
         if not measured:
             raise ValueError("a surface needs at least one measured point")
         amounts = tuple(sorted({amount for amount, _ in measured}))
@@ -119,7 +121,8 @@ class Surface:
         return self.worst.deviation <= SOUND
 
     def rows_at(self, amount: float) -> tuple[int, int] | None:
-        """The smallest and the largest batch known at that amount, None beyond the measured amounts."""
+        """Return the smallest and the largest batch known at that amount, None beyond the measured
+        amounts."""
         around = self._around(amount)
         if around is None:
             return None
@@ -145,7 +148,8 @@ class Surface:
         return self.streams * rows * 1e6 / self.latency_us(amount, rows)
 
     def rows_within(self, amount: float, budget_us: float) -> int:
-        """The largest batch known at that amount that takes at most `budget_us`; 0 where there is none."""
+        """Return the largest batch known at that amount that takes at most `budget_us`; 0 where there is
+        none."""
         known = self.rows_at(amount)
         if known is None:
             return 0
@@ -156,7 +160,7 @@ class Surface:
         return low + fitting - 1 if fitting else 0
 
     def _around(self, amount: float) -> tuple[int, int] | None:
-        """The places of the measured amounts on both sides, the same twice where it is one of them."""
+        """Return the places of the measured amounts on both sides, the same twice where it is one of them."""
         right = bisect_left(self.amounts, amount)
         if right == len(self.amounts) or amount < self.amounts[0]:
             return None
@@ -203,7 +207,7 @@ def _grid(amounts: Sequence[float], measured: Mapping[Place, tuple[float, float]
 
 
 def _monotone(values: Grid, weights: Grid) -> Grid:
-    """The nearest grid that does not fall along rows nor rise along amounts."""
+    """Return the nearest grid that does not fall along rows nor rise along amounts."""
     ways = [_chains(values, over_rows=True), _chains(values, over_rows=False)]
     owed: list[Grid] = [dict.fromkeys(values, 0.0) for _ in ways]
     fitted = dict(values)
@@ -221,7 +225,8 @@ def _monotone(values: Grid, weights: Grid) -> Grid:
 
 
 def _chains(places: Grid, over_rows: bool) -> list[list[Place]]:
-    """The places in the order in which latency may only rise: along rows, or from the largest amount down."""
+    """Return the places in the order in which latency may only rise: along rows, or from the largest amount
+    down."""
     chains: dict[float, list[Place]] = {}
     for amount, rows in sorted(places, key=lambda place: (-place[0], place[1])):
         chains.setdefault(amount if over_rows else rows, []).append((amount, rows))

@@ -75,7 +75,7 @@ class Sweep:
             self._seen[point.size, point.rows] = seen
 
     def next_coarse(self) -> Measurement | None:
-        """The next batch of the coarse sweep; None when it is complete or its budget is spent.
+        """Return the next batch of the coarse sweep; None when it is complete or its budget is spent.
 
         One row of every size always comes first, the costliest size before all: a profile without it
         could not say which batches are safe.
@@ -92,7 +92,8 @@ class Sweep:
         return None
 
     def next_refinement(self, budget_us: int) -> Measurement | None:
-        """A measurement within `budget_us` for an idle slice: missing batches first, then the least known.
+        """Return a measurement within `budget_us` for an idle slice: missing batches first, then the least
+        known.
 
         Control asks after every event for each replica, so what is known is not thought over again.
         """
@@ -112,7 +113,7 @@ class Sweep:
         return Measurement(rows, size, COARSE_REPEATS, budget_us)
 
     def _trusted(self, key: tuple[int, int]) -> int:
-        """How many undisturbed runs are known."""
+        """Return how many undisturbed runs are known."""
         return 0 if key in self._doubted else len(self._seen.get(key, ()))
 
     def renew(self) -> None:
@@ -122,8 +123,8 @@ class Sweep:
         self._doubted.clear()
 
     def next_renewal(self, budget_us: int) -> Measurement | None:
-        """A measurement within `budget_us` of a point that is to be measured anew, in the order of a sweep;
-        None where there is none that takes so little."""
+        """Return a measurement within `budget_us` of a point that is to be measured anew, in the order of a
+        sweep; None where there is none that takes so little."""
         doubling = set(self._grid())
         waiting = [
             ((rows, size) not in doubling, rows, -size)
@@ -144,7 +145,8 @@ class Sweep:
         self.renewing, self._old, self._changes, self._refined = False, {}, [], {}
 
     def trusted(self) -> tuple[Point, ...]:
-        """What is worth keeping of `points`: measured while nothing else used the device, more than once."""
+        """Return what is worth keeping of `points`: measured while nothing else used the device, more than
+        once."""
         return tuple(
             point
             for point in self.points()
@@ -152,7 +154,7 @@ class Sweep:
         )
 
     def points(self) -> tuple[Point, ...]:
-        """What was measured so far."""
+        """Return what was measured so far."""
         known = {**self._seen, **{key: self._moved(old) for key, old in self._old.items()}}
         return tuple(
             Point(size, rows, _quantile(seen, 0.5), _quantile(seen, 0.95), len(seen))
@@ -169,7 +171,8 @@ class Sweep:
         return [(rows, size) for rows in [*doubling, self.batch_max] for size in reversed(self.sizes)]
 
     def _fine_grid(self) -> list[tuple[int, int]]:
-        """Every batch up to FINE_ROWS, then in steps of an eighth: latency has steps between the doublings.
+        """Return every batch up to FINE_ROWS, then in steps of an eighth: latency has steps between the
+        doublings.
 
         A matrix product of 3 rows can take longer than one of 16 (oneDNN picks another kernel).
         """

@@ -21,7 +21,7 @@ class Unfinished:
     seen: Mapping[Key, BatchRuns]
 
     def fits(self, build: str, machine: tuple[tuple[str, str], ...]) -> bool:
-        """Whether a sweep of that build on that machine can go on from it."""
+        """Return whether a sweep of that build on that machine can go on from it."""
         return (self.build, self.machine) == (build, machine)
 
 

@@ -32,8 +32,8 @@ class Ballot:
         self.classes = spec.shape[1]
 
     def read(self, reply: Reply, rows: int) -> Classes | None:
-        """The classes that an answer names, `[rows]`; None where it names none: it is no answer, is not of
-        this shape, or holds what is no number."""
+        """Return the classes that an answer names, `[rows]`; None where it names none: it is no answer, is
+        not of this shape, or holds what is no number."""
         if reply.outcome is not COMPLETED or len(reply.outputs) <= self._place:
             return None
         tensor = reply.outputs[self._place]
@@ -43,8 +43,8 @@ class Ballot:
         return None if np.isnan(scores).any() else scores.argmax(1)
 
     def write(self, decided: Vote) -> Tensor:
-        """The share of weight of each class, the class decided on being the largest also where it won a
-        tie."""
+        """Return the share of weight of each class, the class decided on being the largest also where it won
+        a tie."""
         shares = decided.totals.astype(_NUMBERS[self._datatype])
         tied = np.flatnonzero(shares.argmax(1) != decided.named)
         won = tied, decided.named[tied]
@@ -59,8 +59,8 @@ class Ballot:
 
 
 def decide(named: Classes, weights: Weights, classes: int, absent: float) -> tuple[Vote, int]:
-    """The vote of members, and which of them speaks for it: who agrees on the most rows, of equals who weighs
-    the most on them, then the earliest. Arguments as of `vote`."""
+    """Return the vote of members, and which of them speaks for it: who agrees on the most rows, of equals who
+    weighs the most on them, then the earliest. Arguments as of `vote`."""
     decided = vote(named, weights, classes, absent)
     agrees = named == decided.named
     rows, worth = agrees.sum(1), (weights * agrees).sum(1)

@@ -37,8 +37,8 @@ class Lanes:
         )
 
     def takes(self, call: Call) -> bool:
-        """Whether a call of the model as it was before may be asked of it as it is now, by what is promised
-        now and by the floor that it stated. Its objective is the present one from then on."""
+        """Return whether a call of the model as it was before may be asked of it as it is now, by what is
+        promised now and by the floor that it stated. Its objective is the present one from then on."""
         model, before = self.model, call.objective
         tier = before.tier if before.tier in model.by_tier else ""
         objective = model.objective(tier, before.accuracy_min)
@@ -53,8 +53,8 @@ class Lanes:
         return True
 
     def describe(self, call: Call, request_id: int, now_us: int, reserve_us: int) -> Request:
-        """The call as the scheduler sees it: no tensor in it. It is planned to be ready `reserve_us` before
-        it is due."""
+        """Return the call as the scheduler sees it: no tensor in it. It is planned to be ready `reserve_us`
+        before it is due."""
         arrived_us = call.arrived_us or now_us
         deadline_us = arrived_us + call.due_us - reserve_us
         request = Request(request_id, call.model.name, call.rows, arrived_us, deadline_us)
@@ -106,6 +106,6 @@ class Lanes:
 
 
 def _interface(model: ServedModel) -> tuple[object, ...]:
-    """What a call must know of a model to be its own."""
+    """Return what a call must know of a model to be its own."""
     spec = model.spec
     return spec.inputs, spec.outputs, spec.parameters, spec.size_hint

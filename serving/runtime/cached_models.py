@@ -27,8 +27,8 @@ class CachePolicy:
         self.worth: CacheBenefit = before.worth if before is not None and same else CacheBenefit()
 
     def asks(self, call: Call) -> bool:
-        """Whether the cache is asked: answers of every variant that may answer are kept, the call's too, it
-        is no larger than a batch and than a digest may take, and asking pays."""
+        """Return whether the cache is asked: answers of every variant that may answer are kept, the call's
+        too, it is no larger than a batch and than a digest may take, and asking pays."""
         allowed = variants_of(call)
         if not call.store or not allowed or not self.variants.issuperset(allowed):
             return False
@@ -59,16 +59,16 @@ class CachedModels:
         return None if model.name in self._builds.mixed else kept
 
     def may_keep(self, call: Call, variant: str, before: float) -> bool:
-        """Whether an answer of this variant is one to the key of a call that asked before: its model has not
-        been changed since. `before`: how accurate the answer is that was kept then; none takes its place that
-        is less so."""
+        """Return whether an answer of this variant is one to the key of a call that asked before: its model
+        has not been changed since. `before`: how accurate the answer is that was kept then; none takes its
+        place that is less so."""
         model = call.model
         if variant not in variants_of(call) or self._models.get(model.name) is not model:
             return False
         return accuracy_of(call, variant) >= before
 
     def worth(self, name: str) -> CacheBenefit:
-        """Whether asking pays for a model that has been asked for, served still or not."""
+        """Return whether asking pays for a model that has been asked for, served still or not."""
         return self._kept[name].worth
 
     def worths(self) -> dict[str, CacheBenefit]:

@@ -346,8 +346,9 @@ class CachedServing:
         return self._flights.leader(waiter.flight) == waiter.id
 
     def _pass_on(self, leader: PendingCall, outcomes: tuple[Outcome, Outcome]) -> bool:
-        """A leader waits no longer: its request becomes another waiter's. False where there is no other, and
-        nothing has changed. `outcomes`: of one that was not dispatched yet, and of one that was."""
+        """Return a leader waits no longer: its request becomes another waiter's. False where there is no
+        other, and nothing has changed. `outcomes`: of one that was not dispatched yet, and of one that was.
+        """
         now = now_us()
         heir_id = self._flights.resign(leader.flight, now, self._least_us(leader.call))
         if heir_id is None:

@@ -33,7 +33,7 @@ class CapacityFile:
         self._path = path
 
     def read(self, asked: FindCapacity) -> Capacity | None:
-        """The table that was made for this, None where there is none."""
+        """Return the table that was made for this, None where there is none."""
         kept = self._tables().get(_key(asked))
         one = guess(asked.profile, asked.model).rate(1)
         try:
@@ -71,7 +71,8 @@ class CapacityFile:
 
 
 def _is_table(found: Capacity) -> bool:
-    """Whether rates can be read from it: a row for each CV, a rate above 0 for each count, both ascending."""
+    """Return whether rates can be read from it: a row for each CV, a rate above 0 for each count, both
+    ascending."""
     counts, cvs, rates = found.counts, found.cvs, found.rates
     if not counts or not cvs or len(rates) != len(cvs) or any(len(each) != len(counts) for each in rates):
         return False
@@ -81,7 +82,8 @@ def _is_table(found: Capacity) -> bool:
 
 
 def _key(asked: FindCapacity) -> str:
-    """A digest of what a table depends on but the profile; of the code too, all of which takes part."""
+    """Return a digest of what a table depends on but the profile; of the code too, all of which takes
+    part."""
     model = asked.model
     accuracies = [model.accuracy(variant) for variant in model.variants]
     parts = (

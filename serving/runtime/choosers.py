@@ -57,7 +57,8 @@ class Chooser:
                 self.queries.keep_us = selection.keep_us
 
     def _convene(self, validation: Validation, before: "Chooser | None") -> Panel:
-        """The panel; as it was where it follows from the same, for measuring one takes milliseconds."""
+        """Return the panel; as it was where it follows from the same, for measuring one takes
+        milliseconds."""
         if before is not None and before.panel is not None and before.members == self.members:
             known = before.model.spec.validation
             if known == validation and before.ballot.classes == self.ballot.classes:
@@ -67,7 +68,7 @@ class Chooser:
     # who is asked
 
     def allowed(self, floor: float, barred: Collection[int] = ()) -> list[bool]:
-        """Which members may answer alone."""
+        """Return which members may answer alone."""
         return [
             place not in barred and (not floor or (self.model.accuracy(name) or 0.0) >= floor - _ROUNDING)
             for place, name in enumerate(self.members)
@@ -116,7 +117,7 @@ class Chooser:
         return np.repeat(self._learnt()[[*voted]][:, None], named.shape[1], 1)
 
     def absent(self, missing: Subset) -> float:
-        """What votes would have weighed that are missing."""
+        """Return what votes would have weighed that are missing."""
         worth = self.panel.weights.mean(1) if self.panel is not None else self._learnt()
         return float(worth[[*missing]].sum()) if missing else 0.0
 

@@ -28,7 +28,7 @@ class CoreTime:
 
 
 def core_time(cores: Collection[int]) -> CoreTime:
-    """The counters of `cores` as they are now; () for all."""
+    """Return the counters of `cores` as they are now; () for all."""
     total = idle = stolen = 0.0
     for line in _STAT.read_text().splitlines():
         name, *fields = line.split()

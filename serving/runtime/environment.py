@@ -24,14 +24,14 @@ _PACKAGES = str(Path(__file__).resolve().parents[2])
 
 
 def is_usual(name: str) -> bool:
-    """Whether every process that the gateway starts gets this variable of the gateway's."""
+    """Return whether every process that the gateway starts gets this variable of the gateway's."""
     return name in USUAL or name.startswith(USUAL_PREFIXES)
 
 
 def environment(changes: Mapping[str, str | None], inherit: Collection[str] = ()) -> dict[str, str]:
-    """The usual variables of the gateway's own and those that are named, with this very code first on the
-    path, and with these changes; None takes a variable away. Start Python with `-P`: the files of the working
-    directory could be named as modules are."""
+    """Return the usual variables of the gateway's own and those that are named, with this very code first on
+    the path, and with these changes; None takes a variable away. Start Python with `-P`: the files of the
+    working directory could be named as modules are."""
     own = {name: value for name, value in os.environ.items() if is_usual(name) or name in inherit}
     found: dict[str, str | None] = {**own, **changes}
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGES, found.get("PYTHONPATH")]))

@@ -51,8 +51,8 @@ class AnsweredPoll:
     allowed: tuple[bool, ...] = ()
 
     def losses(self, said: Feedback, classes: int) -> list[float]:
-        """What it cost with each of the members, the mean over its rows. FeedbackError where that does not
-        follow."""
+        """Return what it cost with each of the members, the mean over its rows. FeedbackError where that does
+        not follow."""
         rows = self.named.shape[1]
         given: Sequence[float] = said.labels or said.losses
         if len(given) != rows:
@@ -81,11 +81,11 @@ class Queries:
         self._rows = 0
 
     def __len__(self) -> int:
-        """Those of which something is kept, that which was taken included."""
+        """Return those of which something is kept, that which was taken included."""
         return len(self._answers)
 
     def keep(self, answered: AnsweredPoll, now_us: int, tenant: str = DEFAULT_TENANT) -> str:
-        """The name of an answer to that tenant from now on."""
+        """Return the name of an answer to that tenant from now on."""
         query = token_hex(NAME_BYTES)
         self._answers[query] = now_us, tenant, answered
         self._rows += answered.named.size
@@ -95,8 +95,8 @@ class Queries:
         return query
 
     def find(self, query: str, now_us: int, tenant: str = DEFAULT_TENANT) -> AnsweredPoll:
-        """The answer of that name to that tenant; FeedbackError where there is none of which feedback is
-        taken. Of another tenant's answer it says no more than of none."""
+        """Return the answer of that name to that tenant; FeedbackError where there is none of which feedback
+        is taken. Of another tenant's answer it says no more than of none."""
         kept_us, asked, answered = self._answers.get(query, (now_us - self.keep_us - 1, "", None))
         if now_us - kept_us > self.keep_us or asked != tenant:
             known = f"is kept for {self.keep_us / 1e6:g} s (keep_s) and at most {ANSWERS_MAX} answers"

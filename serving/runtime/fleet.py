@@ -157,7 +157,7 @@ class Fleet:
         await self._changes.wait()
 
     def pid(self, slice_name: str) -> int | None:
-        """The worker's process id, None where there is none."""
+        """Return the worker's process id, None where there is none."""
         link = self._links.get(slice_name)
         return link.pid if link is not None else None
 
@@ -264,14 +264,14 @@ class Fleet:
     # steps
 
     def _model(self, slice_name: str, replica: int) -> str:
-        """The name of a replica's model, "" where control has given the replica up."""
+        """Return the name of a replica's model, "" where control has given the replica up."""
         record = self.control.slices.get(slice_name)
         found = record.replicas.get(replica) if record is not None else None
         return found.model if found is not None else ""
 
     def _busy_with(self, record: SliceRecord) -> set[str]:
-        """The models that a slice's worker computes, loads or measures. A load and a batch run at the same
-        time: where it dies then, nobody knows by which of them."""
+        """Return the models that a slice's worker computes, loads or measures. A load and a batch run at the
+        same time: where it dies then, nobody knows by which of them."""
         loading = self._model(record.spec.name, record.loading)
         measured = self._model(record.spec.name, record.measuring)
         return {self._gateway.computing(record.spec.name), loading, measured} - {""}

@@ -102,7 +102,7 @@ class Gateway:
         return True
 
     def model_ready(self, name: str) -> bool:
-        """Whether a variant that may answer is live, or will be when it is asked for."""
+        """Return whether a variant that may answer is live, or will be when it is asked for."""
         model = self.models[name]
         names = model.own.variants or (model.answering_variant,)
         return any(self._scheduler.can_answer(name, variant) for variant in names)
@@ -159,8 +159,8 @@ class Gateway:
             self._execute(self._scheduler.tighten(request_id, deadline_us - pending.reserve_us, now), now)
 
     def pass_on(self, request_id: int, heir: Call, deliver: Callable[[Reply], None]) -> bool:
-        """Its client is gone, and another waits for the same answer: an open request becomes `heir`'s, and is
-        counted so. Whether any of it still waits for a batch."""
+        """Return its client is gone, and another waits for the same answer: an open request becomes `heir`'s,
+        and is counted so. Whether any of it still waits for a batch."""
         pending = self._pending[request_id]
         pending.call, pending.deliver, pending.reserve_us = heir, deliver, self._reserve_us
         pending.submitted_us = max(pending.submitted_us, heir.arrived_us)
@@ -179,11 +179,11 @@ class Gateway:
             self._alarm.set(self._scheduler.wake_us, now)
 
     def judgements(self) -> Sequence[Judgement]:
-        """What batches say of each live replica's profile."""
+        """Return what batches say of each live replica's profile."""
         return self._scheduler.judgements()
 
     def quickest_us(self, call: Call) -> float:
-        """What a row of a call takes at least; 0 where no replica may answer it."""
+        """Return what a row of a call takes at least; 0 where no replica may answer it."""
         request = Request(0, call.model.name, call.rows, 0, 0)
         lanes = self._lanes.get(request.model)
         if lanes is None:
@@ -192,18 +192,18 @@ class Gateway:
         return self._scheduler.models[request.model].quickest_us(request)
 
     def preferred(self, call: Call) -> float:
-        """The accuracy of what would answer a call at the present load; -inf where nobody knows, or nothing
-        may be chosen."""
+        """Return the accuracy of what would answer a call at the present load; -inf where nobody knows, or
+        nothing may be chosen."""
         if call.variant or len(call.objective.variants) < 2 or call.model.name not in self._lanes:
             return -inf
         return self._scheduler.models[call.model.name].preferred(call.objective.wants)
 
     def standing(self, model: str) -> VariantReasons:
-        """Why the variants of a model answer that do; KeyError where it is unknown."""
+        """Return why the variants of a model answer that do; KeyError where it is unknown."""
         return variant_reasons_of(self._scheduler.models[model], now_us())
 
     def load(self, model: str) -> tuple[float, int]:
-        """What share of its slices' time a model takes, and how many these are; KeyError where it is
+        """Return what share of its slices' time a model takes, and how many these are; KeyError where it is
         unknown."""
         here = self._scheduler.models[model]
         return load_of(here, now_us()), len(here.slices)
@@ -342,7 +342,8 @@ class Gateway:
         self._execute(self._scheduler.release(slice_name, now), now)
 
     def computing(self, slice_name: str) -> str:
-        """The model of the oldest batch that a slice's worker has, which is what it computes; "" for none."""
+        """Return the model of the oldest batch that a slice's worker has, which is what it computes; "" for
+        none."""
         for batch in self._batches.values():
             if batch.slice == slice_name:
                 return batch.model
@@ -371,7 +372,7 @@ class Gateway:
         self._reserve_us = int(self._answering.value_us or 0)
 
     def pieces_of(self, batch_id: int) -> Sequence[int]:
-        """How many rows each piece of a batch has, in order; () where the batch is unknown."""
+        """Return how many rows each piece of a batch has, in order; () where the batch is unknown."""
         batch = self._batches.get(batch_id)
         return () if batch is None else [piece.rows for piece in batch.pieces]
 

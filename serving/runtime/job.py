@@ -48,8 +48,8 @@ class JobError(Exception):
 
 
 async def run(work: Work[A, R], argument: A, limit_s: float, niceness: int = NICENESS) -> R:
-    """The last result that `work(argument)` yields within the limit, from a child process of that niceness;
-    its start counts.
+    """Return the last result that `work(argument)` yields within the limit, from a child process of that
+    niceness; its start counts.
 
     JobError where there is none: the work raised or yielded nothing, or the child was killed or did not even
     start. Where it fails after a result, that is logged and the result stands. Cancelled, it returns when the
@@ -187,7 +187,7 @@ def _spawn(request: int, results: int, niceness: int) -> "subprocess.Popen[bytes
 
 
 def main(results: int, parent: int, niceness: int) -> int:
-    """The child: what is asked comes on standard input, what is found goes to `results`."""
+    """Return the child: what is asked comes on standard input, what is found goes to `results`."""
     os.set_inheritable(results, False)
     # It follows the thread that started this process: the one that listens, until this process is gone.
     follow(parent)

@@ -429,7 +429,7 @@ def _run_frame(
     parameters: Parameters,
     flags: int,
 ) -> list[Buffer]:
-    """A RUN; `batch` is (batch id, replica, rows, share_over)."""
+    """Return a RUN; `batch` is (batch id, replica, rows, share_over)."""
     batch_id, replica, rows, share_over = batch
     buffers: list[Buffer] = [
         pack_run((batch_id, replica, rows, share_over, flags), inputs, byte_counts, parameters)

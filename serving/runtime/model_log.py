@@ -150,7 +150,7 @@ class Printed:
             self._descriptor = -1
 
     def _read(self) -> bool:
-        """Whether there may be more."""
+        """Return whether there may be more."""
         try:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:

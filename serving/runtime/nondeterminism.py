@@ -15,7 +15,7 @@ class Doubts:
         self.changes = 0
 
     def add(self, build: Build, how: str) -> bool:
-        """Its answers differed, and how; False where that was known."""
+        """Return its answers differed, and how; False where that was known."""
         if build in self._found:
             return False
         self._found[build] = how
@@ -23,7 +23,7 @@ class Doubts:
         return True
 
     def of(self, model: ServedModel) -> dict[str, str]:
-        """How its answers differed, by variant, of those that do, as its files are now."""
+        """Return how its answers differed, by variant, of those that do, as its files are now."""
         return {
             variant: how
             for (name, variant, revision), how in self._found.items()

@@ -78,7 +78,7 @@ class Pending:
                 return
 
     def complete(self, last: RunBatch) -> Reply:
-        """The answer, once all rows are in, the `last` of them in that batch."""
+        """Return the answer, once all rows are in, the `last` of them in that batch."""
         reply = self._answer()
         reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
         reply.batch_rows = last.rows
@@ -104,7 +104,7 @@ class Pending:
 
 
 def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInput]:
-    """The inputs of a batch, each the buffers of its pieces in order."""
+    """Return the inputs of a batch, each the buffers of its pieces in order."""
     first = pending[0].call.inputs
     inputs = []
     for index, model_input in enumerate(first):
@@ -120,7 +120,7 @@ def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInp
 
 
 def cut_rows(tensor: Tensor, first: int, count: int) -> memoryview:
-    """The bytes of `count` rows from row `first` on; BYTES elements are found by their lengths."""
+    """Return the bytes of `count` rows from row `first` on; BYTES elements are found by their lengths."""
     view = memoryview(tensor.data)
     rows = tensor.shape[0]
     if tensor.datatype != "BYTES":
@@ -142,7 +142,7 @@ def _skip_elements(view: memoryview, offset: int, count: int) -> int:
 def scatter(
     outputs: Sequence[BatchOutput], specs: Sequence[TensorSpec], first: int, rows: int
 ) -> list[Tensor]:
-    """The outputs of `rows` rows of a batch from its row `first` on."""
+    """Return the outputs of `rows` rows of a batch from its row `first` on."""
     return [
         Tensor(spec.name, output.datatype, (rows, *output.dims), output.rows(first, rows))
         for spec, output in zip(specs, outputs, strict=True)
@@ -150,7 +150,7 @@ def scatter(
 
 
 def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
-    """The outputs of a request from those of its pieces, in the order of their rows.
+    """Return the outputs of a request from those of its pieces, in the order of their rows.
 
     ValueError where pieces differ in shape or datatype, as they may for a model with free output shapes.
     """
@@ -170,8 +170,8 @@ def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
 
 
 def output_us(batch: RunBatch, result: BatchResult, now_us: int) -> int:
-    """How long ago the model was done with a batch that is back; within its own time, whatever clock its
-    worker has."""
+    """Return how long ago the model was done with a batch that is back; within its own time, whatever clock
+    its worker has."""
     transport_us = now_us - batch.started_us - result.compute_us
     return max(0, min(now_us - result.ended_us, transport_us)) if result.ended_us else 0
 

@@ -48,7 +48,7 @@ class PendingCall:
 
 
 def describe(call: Call, now: int) -> Request:
-    """What is counted of a call; its arrival is fixed."""
+    """Return what is counted of a call; its arrival is fixed."""
     arrived_us = call.arrived_us = call.arrived_us or now
     request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + call.due_us)
     request.tier = call.objective.tier
@@ -69,7 +69,7 @@ def flight_of(call: Call, key: bytes, epoch: int) -> bytes:
 
 
 def reply_of(call: Call, entry: KeptAnswer, cache: str, age_us: int = 0) -> Reply:
-    """A kept answer for a call. It is no downgrade: a better one is not to be had at present."""
+    """Return a kept answer for a call. It is no downgrade: a better one is not to be had at present."""
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache, reply.age_us = entry.outputs, entry.variant, cache, age_us
     reply.accuracy = call.model.accuracy(entry.variant)
@@ -77,7 +77,7 @@ def reply_of(call: Call, entry: KeptAnswer, cache: str, age_us: int = 0) -> Repl
 
 
 def joined(computed: Reply) -> Reply:
-    """The answer to another call, for one that waited for it."""
+    """Return the answer to another call, for one that waited for it."""
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache = computed.outputs, computed.variant, "join"
     reply.accuracy, reply.downgrade = computed.accuracy, computed.downgrade
@@ -103,7 +103,7 @@ class Expiries:
         self._alarm.set(self._heap[0][0], now)
 
     def take(self, now: int) -> Iterator[int]:
-        """Those whose instant has come."""
+        """Yield those whose instant has come."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             yield heappop(heap)[1]

@@ -19,8 +19,8 @@ _COSTLY = ("miss", "join", "hit")
 
 
 def ask_member(call: Call, variant: str, timeout_us: int | None) -> Call:
-    """The call as it is put to one member, which answers it by `timeout_us` (from its arrival) or not. No
-    floor of accuracy is a single member's to keep."""
+    """Return the call as it is put to one member, which answers it by `timeout_us` (from its arrival) or not.
+    No floor of accuracy is a single member's to keep."""
     own = Call(call.model, call.inputs, call.rows)
     own.size, own.parameters, own.tenant = call.size, call.parameters, call.tenant
     own.arrived_us, own.max_age_us, own.store = call.arrived_us, call.max_age_us, call.store
@@ -57,7 +57,7 @@ class Play:
         return int(self.request_id != 0)
 
     def close(self) -> Iterable[int]:
-        """The ids of requests that are open still."""
+        """Return the ids of requests that are open still."""
         return (self.request_id,) if self.request_id else ()
 
     def sign(self, reply: Reply, now_us: int) -> None:
@@ -94,7 +94,7 @@ class Poll:
         return len(self.requests)
 
     def close(self) -> Iterable[int]:
-        """The ids of requests that are open still."""
+        """Return the ids of requests that are open still."""
         return list(self.requests.values())
 
     def take(self, member: int, reply: Reply) -> None:
@@ -114,7 +114,7 @@ class Poll:
         self.chooser.pressure.ran(member, reply.compute_us / rows)  # kept answers take nothing
 
     def decide(self, now_us: int) -> Reply:
-        """The answer, of the votes that are there."""
+        """Return the answer, of the votes that are there."""
         chooser, call = self.chooser, self.call
         voted = tuple(sorted(self._named))
         counted = chooser.quorum(voted, call.objective.accuracy_min)
@@ -150,7 +150,7 @@ class Poll:
         reply.age_us = max(each.age_us for each in replies)
 
     def _pressed(self, missing: tuple[int, ...]) -> str:
-        """Why not all voted who would without pressure; "" where they did."""
+        """Return why not all voted who would without pressure; "" where they did."""
         for member in missing:
             if member in self._named:
                 continue  # its vote fell with those that are missing
@@ -165,7 +165,7 @@ class Poll:
         return Downgrade.LOAD if pressed else ""
 
     def _excuse(self, voted: tuple[int, ...]) -> Reply:
-        """How the call ended: no votes, or too few to keep its floor."""
+        """Return how the call ended: no votes, or too few to keep its floor."""
         said = "none of the members that were asked answered in time"
         if voted:
             names = "+".join(self.chooser.members[member] for member in voted)

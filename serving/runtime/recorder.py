@@ -94,7 +94,7 @@ class Recorder:
             logger.error("the disk did not take the end of the recording within %g s", CLOSE_S)
 
     def _meet(self, call: Call) -> int | None:
-        """A new flow's number, or None where there are too many."""
+        """Return a new flow's number, or None where there are too many."""
         number = len(self._flows)
         if number == FLOWS_MAX:
             self._dropped += 1

@@ -130,7 +130,7 @@ class RedisTier:
         return self._breaker.closed
 
     def name(self, model: str, key: bytes) -> bytes:
-        """What the answer to a question is called in Redis until the next invalidation."""
+        """Return what the answer to a question is called in Redis until the next invalidation."""
         return self._keys.value(model, self._epochs.name(model), key)
 
     def look(self, look: RedisQuery) -> None:
@@ -325,7 +325,7 @@ class RedisTier:
         self._watch(now)
 
     def _read(self, look: RedisQuery, value: bytes, now: int) -> KeptAnswer | None:
-        """The answer, None where it is none to this question."""
+        """Return the answer, None where it is none to this question."""
         entry = decode(look.key, value, look.model, (self._epoch_us, now), self._seal)
         fault = look.fault_of(entry) if entry else "it is damaged, foreign, or signed with another key"
         if not fault:
@@ -382,7 +382,7 @@ async def _in_time(answer: Awaitable[Answer]) -> Answer:
 
 
 def _reason(error: BaseException) -> str:
-    """What broke first, in words."""
+    """Return what broke first, in words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if not isinstance(error, RedisError | OSError):

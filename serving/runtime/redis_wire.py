@@ -91,14 +91,14 @@ class Wire:
         return [await self._answer() for _ in commands]
 
     async def one(self, *command: bytes | str | int) -> Any:
-        """Its answer; ResponseError where Redis refuses it."""
+        """Return its answer; ResponseError where Redis refuses it."""
         (answer,) = await self.run(command)
         if isinstance(answer, ResponseError):
             raise answer
         return answer
 
     async def next(self) -> Any:
-        """What comes next on a channel."""
+        """Return what comes next on a channel."""
         return await self._connection.read_response()
 
     async def close(self) -> None:
@@ -127,7 +127,7 @@ def pool_of(spec: RedisSpec) -> ConnectionPool:
 
 
 async def connect(pool: ConnectionPool) -> Wire:
-    """A new connection. RedisError or OSError where there is none to be had."""
+    """Return a new connection. RedisError or OSError where there is none to be had."""
     connection: Connection = pool.make_connection()  # type: ignore[no-untyped-call]
     try:
         async with asyncio.timeout(LATEST_S):

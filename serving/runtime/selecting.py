@@ -145,7 +145,7 @@ class SelectingServing:
         return len(given)
 
     def selection(self, model: str) -> dict[str, object]:
-        """What is known of a served model's members, as JSON values. Errors as of `feedback`."""
+        """Return what is known of a served model's members, as JSON values. Errors as of `feedback`."""
         return self._selected(model).describe()
 
     def _selected(self, name: str) -> Chooser:
@@ -245,7 +245,7 @@ class SelectingServing:
         return known
 
     def _slices(self, model: str) -> float:
-        """How many a model has; inf where nobody can say."""
+        """Return how many a model has; inf where nobody can say."""
         standing = getattr(self._behind, "standing", None)
         known = standing is not None and model in self.models  # else it has gone since the call was read
         load: VariantLoads | None = standing(model) if standing is not None and known else None

@@ -71,8 +71,8 @@ class _Child:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGCONT)  # it may have been stopped
 
     def reap(self) -> str:
-        """How the worker ended, in words; only once the pidfd is readable. What it has started has ended too:
-        a model's own processes hold its memory and the socket."""
+        """Return how the worker ended, in words; only once the pidfd is readable. What it has started has
+        ended too: a model's own processes hold its memory and the socket."""
         with suppress(ProcessLookupError, PermissionError):
             # Where the keeper itself was killed; not reaped yet, so the number is still its own.
             os.killpg(self.pid, signal.SIGKILL)
@@ -208,7 +208,7 @@ class _Pipes:
         return bool(self._ends)
 
     def end(self, stream: str) -> int | None:
-        """What the worker writes to; None for what this process writes to."""
+        """Return what the worker writes to; None for what this process writes to."""
         return self._ends[stream][1] if stream in self._ends else None
 
     def listen(self, slice_name: str, log: ModelLog) -> list[Printed]:

@@ -13,7 +13,7 @@ LOOK_RUNS = 2000  # of the yardstick, a second of it
 
 
 async def look(bench: Bench, slices: Sequence[str], cores: Sequence[int]) -> Evidence:
-    """What the yardstick takes for a second, and who else had the cores meanwhile (() where no CPU is
+    """Return what the yardstick takes for a second, and who else had the cores meanwhile (() where no CPU is
     measured). The variants are loaded."""
     before, own = core_time(cores), _own(bench)
     found = await bench.measure(slices, MeasureOrder(0, 1, bench.size, 1, 1, LOOK_RUNS))

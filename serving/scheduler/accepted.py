@@ -23,7 +23,7 @@ class Accepted:
         return request_id in self._requests
 
     def get(self, request_id: int) -> Request | None:
-        """The request, None where it is unknown or answered."""
+        """Return the request, None where it is unknown or answered."""
         return self._requests.get(request_id)
 
     def add(self, request: Request) -> None:
@@ -42,7 +42,7 @@ class Accepted:
             heappush(self._expiries, (expires_us, request.id))
 
     def remove(self, request: Request) -> bool:
-        """A request is answered; False where it was before."""
+        """Return a request is answered; False where it was before."""
         if self._requests.pop(request.id, None) is None:
             return False
         self.held_bytes -= request.payload_bytes
@@ -54,7 +54,8 @@ class Accepted:
         return self._expiries[0][0] if self._expiries else NEVER_US
 
     def pop_expired(self, now_us: int) -> Request | None:
-        """A request whose own deadline has passed, still accepted; None where there is no (other) one."""
+        """Return a request whose own deadline has passed, still accepted; None where there is no (other)
+        one."""
         while self._expiries and self._expiries[0][0] <= now_us:
             request = self._requests.get(heappop(self._expiries)[1])
             if request is not None and request.expires_us <= now_us:

@@ -110,7 +110,7 @@ class Admission:
         return TOO_LARGE if self._is_too_dear(model, request) else _hold_off(model, flow, request, now_us)
 
     def _is_too_dear(self, model: ScheduledModel, request: Request) -> bool:
-        """Whether its rows take a slice longer than a batch may be late. A single row is as it is."""
+        """Return whether its rows take a slice longer than a batch may be late. A single row is as it is."""
         most_us = self._limits.stall_us
         if request.rows == 1 or request.rows * model.least_us(request) <= most_us:
             return False  # rows that travel together take less than one by one
@@ -187,7 +187,8 @@ class Admission:
             flow.sheltered = pressed and share >= 1 and flow.need <= least * room
 
     def _shares(self, group: Sequence[ScheduledModel], load: float) -> dict[TenantFlow, float]:
-        """What of each flow's need its slices can take up to a `load`: each model's alone, then together."""
+        """Return what of each flow's need its slices can take up to a `load`: each model's alone, then
+        together."""
         shares = {flow: 1.0 for model in group for flow in model.flows.values()}
         for model in group:
             self._fit(list(model.flows.values()), load * steady(model.slices), shares)
@@ -220,8 +221,8 @@ class Admission:
 
 
 def _calm(needs: Mapping[ScheduledModel, float]) -> bool:
-    """Whether the slices can take all of it without giving anybody up, alone and together; nothing is shared
-    out then."""
+    """Return whether the slices can take all of it without giving anybody up, alone and together; nothing is
+    shared out then."""
     slices = {live for model in needs for live in model.slices}
     if sum(needs.values(), 0.0) > SAFE_LOAD * steady(slices):
         return False

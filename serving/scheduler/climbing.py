@@ -44,7 +44,7 @@ def _width(slices: Collection[Slice]) -> int:
 
 
 def _climbers(model: ScheduledModel, now_us: int) -> list[tuple[Wants | None, Climber]]:
-    """The loads of a model by what they want; those that have no choice as one, without."""
+    """Return the loads of a model by what they want; those that have no choice as one, without."""
     rates: dict[Wants, float] = {}
     fixed = 0.0
     for flow in model.flows.values():

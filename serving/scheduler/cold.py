@@ -59,7 +59,7 @@ class ColdStarts:
         return (Miss(model.served.name, variant),)
 
     def wait(self, model: ScheduledModel, request: Request, now_us: int) -> Sequence[Miss]:
-        """A request has joined the queue: what it waits for is asked for, and looked at in time."""
+        """Return a request has joined the queue: what it waits for is asked for, and looked at in time."""
         misses = self.ask(model, request.variants, now_us)
         self._watch(model, request.variants, request.pieces[0].deadline_us, request.bucket, now_us)
         return misses

@@ -21,9 +21,10 @@ class ColdVariant:
         return self.ready_us == NEVER_US
 
     def loaded_us(self, now_us: int) -> int:
-        """When it will be there, were it asked for now; one that is late, after as long again as it is."""
+        """Return when it will be there, were it asked for now; one that is late, after as long again as it
+        is."""
         return now_us + self.load_us if self.cold else believed_us(self.ready_us, now_us)
 
     def doubt_us(self, start_us: int) -> int:
-        """The first instant at which `loaded_us` is after `start_us`, where it is not yet."""
+        """Return the first instant at which `loaded_us` is after `start_us`, where it is not yet."""
         return start_us - self.load_us + 1 if self.cold else (self.ready_us + start_us) // 2 + 1

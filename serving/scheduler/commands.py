@@ -52,9 +52,9 @@ class RunBatch:
         self.turns = 0  # of its device, as of its start
 
     def told_us(self, compute_us: int) -> int:
-        """What a batch that computed for so long says of the time that its rows take. Where requests declare
-        some, that is what is left, and at most what was expected: how exactly the model keeps to what they
-        declare, it does not say."""
+        """Return what a batch that computed for so long says of the time that its rows take. Where requests
+        declare some, that is what is left, and at most what was expected: how exactly the model keeps to what
+        they declare, it does not say."""
         if not self.declared_us:
             return compute_us
         return max(min(compute_us, ceil(self.typical_us)) - self.declared_us, 0)

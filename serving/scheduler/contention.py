@@ -26,8 +26,8 @@ class Contender(Protocol):
 
 
 def backlog_of(own: Contender, lane: Lane, queues: Iterable[Contender], now_us: int) -> LaneBacklog:
-    """What waits when a batch of a lane is to be formed: of it, of other lanes of the slice's `queues` (of
-    many the first LOOKED), and how patient those are who come."""
+    """Return what waits when a batch of a lane is to be formed: of it, of other lanes of the slice's `queues`
+    (of many the first LOOKED), and how patient those are who come."""
     backlog = LaneBacklog(lane, own.slices, own.lateness_us or LATENESS_US, now_us)
     backlog.kin_rows = sum([kin.rows for kin in own.queue.kin(lane)])
     backlog.others_rows = own.queue.backlog.rows - lane.rows - backlog.kin_rows

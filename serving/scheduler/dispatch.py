@@ -29,7 +29,7 @@ class Dispatch:
         self._count = 0
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch | None:
-        """A batch is back; None for one that is unknown, or was on a slice that has been given up."""
+        """Return a batch is back; None for one that is unknown, or was on a slice that has been given up."""
         live = self._running.pop(batch_id, None)
         return None if live is None else live.settle(batch_id, now_us)
 
@@ -67,7 +67,7 @@ class Dispatch:
         return NEVER_US
 
     def _choose(self, live: Slice, give_up: GiveUp, now_us: int) -> tuple[RunBatch | None, int]:
-        """The slice's next batch, if one should go now; and when to ask again, if none.
+        """Return the slice's next batch, if one should go now; and when to ask again, if none.
 
         Where it would have to wait for one that runs, it is chosen as of that one's expected end.
         """
@@ -187,8 +187,8 @@ def _ask(
 
 
 def join(here: SliceQueue, choice: Choice, pieces: Sequence[Piece], start_us: int) -> dict[Lane, list[Piece]]:
-    """What else the batch may take in: the first pieces of kin that the same variant would answer now, as
-    many as there is room for while all of them are in time."""
+    """Return what else the batch may take in: the first pieces of kin that the same variant would answer now,
+    as many as there is room for while all of them are in time."""
     found: dict[Lane, list[Piece]] = {}
     lane, room = choice.lane, choice.room
     if room < 1 or not isinstance(lane, Lane):
@@ -212,12 +212,13 @@ def join(here: SliceQueue, choice: Choice, pieces: Sequence[Piece], start_us: in
 
 
 def _is_enough(choices: Sequence[Choice]) -> bool:
-    """Whether the most urgent of all is among these."""
+    """Return whether the most urgent of all is among these."""
     return any(not choice.patient for choice in choices) and not any(choice.rule for choice in choices)
 
 
 def _by_urgency(live: Slice) -> list[SliceQueue]:
-    """The queues that want the slice; where they are many, about in the order of their latest starts."""
+    """Return the queues that want the slice; where they are many, about in the order of their latest
+    starts."""
     found = [
         here
         for here in live.queues.values()
@@ -227,7 +228,7 @@ def _by_urgency(live: Slice) -> list[SliceQueue]:
 
 
 def _is_full(choice: Choice, lane: Lane, here: SliceQueue) -> bool:
-    """Whether a batch could take nobody in who comes later."""
+    """Return whether a batch could take nobody in who comes later."""
     left = len(lane.pieces) - len(choice.drop) - len(choice.pieces)
     return left > 0 or choice.rows >= here.replicas[choice.variant].rows_max(lane.bucket)
 
@@ -242,7 +243,7 @@ def _clear(live: Slice, give_up: GiveUp, now_us: int) -> int:
 
 
 def _next_deadline_us(here: SliceQueue, now_us: int) -> int:
-    """When the next piece of a queue will have been waited for in vain."""
+    """Return when the next piece of a queue will have been waited for in vain."""
     return min(
         (
             next((piece.deadline_us for piece in lane.pieces if piece.deadline_us > now_us), NEVER_US)
@@ -275,7 +276,8 @@ def _drop_hopeless(here: SliceQueue, give_up: GiveUp, now_us: int) -> Sequence[L
 
 
 def _requests(pieces: Sequence[PieceView], kept: Sequence[PieceView] = ()) -> dict[Request, None]:
-    """The requests of pieces, each once, in order, but for those that have a piece among the `kept`."""
+    """Return the requests of pieces, each once, in order, but for those that have a piece among the
+    `kept`."""
     spared = {piece.request for piece in kept if isinstance(piece, Piece)}
     return {
         piece.request: None for piece in pieces if isinstance(piece, Piece) and piece.request not in spared

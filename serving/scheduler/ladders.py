@@ -77,8 +77,8 @@ class Selector:
         return ladder
 
     def answering(self, backlog: LaneBacklog, wants: Wants) -> tuple[str, Replica] | None:
-        """The variant that a batch of a lane of who wants it so would be run by now; None where none that may
-        is here. Where the ladder's would be late for the first piece even alone, the quickest."""
+        """Return the variant that a batch of a lane of who wants it so would be run by now; None where none
+        that may is here. Where the ladder's would be late for the first piece even alone, the quickest."""
         ladder = self.ladder(wants)
         rungs, now_us = ladder.rungs, backlog.now_us
         self._usual = wants
@@ -98,12 +98,12 @@ class Selector:
         return variant, self.replicas[variant]
 
     def _late(self, variant: str, piece: PieceView, start_us: float) -> bool:
-        """Whether a piece that starts then would be late even alone."""
+        """Return whether a piece that starts then would be late even alone."""
         took_us = self.replicas[variant].predict_us(piece.rows, piece.size) * self.trust.get(variant, 1.0)
         return start_us + took_us > piece.deadline_us
 
     def carrying(self, wants: Wants) -> int:
-        """The place of the rung that carries the load of those who want it so."""
+        """Return the place of the rung that carries the load of those who want it so."""
         ladder = self.ladder(wants)
         return carrying(ladder.rungs, ladder.first, self._allowance(wants).afford_us)
 
@@ -111,7 +111,7 @@ class Selector:
         return self._queue.allowances.get(wants, _UNLIMITED)
 
     def is_dear(self, wants: Wants) -> bool:
-        """Whether all that may answer cost more here than those want to spend."""
+        """Return whether all that may answer cost more here than those want to spend."""
         return self.ladder(wants).dear
 
     def accuracy(self, wants: Wants) -> float | None:
@@ -157,8 +157,8 @@ class Selector:
         return found
 
     def downgrade(self, wants: Wants, variant: str, first: PieceView, start_us: int) -> str:
-        """Why a batch that starts with that piece is run by this variant: a Downgrade, "" for the one that
-        answers without pressure."""
+        """Return why a batch that starts with that piece is run by this variant: a Downgrade, "" for the one
+        that answers without pressure."""
         ladder = self.ladder(wants)
         rungs = ladder.rungs
         if rungs[ladder.first].variant == variant:
@@ -193,7 +193,7 @@ def build(
     row_us: Mapping[str, float],
     trust: Mapping[str, float] = MappingProxyType({}),
 ) -> Ladder:
-    """The ladder of a slice. `row_us`: what a row takes of its time, by variant.
+    """Return the ladder of a slice. `row_us`: what a row takes of its time, by variant.
 
     Of variants that all cost more than they may, in full batches, the cheapest is left, for where no slice
     has a cheaper one: what cannot be met is refused when settings are checked, not request after request.
@@ -220,8 +220,8 @@ def build(
 def climber(
     wants: Wants, rate: float, row_us: Mapping[str, float], accuracy: Callable[[str], float | None]
 ) -> Climber | None:
-    """The load of those who want it so, on slices where rows take so long in the mean; None where that is not
-    known of any variant."""
+    """Return the load of those who want it so, on slices where rows take so long in the mean; None where that
+    is not known of any variant."""
     variants, optimize, _ = wants
     known = [name for name in variants if name in row_us]
     if not known:
@@ -237,7 +237,7 @@ def cost(replica: Replica) -> float:
 
 
 def full_row_us(replica: Replica) -> float:
-    """What a row takes in full batches."""
+    """Return what a row takes in full batches."""
     rows = replica.rows_worth(replica.size_max)
     return replica.typical_us(rows, replica.size_max) / rows
 

@@ -181,11 +181,11 @@ class Queue:
         self._used_at_us = now_us
 
     def used_us(self, now_us: int) -> float:
-        """What the model has had of the slices' time lately."""
+        """Return what the model has had of the slices' time lately."""
         return self._used_us * exp((self._used_at_us - now_us) / USED_US)
 
     def kin(self, lane: Lane) -> list[Lane]:
-        """The other lanes whose pieces may share a batch with those of this one."""
+        """Return the other lanes whose pieces may share a batch with those of this one."""
         if lane.kin is None or len(self._lanes) < 2:
             return []
         return [other for other in self._lanes.values() if other is not lane and other.kin == lane.kin]

@@ -113,18 +113,18 @@ class ScheduledModel:
         return served.spec.batch_max < before.spec.batch_max
 
     def resides(self, variants: tuple[str, ...]) -> bool:
-        """Whether any of these is on a live slice."""
+        """Return whether any of these is on a live slice."""
         for variant in variants:  # noqa: SIM110  any() of a generator costs 3 times more, per request
             if self.resident.get(variant):
                 return True
         return False
 
     def can_answer(self, variant: str) -> bool:
-        """Whether a live replica of the variant exists, or will when one is asked for."""
+        """Return whether a live replica of the variant exists, or will when one is asked for."""
         return bool(self.resident.get(variant)) or variant in self.absent
 
     def why_hopeless(self, variants: tuple[str, ...]) -> str:
-        """Why none of these can be loaded before something changes; "" where one may be."""
+        """Return why none of these can be loaded before something changes; "" where one may be."""
         for variant in variants:
             if variant not in self.hopeless:
                 return ""
@@ -168,25 +168,27 @@ class ScheduledModel:
         return found
 
     def row_us(self, variant: str, bucket: int) -> int:
-        """What a row of a bucket took when the variant was last on a slice; 0 where it has been on none."""
+        """Return what a row of a bucket took when the variant was last on a slice; 0 where it has been on
+        none."""
         replica = self._latest.get(variant)
         return 0 if replica is None else ceil(replica.typical_us(1, bucket))
 
     def first_us(self, variants: tuple[str, ...], bucket: int, now_us: int) -> int:
-        """When a row could be answered by the first of these that is loaded; NEVER_US where none can be."""
+        """Return when a row could be answered by the first of these that is loaded; NEVER_US where none can
+        be."""
         variant = self.nearest(variants, now_us)
         absent = self.absent.get(variant)
         return NEVER_US if absent is None else absent.loaded_us(now_us) + self.row_us(variant, bucket)
 
     def answer_us(self, request: Request, now_us: int) -> float:
-        """When a row of a request could be answered at the earliest, here or by what can be loaded; NEVER_US
-        where it cannot be."""
+        """Return when a row of a request could be answered at the earliest, here or by what can be loaded;
+        NEVER_US where it cannot be."""
         if self.resides(request.variants):
             return now_us + self.quickest_us(request)
         return self.first_us(request.variants, request.bucket, now_us) + request.declared_us
 
     def flow(self, tenant: str, request: Request | None = None) -> TenantFlow:
-        """The tenant's flow of such requests; without one, of those for the answering variant."""
+        """Return the tenant's flow of such requests; without one, of those for the answering variant."""
         wants: Wants | None = None
         if request is not None and request.variants != self._plain:
             wants = wants_of(request)
@@ -215,7 +217,7 @@ class ScheduledModel:
             self.outlook = Outlook(self._mean_row_us(now_us), doubtful, filling)
 
     def _look(self, here: SliceQueue, rate: float, now_us: int) -> dict[str, Outlook]:
-        """What is to be expected of each replica on a slice."""
+        """Return what is to be expected of each replica on a slice."""
         seen: dict[str, Outlook] = {}
         for variant, replica in here.replicas.items():
             outlook = self.policy.outlook(here, replica, rate, now_us)
@@ -226,8 +228,8 @@ class ScheduledModel:
         return seen
 
     def _mean_row_us(self, now_us: int) -> float:
-        """What a row of all flows takes in the mean, each answered by the quickest that it allows; of those
-        of late, where none comes now."""
+        """Return what a row of all flows takes in the mean, each answered by the quickest that it allows; of
+        those of late, where none comes now."""
         total = rate = 0.0
         for flow in self.flows.values():
             peak = flow.rate.peak(now_us)
@@ -236,7 +238,8 @@ class ScheduledModel:
         return total / rate if rate else min(self.variant_us.values())
 
     def least_row_us(self, wants: Wants | None) -> float:
-        """What a row takes in the mean of the quickest variant that those allow; 0 where nobody knows."""
+        """Return what a row takes in the mean of the quickest variant that those allow; 0 where nobody
+        knows."""
         names = self._plain if wants is None else wants[0]
         return min([self.variant_us[name] for name in names if name in self.variant_us], default=0.0)
 
@@ -246,7 +249,7 @@ class ScheduledModel:
         return [self.slices[(first + place) % count] for place in range(min(LOOKED, count))]
 
     def weigh(self, now_us: int) -> float:
-        """What all flows need at their present rates, in slices' worth of time."""
+        """Return what all flows need at their present rates, in slices' worth of time."""
         total = 0.0
         for flow in self.flows.values():
             rate = flow.rate.peak(now_us)  # who has gone asks for nothing: others need not share with it
@@ -255,13 +258,14 @@ class ScheduledModel:
         return total
 
     def filling_share(self, now_us: int) -> float:
-        """The share of what comes that must be admitted to fill batches (`Outlook.filling`), at most 1."""
+        """Return the share of what comes that must be admitted to fill batches (`Outlook.filling`), at most
+        1."""
         filling = 0.0 if self.outlook is None else self.outlook.filling
         rate = sum([flow.rate.peak(now_us) for flow in self.flows.values()], 0.0)
         return min(filling / rate, 1.0) if rate > 0 else 1.0
 
     def replicas(self, request: Request) -> list[Replica]:
-        """The live replicas that may answer a request."""
+        """Return the live replicas that may answer a request."""
         found = (
             live.queues[self.served.name].replicas.get(variant)
             for live in self.slices
@@ -278,8 +282,8 @@ class ScheduledModel:
         return least_us + request.declared_us
 
     def cost_us(self, request: Request) -> float:
-        """What all rows of a request take together as a rule, one batch after the other, on its quickest
-        replica; 0 where it has none."""
+        """Return what all rows of a request take together as a rule, one batch after the other, on its
+        quickest replica; 0 where it has none."""
         found = []
         for each in self.replicas(request):
             most = each.piece_max(request.size)
@@ -290,8 +294,8 @@ class ScheduledModel:
         return min(found, default=0.0)
 
     def alone_us(self, request: Request) -> float:
-        """What the first batch of a request takes, alone and by its quickest replica, as of the last review;
-        0 where it has none."""
+        """Return what the first batch of a request takes, alone and by its quickest replica, as of the last
+        review; 0 where it has none."""
         key = (request.variants, request.size, request.rows)
         alone_us = self._alone_us.get(key)
         if alone_us is None:
@@ -303,16 +307,16 @@ class ScheduledModel:
         return alone_us + request.declared_us
 
     def quickest_us(self, request: Request) -> float:
-        """What a row of a request takes at least, alone, on its quickest replica; what it declares where it
-        has none."""
+        """Return what a row of a request takes at least, alone, on its quickest replica; what it declares
+        where it has none."""
         return self._row_us(request) + request.declared_us
 
     def _row_us(self, request: Request) -> float:
         return min((each.typical_us(1, request.size) for each in self.replicas(request)), default=0.0)
 
     def preferred(self, wants: Wants) -> float:
-        """The least accuracy of what carries the load of those who want it so, on any slice; -inf where it is
-        not known."""
+        """Return the least accuracy of what carries the load of those who want it so, on any slice; -inf
+        where it is not known."""
         least = inf
         for live in self.slices:
             accuracy = live.queues[self.served.name].selector.accuracy(wants)
@@ -320,7 +324,7 @@ class ScheduledModel:
         return -inf if least == inf else least
 
     def free_us(self, now_us: int) -> int:
-        """When a slice of the model may start another batch, as far as can be told."""
+        """Return when a slice of the model may start another batch, as far as can be told."""
         first_us = NEVER_US if self.slices else now_us
         for live in self.slices:
             free_us = live.free_us(now_us)
@@ -339,7 +343,7 @@ class ScheduledModel:
 
 
 def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:
-    """What a row takes by variant; of unequal slices, as if all were of their mean speed."""
+    """Return what a row takes by variant; of unequal slices, as if all were of their mean speed."""
     speeds: dict[str, list[float]] = {}
     for outlooks in seen:
         for variant, outlook in outlooks.items():
@@ -348,7 +352,7 @@ def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:
 
 
 def explain(outcome: Outcome, request: Request, model: ScheduledModel, now_us: int) -> str:
-    """A sentence for the client that was turned away, where the outcome alone does not say enough."""
+    """Return a sentence for the client that was turned away, where the outcome alone does not say enough."""
     name, backlog = request.model, model.queue.backlog
     if outcome is NO_REPLICA and model.retired:
         return f"{name} is being unloaded: it takes no new requests"

@@ -75,7 +75,7 @@ def shrink(model: ScheduledModel) -> None:
 
 
 def cut(piece: Piece, rows_max: int) -> list[Piece]:
-    """The parts of a piece, of at most so many rows, that take its place in its request."""
+    """Return the parts of a piece, of at most so many rows, that take its place in its request."""
     if piece.rows <= rows_max:
         return [piece]
     request, parts = piece.request, []
@@ -94,13 +94,14 @@ def cut(piece: Piece, rows_max: int) -> list[Piece]:
 
 
 def _rows_max(request: Request, model: ScheduledModel) -> int:
-    """The largest piece; 0 where no replica may answer the request yet."""
+    """Return the largest piece; 0 where no replica may answer the request yet."""
     return max([replica.piece_max(request.size) for replica in model.replicas(request)], default=0)
 
 
 def _pieces(request: Request, rows_max: int, slack_us: int) -> list[Piece]:
-    """All its rows, each piece due by so much later than the one before: `slack_us`, of which its deadline
-    leaves so much, holds `parts` SLOs, or where there are fewer pieces than that, as many equal spans."""
+    """Return all its rows, each piece due by so much later than the one before: `slack_us`, of which its
+    deadline leaves so much, holds `parts` SLOs, or where there are fewer pieces than that, as many equal
+    spans."""
     pieces: list[Piece] = []
     count = -(-request.rows // rows_max)
     spans = min(request.parts, count)

@@ -44,7 +44,7 @@ class Replica:
         self.doubt = Doubt()
 
     def rows_max(self, size: int) -> int:
-        """The largest batch allowed at this size, at least 1."""
+        """Return the largest batch allowed at this size, at least 1."""
         return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us), size))
 
     def rows_worth(self, size: int) -> int:
@@ -52,27 +52,29 @@ class Replica:
         return min(self.rows_max(size), self.latency.rows_worth(size))
 
     def piece_max(self, size: int) -> int:
-        """The rows of a request that travel together: what could wait for one such batch and be the next."""
+        """Return the rows of a request that travel together: what could wait for one such batch and be the
+        next."""
         return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us // 2), size))
 
     def _budget(self, budget_us: int) -> int:
-        """What the profile is to say of a batch that typically takes so long: a profile that is too slow must
-        not keep batches small."""
+        """Return what the profile is to say of a batch that typically takes so long: a profile that is too
+        slow must not keep batches small."""
         return int(budget_us / min(self.residuals.typical_of(EITHER), 1.0))
 
     def planning(self, share: float) -> ReplicaView:
-        """The same as a policy sees it that plans with what `share` of the batches do not exceed."""
+        """Return the same as a policy sees it that plans with what `share` of the batches do not exceed."""
         return Daring(self, share) if share < QUANTILE else self
 
     def predict_us(self, rows: int, size: int, share: float = QUANTILE) -> float:
-        """What to plan with for a batch, so that `share` of them take no longer from dispatch to result."""
+        """Return what to plan with for a batch, so that `share` of them take no longer from dispatch to
+        result."""
         residuals, expected = self.residuals, self.device.expected
         prior_us = self.latency.predict_us(rows, size)
         most_us = prior_us * residuals.typical_of(expected) + residuals.excess_of(expected, share)
         return min(prior_us * residuals.kappa_of(expected, share), most_us) + residuals.overhead_us
 
     def typical_us(self, rows: int, size: int) -> float:
-        """What a batch takes as a rule."""
+        """Return what a batch takes as a rule."""
         return self.latency.predict_us(rows, size) * self.residuals.typical_of(self.device.expected)
 
     @property
@@ -81,22 +83,22 @@ class Replica:
         return self.residuals.lost_of(self.device.expected)
 
     def is_proven(self, rows: int, size: int) -> bool:
-        """Whether batches of about so many rows, or of more, have lately shown what they take."""
+        """Return whether batches of about so many rows, or of more, have lately shown what they take."""
         return self.drift.is_proven(rows, self.profiled.measured_size(size))
 
     def is_tried(self, rows: int, size: int) -> bool:
-        """Whether they have in the last half a minute, or need no try yet."""
+        """Return whether they have in the last half a minute, or need no try yet."""
         return self.drift.is_tried(rows, self.profiled.measured_size(size))
 
     def longest_us(self, predicted_us: float) -> float:
-        """What a batch may take of which that is predicted now, should others join it."""
+        """Return what a batch may take of which that is predicted now, should others join it."""
         residuals, expected = self.residuals, self.device.expected
         slower = max(residuals.kappa_of(EITHER) / residuals.kappa_of(expected), 1.0)
         return (predicted_us - residuals.overhead_us) * slower + residuals.overhead_us
 
     def rows_in(self, budget_us: float, size: int, share: float = QUANTILE) -> int:
-        """The largest measured batch, up to `batch_max`, that takes at most `budget_us` in `share` of the
-        cases; may be 0."""
+        """Return the largest measured batch, up to `batch_max`, that takes at most `budget_us` in `share` of
+        the cases; may be 0."""
         residuals = self.residuals
         expected = self.device.expected
         left_us = budget_us - residuals.overhead_us
@@ -105,7 +107,8 @@ class Replica:
         return rows if rows < self._batch_max else self._batch_max
 
     def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int, rung: bool = False) -> bool:
-        """A batch came back `elapsed_us` after its dispatch. Whether the profile is judged otherwise now.
+        """Return a batch came back `elapsed_us` after its dispatch. Whether the profile is judged otherwise
+        now.
 
         `rung`: another variant may run in its place. What batches took before a time in which it did not run
         counts less then: it is of other times, and nothing but a few tries can show that they are over.
@@ -189,11 +192,12 @@ class Replica:
         return self.latency.streams
 
     def untried(self, now_us: int) -> bool:
-        """Whether the latest batch that bore the estimate out is so long ago that one is worth a try."""
+        """Return whether the latest batch that bore the estimate out is so long ago that one is worth a
+        try."""
         return self.doubt.at(now_us)
 
     def lead_us(self, lateness_us: float | None) -> float:
-        """How long before the end of a batch here the next may be sent; 0: not before."""
+        """Return how long before the end of a batch here the next may be sent; 0: not before."""
         overhead_us = self.residuals.overhead_us
         return min(overhead_us + (lateness_us or 0), LEAD_US_MAX) if overhead_us >= LEAD_US_MIN else 0.0
 

@@ -70,7 +70,7 @@ class Request:
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits
 
     def is_vain(self, now_us: int) -> bool:
-        """Whether it declares a time that is longer than it can wait, however quick the model is."""
+        """Return whether it declares a time that is longer than it can wait, however quick the model is."""
         return self.declared_us > 0 and now_us + self.declared_us > self.deadline_us
 
 
@@ -87,7 +87,7 @@ class Offered:
 
 
 def wants_of(request: Request) -> Wants:
-    """What decides which variant answers a request."""
+    """Return what decides which variant answers a request."""
     return request.variants, request.optimize, request.cost_max
 
 

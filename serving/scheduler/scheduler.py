@@ -102,12 +102,12 @@ class Scheduler:
         return {name: model.forecast.rate(now_us) for name, model in self._models.items()}
 
     def busy(self, slice_name: str) -> frozenset[str]:
-        """The models with batches in flight on a slice, or rows waiting that it could take."""
+        """Return the models with batches in flight on a slice, or rows waiting that it could take."""
         live = self._slices.get(slice_name)
         return frozenset() if live is None else live.wanted()
 
     def is_idle(self, slice_name: str) -> bool:
-        """Whether a slice has nothing to run and nothing waits for it."""
+        """Return whether a slice has nothing to run and nothing waits for it."""
         live = self._slices.get(slice_name)
         return live is not None and live.idle
 
@@ -117,15 +117,15 @@ class Scheduler:
         return live is not None and live.idle and now_us - live.free_since_us >= QUIET_US
 
     def can_answer(self, model: str, variant: str) -> bool:
-        """Whether a live replica of the variant exists, or will when one is asked for."""
+        """Return whether a live replica of the variant exists, or will when one is asked for."""
         return self._models[model].can_answer(variant)
 
     def judgements(self) -> list[Judgement]:
-        """What batches say of each live replica's profile."""
+        """Return what batches say of each live replica's profile."""
         return [judgement for live in self._slices.values() for judgement in live.judgements()]
 
     def seen(self, now_us: int) -> tuple[LoadReport, ...]:
-        """What the models whose replicas follow their load were asked, and how they fared."""
+        """Return what the models whose replicas follow their load were asked, and how they fared."""
         return look(self._models.values(), self._slices.values(), now_us)
 
     # events of requests
@@ -141,7 +141,8 @@ class Scheduler:
             owner.flow(tenant).rate.add(1, now_us)
 
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
-        """A request joins its model's queue, or is refused at once. Either may be the occasion of a Miss."""
+        """Return a request joins its model's queue, or is refused at once. Either may be the occasion of a
+        Miss."""
         model = self._models[request.model]
         model.forecast.arrivals += 1
         model.intake.came(request.rows, now_us)
@@ -201,7 +202,7 @@ class Scheduler:
             self.wake_us = min(self.wake_us, max(expires_us, now_us))
 
     def cancel(self, request_id: int) -> Sequence[Command]:
-        """The client left: waiting rows are freed; rows in flight are computed for nobody."""
+        """Return the client left: waiting rows are freed; rows in flight are computed for nobody."""
         request = self._accepted.get(request_id)
         return () if request is None else (self._endings.end(request, CLIENT_GONE),)
 
@@ -220,7 +221,7 @@ class Scheduler:
     # events of batches and slices
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
-        """A batch was computed. Unknown ids (of a slice that was given up) are ignored."""
+        """Return a batch was computed. Unknown ids (of a slice that was given up) are ignored."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
@@ -243,7 +244,7 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:
-        """The model raised: the batch is tried again in halves, until only what it raises on fails."""
+        """Return the model raised: the batch is tried again in halves, until only what it raises on fails."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
@@ -264,7 +265,7 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def replica_up(self, slice_name: str, model: str, replica: Replica, now_us: int) -> Sequence[Command]:
-        """A replica can take batches (or its latency is known better than before)."""
+        """Return a replica can take batches (or its latency is known better than before)."""
         owner, live = self._models[model], self._slices.get(slice_name)
         if live is None:
             device = self._devices.setdefault(self._device_of.get(slice_name, ""), SharedDevice())
@@ -307,7 +308,7 @@ class Scheduler:
     def slice_down(
         self, slice_name: str, detail: str, now_us: int, blamed: bool = False
     ) -> Sequence[Command]:
-        """A slice's worker is gone: its batches are retried elsewhere where that can be, else failed.
+        """Return a slice's worker is gone: its batches are retried elsewhere where that can be, else failed.
         `blamed`: what it computed has ended it, and is not to end another."""
         live = self._slices.pop(slice_name, None)
         if live is None:
@@ -330,7 +331,8 @@ class Scheduler:
     # events of models
 
     def serve(self, served: ServedModel, now_us: int) -> Sequence[Command]:
-        """A model is new, or is to be served otherwise than before, or again: its queue and what runs stay.
+        """Return a model is new, or is to be served otherwise than before, or again: its queue and what runs
+        stay.
 
         Where its batching or its SLO is another, its policy begins anew; what waits keeps its deadlines.
         """
@@ -357,8 +359,8 @@ class Scheduler:
     def cold(
         self, model: str, variant: str, load_us: int, now_us: int, reason: str = ""
     ) -> Sequence[Command]:
-        """A variant is loaded within `load_us` of a Miss, whenever no slice holds it. NEVER_US: it cannot be
-        any more, for that `reason` where it is a lasting one, and what waits for it ends."""
+        """Return a variant is loaded within `load_us` of a Miss, whenever no slice holds it. NEVER_US: it
+        cannot be any more, for that `reason` where it is a lasting one, and what waits for it ends."""
         owner = self._models[model]
         answers = self._endings.expire(now_us)
         self._cold.mark(owner, variant, load_us, now_us, reason)
@@ -368,7 +370,8 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def expect(self, model: str, variant: str, ready_us: int, now_us: int) -> Sequence[Command]:
-        """A variant is being loaded and will be live at about `ready_us`: who cannot wait so long is told."""
+        """Return a variant is being loaded and will be live at about `ready_us`: who cannot wait so long is
+        told."""
         self._cold.expect(self._models[model], variant, ready_us, now_us)
         return self._plan(self._endings.expire(now_us), now_us)
 
@@ -379,7 +382,7 @@ class Scheduler:
             live.hold()
 
     def release(self, slice_name: str, now_us: int) -> Sequence[Command]:
-        """The measurement is over."""
+        """Return the measurement is over."""
         live = self._slices.get(slice_name)
         if live is None or live.holds == 0:
             return ()
@@ -408,7 +411,8 @@ class Scheduler:
             self._cold.look_us = self.wake_us = min(self.wake_us, now_us)
 
     def _plan(self, answers: Sequence[Command], now_us: int) -> list[Command]:
-        """The batches that are to run now, then the answers of the event and of what is given up for them."""
+        """Return the batches that are to run now, then the answers of the event and of what is given up for
+        them."""
         given_up: list[Command] = []
 
         def give_up(request: Request) -> bool:

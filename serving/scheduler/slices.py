@@ -44,8 +44,8 @@ class SliceQueue:
         self._expected = EITHER  # and latencies were those of such batches
 
     def put(self, replica: Replica) -> list[FlagProfile]:
-        """A replica is new, or takes the place of that of its variant; what is to be said of its profile. One
-        that has been loaded anew may be of another build: it inherits nothing."""
+        """Return a replica is new, or takes the place of that of its variant; what is to be said of its
+        profile. One that has been loaded anew may be of another build: it inherits nothing."""
         before = self.replicas.get(replica.variant)
         self.replicas[replica.variant] = replica
         self.renew()
@@ -53,7 +53,7 @@ class SliceQueue:
         return [FlagProfile(self.slice, replica.id, replica.watch.freshness)] if said else []
 
     def learn(self, batch: RunBatch, compute_us: int, now_us: int) -> list[FlagProfile]:
-        """A batch of the model is back; what is to be said of its replica's profile."""
+        """Return a batch of the model is back; what is to be said of its replica's profile."""
         replica = self.replicas.get(batch.variant)
         if replica is None or replica.id != batch.replica:
             return []
@@ -63,7 +63,7 @@ class SliceQueue:
         return [FlagProfile(batch.slice, replica.id, replica.watch.freshness)] if judged else []
 
     def failed(self, batch: RunBatch) -> int:
-        """The model raised; in how many batches of its replica in a row."""
+        """Return the model raised; in how many batches of its replica in a row."""
         replica = self.replicas.get(batch.variant)
         if replica is None or replica.id != batch.replica:
             return 0
@@ -76,7 +76,7 @@ class SliceQueue:
         self.forget()
 
     def recall(self, now_us: int) -> Choice | None:
-        """What the policy has chosen before, where it would choose the same again."""
+        """Return what the policy has chosen before, where it would choose the same again."""
         same = self._version == self.queue.version and self._expected == self._live.device.expected
         if same and now_us < self._chosen.stays_us and now_us < self.selector.until_us:
             return self._chosen
@@ -151,7 +151,8 @@ class SliceQueue:
         return self._live.neighbours
 
     def answering(self, lane: LaneView, now_us: int) -> tuple[str, Replica] | None:
-        """The variant that would run a batch of the lane now, with its replica; None where none is here."""
+        """Return the variant that would run a batch of the lane now, with its replica; None where none is
+        here."""
         if len(lane.variants) == 1:
             self.selector.rows_most = ANY_ROWS
             return self.selector.quickest(lane.variants, 0)
@@ -176,7 +177,7 @@ class SliceQueue:
         return sorted(others)[slices - 1] if len(others) >= slices else NEVER_US
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, Replica] | None:
-        """The variant that may answer the lane and is here that computes so many in the least time."""
+        """Return the variant that may answer the lane and is here that computes so many in the least time."""
         return self.selector.quickest(lane.variants, lane.size, rows)
 
     def starts_us(self) -> int:
@@ -184,7 +185,8 @@ class SliceQueue:
         return self.queue.first_due_us - int(self._chosen.latency_us)
 
     def least_us(self, lane: Lane, rows: int, size: int) -> float:
-        """What rows of a lane take as a rule on the quickest slice: this one, or one to be counted on."""
+        """Return what rows of a lane take as a rule on the quickest slice: this one, or one to be counted
+        on."""
         views = (live.queues[self.model] for live in self._slices if live is self._live or not live.suspect)
         found = (view.quickest(lane, rows) for view in views)
         return min(here[1].typical_us(rows, size) for here in found if here is not None)
@@ -237,7 +239,7 @@ class Slice:
         self._changed()
 
     def judgements(self) -> list[Judgement]:
-        """What batches say of each replica's profile."""
+        """Return what batches say of each replica's profile."""
         return [
             Judgement((self.name, here.model, variant), replica.watch)
             for here in self.queues.values()
@@ -264,8 +266,8 @@ class Slice:
         self._look_around(batch, batch.started_us - self.free_since_us <= batch.typical_us)
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch:
-        """A batch is back: it makes room, or starts the one sent ahead. Unless another is as late, no more
-        suspicion."""
+        """Return a batch is back: it makes room, or starts the one sent ahead. Unless another is as late, no
+        more suspicion."""
         batch = self.running.pop(batch_id)
         self._latest = batch.replica
         self.free_since_us = now_us
@@ -290,7 +292,7 @@ class Slice:
         return not taken and not any(here.queue.backlog.rows for here in self.queues.values())
 
     def wanted(self) -> frozenset[str]:
-        """The models with batches in flight here, or rows waiting that it could take."""
+        """Return the models with batches in flight here, or rows waiting that it could take."""
         waiting = [
             here.model
             for here in self.queues.values()
@@ -310,7 +312,7 @@ class Slice:
         batch.turns = self.device.turns
 
     def starts_us(self, now_us: int) -> int:
-        """When a batch that is sent now is expected to start."""
+        """Return when a batch that is sent now is expected to start."""
         if len(self.running) < self.width:
             return now_us
         return max(now_us, min([batch.started_us + int(batch.typical_us) for batch in self.started]))
@@ -324,7 +326,7 @@ class Slice:
         return min([believed_us(due_us, now_us) for due_us in self._dues_us]) + self._ahead_us
 
     def doubts(self, now_us: int) -> list[Suspect | ReplaceWorker]:
-        """What is to be said of batches that are out here for too long."""
+        """Return what is to be said of batches that are out here for too long."""
         found: list[Suspect | ReplaceWorker] = []
         if self.doubt_us <= now_us:
             if reason := self.suspected(now_us):
@@ -334,7 +336,7 @@ class Slice:
         return found
 
     def suspected(self, now_us: int) -> str:
-        """What has just become suspicious here: said once a suspicion."""
+        """Return what has just become suspicious here: said once a suspicion."""
         for batch in self.started:
             if not self.suspect and now_us >= _suspect_us(batch):
                 self.suspect = True
@@ -347,7 +349,7 @@ class Slice:
         return ""
 
     def stalled(self, now_us: int) -> str:
-        """What is later here than any batch may be; said once, again only after as long a time."""
+        """Return what is later here than any batch may be; said once, again only after as long a time."""
         for batch in self.started:
             if now_us >= self._given_up_us(batch):
                 batch.warned_us = now_us

@@ -74,8 +74,8 @@ def variant_reasons_of(model: ScheduledModel, now_us: int) -> VariantReasons:
 
 
 def load_of(model: ScheduledModel, now_us: int) -> float:
-    """What share of its slices' time a model takes, at the rungs that carry its own objective; more than 1
-    where more comes than they can do."""
+    """Return what share of its slices' time a model takes, at the rungs that carry its own objective; more
+    than 1 where more comes than they can do."""
     wants = model.served.own.wants
     carries: list[float] = []
     for live in model.slices:

@@ -70,5 +70,5 @@ class Noted:
         reason.append(REASONS.index(Downgrade(batch.downgrade)))
 
     def columns(self) -> Answered:
-        """What was kept so far."""
+        """Return what was kept so far."""
         return Answered(*(np.asarray(kept, np.int64) for kept in (*self._answers, *self._downgrades)))

@@ -28,7 +28,7 @@ class SiteCapacity:
 
 
 def search(attainment: Attainment, aim: float, high: float) -> SiteCapacity:
-    """The capacity at an attainment of `aim`, at most `high`, in requests a second."""
+    """Return the capacity at an attainment of `aim`, at most `high`, in requests a second."""
     low, sure_low, sure_high = 0.0, 0.0, high
     while high - low > GRAIN * high:
         rate = (low + high) / 2

@@ -44,16 +44,16 @@ class DataPlane(Protocol):
         ...
 
     def carry_out(self, command: Command, now_us: int) -> Iterable[Happening]:
-        """A command that concerns no worker, or a worker's that holds up its batches. What comes of it at
-        once, without a slice: `("model_retired", name)` or `("missed", ...)`."""
+        """Return a command that concerns no worker, or a worker's that holds up its batches. What comes of it
+        at once, without a slice: `("model_retired", name)` or `("missed", ...)`."""
         ...
 
     def wake(self, now_us: int) -> Iterable[Happening]:
-        """What was due."""
+        """Return what was due."""
         ...
 
     def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:
-        """What a worker told, before control hears of it."""
+        """Return what a worker told, before control hears of it."""
         ...
 
     def rest_us(self, slice_name: str, now_us: int) -> int:
@@ -106,11 +106,12 @@ class ControlledSimulation:
         """All commands of an event have been carried out."""
 
     def capacity(self, asked: FindCapacity) -> Capacity | None:  # noqa: ARG002  to be overridden
-        """What is found when a capacity is to be simulated; None: nothing ever is, and guesses have to do."""
+        """Return what is found when a capacity is to be simulated; None: nothing ever is, and guesses have to
+        do."""
         return None
 
     def plan(self, task: ScalingTask) -> ScalingPlan | None:
-        """How many replicas there are to be in a while."""
+        """Return how many replicas there are to be in a while."""
         *_, plan = (None, *plan_scaling(task))
         return plan
 

@@ -62,8 +62,8 @@ def routed(
     prices: Mapping[str, float],
     now_us: int,
 ) -> Iterable[Order]:
-    """What a command says of where variants are, or will be, told to the scheduler. `prices` of the slices,
-    for an hour."""
+    """Return what a command says of where variants are, or will be, told to the scheduler. `prices` of the
+    slices, for an hour."""
     match command:
         case Route(slice=name, model=model, variant=variant):
             replica = Replica(command.replica, variant, Latency(command.profile), models[model])

@@ -33,7 +33,7 @@ class BatchDevice(Protocol):
     """What the simulator asks for each batch that starts."""
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
-        """How long a batch takes that starts beside `running` others."""
+        """Return how long a batch takes that starts beside `running` others."""
         ...
 
 
@@ -97,7 +97,7 @@ class NoisyDevice:
 
 
 def truths_of(residents: Iterable[SiteReplica]) -> dict[Place, Truth]:
-    """What the residents' profiles say."""
+    """Return what the residents' profiles say."""
     return {(each.slice, each.model, each.variant): each.latency.predict_us for each in residents}
 
 

@@ -62,7 +62,7 @@ def slowed(at_s: float, for_s: float, factor: float) -> Disturbance:
 
 
 def preempted(at_s: float, for_s: float, taken: float, stop_ms: tuple[float, float]) -> Disturbance:
-    """The slice stands still for stops of random lengths, `taken` of the time in the mean."""
+    """Return the slice stands still for stops of random lengths, `taken` of the time in the mean."""
     return Disturbance(at_s, for_s, taken, stop_ms)
 
 
@@ -73,7 +73,7 @@ def shared(at_s: float, for_s: float, neighbours: int = 1) -> Disturbance:
 
 
 def read_disturbances(text: str) -> tuple[Disturbance, ...]:
-    """What `penstock simulate --disturb` says.
+    """Return what `penstock simulate --disturb` says.
 
     `slow(3,at=5,for=3)`: batches take three times as long from 5 s on for 3 s.
     `stops(0.3,at=5,for=3,ms=1..50)`: each slice stands still 30 % of the time, for 1 to 50 ms at a time.
@@ -148,7 +148,7 @@ class DisturbedDevice:
 
 
 def _paces(disturbances: Sequence[Disturbance], rng: np.random.Generator) -> list[_Pace]:
-    """The speeds of one slice over time; the last one is full speed."""
+    """Return the speeds of one slice over time; the last one is full speed."""
     changes = [(0.0, 1.0)]
     for each in disturbances:
         start_us, end_us = each.at_s * 1e6, (each.at_s + each.for_s) * 1e6

@@ -70,7 +70,7 @@ class Simulation:
     # what may be overridden
 
     def build(self) -> Scheduler:
-        """The scheduler that is run."""
+        """Return the scheduler that is run."""
         return Scheduler(self.site.served, self.site.limits, {each.name: each for each in self.site.tenants})
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ class Simulation:
             self._bring_up(resident, 0)
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
-        """How long a batch takes that starts beside `running` others."""
+        """Return how long a batch takes that starts beside `running` others."""
         return self.device.take(batch, start_us, running)
 
     def answered(self, answer: Answer, now_us: int) -> None:
@@ -92,7 +92,7 @@ class Simulation:
         """The scheduler says what concerns neither a request nor a batch."""
 
     def parts_of(self, answer: Answer) -> Parts:
-        """Which variants computed how many rows of a request that was completed."""
+        """Return which variants computed how many rows of a request that was completed."""
         if answer.batch is None:
             return ()
         whole = ((answer.batch.variant, answer.request.rows),)
@@ -101,7 +101,7 @@ class Simulation:
     # the run
 
     def play(self, arrivals: Iterable[Arrival]) -> Tally:
-        """All arrivals, and what follows until everything is answered."""
+        """Return all arrivals, and what follows until everything is answered."""
         models, settle_us, tally = self._models, self.site.settle_us, self.tally
         tiers = {each.name: each.tier for each in self.site.tenants if each.tier}
         for count, arrival in enumerate(arrivals, start=1):

@@ -72,8 +72,8 @@ class Governance:
         return WorkerTerms(MappingProxyType(weights), start_us=start_us)
 
     def control(self, site: Site) -> Control:
-        """The live controller. Nothing is measured: profiles are what is true, of slices on which one batch
-        runs at a time, so that no model has a process of its own beside."""
+        """Return the live controller. Nothing is measured: profiles are what is true, of slices on which one
+        batch runs at a time, so that no model has a process of its own beside."""
         rules = Rules(remeasure=False, refine=False, scaling=self.scaling)
         models = [replace(model, isolate="never") for model in self.models]
         return Control(self.slices, models, self.profiles, site.limits, device_kind, rules)
@@ -149,7 +149,7 @@ class Governed(Chronicle):
         return self._governing.guessed
 
     def replicas(self, span: Span) -> dict[str, Replicas]:
-        """How many slices gave batches of each model a place."""
+        """Return how many slices gave batches of each model a place."""
         start_us, end_us = self.epoch_us + span.start_us, self.epoch_us + span.end_us
         return {
             model.name: self._presence.replicas(model.name, start_us, end_us) for model in self.site.served

@@ -123,14 +123,14 @@ def _scaled(steps: Sequence[RateStep], scale: float) -> list[RateStep]:
 
 
 def length_s(pattern: str, seconds: float) -> float:
-    """How long a pattern lasts: steps say it themselves, all others take `seconds`."""
+    """Return how long a pattern lasts: steps say it themselves, all others take `seconds`."""
     if _RECORDED.match(pattern) or _SHAPE.match(pattern):
         return seconds
     return sum(step.seconds for step in read_steps(pattern, seconds))
 
 
 def read_steps(pattern: str, seconds: float) -> list[RateStep]:
-    """The steps of `300` or `100:5+300:2.5`."""
+    """Return the steps of `300` or `100:5+300:2.5`."""
     try:
         parts = [[float(number) for number in part.split(":")] for part in pattern.split("+")]
         if len(parts) == 1 and len(parts[0]) == 1:
@@ -144,7 +144,7 @@ def read_steps(pattern: str, seconds: float) -> list[RateStep]:
 
 
 def mmpp(rates: Sequence[float], dwell_s: Sequence[float], seconds: float, rng: Generator) -> list[RateStep]:
-    """A Markov-modulated Poisson process (Fischer and Meier-Hellstern 1993): each rate holds for an
+    """Return a Markov-modulated Poisson process (Fischer and Meier-Hellstern 1993): each rate holds for an
     exponential time of mean `dwell_s` (one for all, or one each), then any other takes its turn.
 
     It starts as it is in the long run: in a state with the share of time that this state has.
@@ -167,7 +167,7 @@ def mmpp(rates: Sequence[float], dwell_s: Sequence[float], seconds: float, rng: 
 
 
 def diurnal(low: float, peak: float, period_s: float, seconds: float) -> list[RateStep]:
-    """A day: the rate swings between `low`, where it starts, and `peak` as a cosine of `period_s`."""
+    """Return a day: the rate swings between `low`, where it starts, and `peak` as a cosine of `period_s`."""
     if not (period_s > 0 and 0 <= low <= peak):
         raise ValueError("diurnal takes 0 <= low <= peak and a period above 0 s")
     length_s = period_s / _STEPS_A_PERIOD
@@ -197,7 +197,7 @@ class Flash:
 
 
 def flash(rate: float, crowd: Flash, seconds: float) -> list[RateStep]:
-    """A steady rate with a crowd in it."""
+    """Return a steady rate with a crowd in it."""
     extra = rate * (crowd.peak - 1)
     top_s = crowd.at_s + crowd.ramp_s
     ebb_s = top_s + crowd.hold_s
@@ -218,7 +218,7 @@ def flash(rate: float, crowd: Flash, seconds: float) -> list[RateStep]:
 
 
 def _sampled(rate: Callable[[float], float], start_s: float, end_s: float, length_s: float) -> list[RateStep]:
-    """A rate over time in steps, each of the rate at its middle."""
+    """Return a rate over time in steps, each of the rate at its middle."""
     if not end_s > start_s:
         return []
     edges = np.linspace(start_s, end_s, max(round((end_s - start_s) / length_s), 1) + 1).tolist()
@@ -226,7 +226,7 @@ def _sampled(rate: Callable[[float], float], start_s: float, end_s: float, lengt
 
 
 def _cut(steps: Sequence[RateStep], seconds: float) -> list[RateStep]:
-    """The steps up to `seconds`."""
+    """Return the steps up to `seconds`."""
     kept: list[RateStep] = []
     for step in steps:
         if seconds <= 0:
@@ -242,7 +242,7 @@ def _bound_steps(count: float) -> None:
 
 
 def _steps(pattern: str, seconds: float, rng: Generator) -> list[RateStep]:
-    """The steps of a pattern that is not recorded."""
+    """Return the steps of a pattern that is not recorded."""
     shape = _SHAPE.match(pattern)
     if shape is None:
         return read_steps(pattern, seconds)

@@ -33,7 +33,7 @@ class Planner(Protocol):
     from_rest: bool
 
     def plan(self, facts: Facts) -> VirtualPlan | str:
-        """A plan, or a sentence that says why there is none."""
+        """Return a plan, or a sentence that says why there is none."""
         ...
 
 

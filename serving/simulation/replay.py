@@ -51,7 +51,7 @@ class Replay:
 
 
 def recorded_files(path: Path) -> list[Path]:
-    """The recording at `path`, or all those in the folder `path`. ValueError where there is none."""
+    """Return the recording at `path`, or all those in the folder `path`. ValueError where there is none."""
     if not path.is_dir():
         return [path]
     files = sorted(path.glob(f"*{SUFFIX}"))
@@ -63,7 +63,7 @@ def recorded_files(path: Path) -> list[Path]:
 def replay(
     paths: Iterable[Path], models: Sequence[ServedModel], *, skip_unknown: bool = False, speed: float = 1.0
 ) -> Replay:
-    """What recordings (files, in any order) hold for `models`, whose places are the arrivals' models.
+    """Return what recordings (files, in any order) hold for `models`, whose places are the arrivals' models.
 
     A request is due after what its client gave or the SLO of now of its model, or of its tier there,
     whichever is less; its size is its hint as decisions see it; a pinned variant that is not served any more
@@ -93,7 +93,7 @@ def replay(
 
 
 def _unknown_tiers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -> list[str]:
-    """A sentence on each tier that was asked of one of `models` and that it does not have."""
+    """Return a sentence on each tier that was asked of one of `models` and that it does not have."""
     known = {model.name: model.by_tier for model in models}
     lost = {
         (flow.tier, flow.model)
@@ -118,7 +118,7 @@ def _strangers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -
 
 
 def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Flow, int]) -> _Columns:
-    """What of a recording is for `models`, at instants of the wall clock; new flows are numbered."""
+    """Return what of a recording is for `models`, at instants of the wall clock; new flows are numbered."""
     places = {model.name: place for place, model in enumerate(models)}
     numbers = np.full(len(recording.flows), -1)
     arrivals = recording.arrivals

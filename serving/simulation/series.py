@@ -75,7 +75,7 @@ class Chronicle(Simulation):
         self._noted.answer(answer, self.parts_of(answer), self.epoch_us)
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
-        """A batch starts."""
+        """Return a batch starts."""
         start_us -= self.epoch_us
         taken = super().take(batch, start_us, running)
         model, rows, slice_number, start, compute_us = self._batches
@@ -88,11 +88,11 @@ class Chronicle(Simulation):
         return taken
 
     def columns(self) -> Columns:
-        """What happened so far."""
+        """Return what happened so far."""
         return Columns(*(np.asarray(kept, np.int64) for kept in (*self._requests, *self._batches)))
 
     def by_variant(self) -> Answered:
-        """Which variants answered so far."""
+        """Return which variants answered so far."""
         return self._noted.columns()
 
 
@@ -149,7 +149,7 @@ class RunFigures:
         return self.offered / self.seconds
 
     def share(self, *endings: str) -> float:
-        """The share of requests that ended so; nan where none came."""
+        """Return the share of requests that ended so; nan where none came."""
         return sum(self.endings.get(each, 0) for each in endings) / self.offered if self.offered else np.nan
 
 
@@ -170,7 +170,8 @@ class RunSeries:
 
 
 def figures(runs: Sequence[Columns], model: int | None, slices: int, span: Span) -> RunFigures:
-    """The figures of a model (None: of all) that is on `slices` slices, over runs with unlike seeds."""
+    """Return the figures of a model (None: of all) that is on `slices` slices, over runs with unlike
+    seeds."""
     counted = [(run, _ours(run.model, model) & _within(run.at_us, span)) for run in runs]
     codes = np.concatenate([run.ending[chosen] for run, chosen in counted])
     counts = np.bincount(codes, minlength=len(ENDINGS)).tolist()
@@ -198,7 +199,7 @@ def figures(runs: Sequence[Columns], model: int | None, slices: int, span: Span)
 def busy_slices(
     runs: Sequence[Columns], slices: int, span: Span, model: int | None = None
 ) -> tuple[float, ...]:
-    """The share of its time that each slice computes (None: for all models), mean over the runs."""
+    """Return the share of its time that each slice computes (None: for all models), mean over the runs."""
     busy_us = np.zeros(slices)
     for run in runs:
         ours = _ours(run.batch_model, model)
@@ -207,7 +208,7 @@ def busy_slices(
 
 
 def series(run: Columns, model: int, seconds: float) -> RunSeries:
-    """A model's run from 0 to `seconds`, in at most BINS_MAX bins: fewer where little came."""
+    """Return a model's run from 0 to `seconds`, in at most BINS_MAX bins: fewer where little came."""
     ours = run.model == model
     bins = min(BINS_MAX, round(seconds / _BIN_S_MIN), int(ours.sum()) // _BIN_REQUESTS)
     bins = max(bins, BINS_MIN)
@@ -245,7 +246,7 @@ def _within(at_us: Whole, span: Span) -> Flags:
 
 
 def _overlap_us(run: Columns, span: Span) -> npt.NDArray[np.float64]:
-    """The part of each batch's compute that lies in the span."""
+    """Return the part of each batch's compute that lies in the span."""
     end_us = np.minimum(run.batch_start_us + run.batch_us, span.end_us)
     inside_us: Whole = np.maximum(end_us - np.maximum(run.batch_start_us, span.start_us), 0)
     return inside_us.astype(float)

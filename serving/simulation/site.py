@@ -42,5 +42,5 @@ class Site:
 
 
 def chooses(model: ServedModel) -> bool:
-    """Whether several variants may answer some of its requests that pin none."""
+    """Return whether several variants may answer some of its requests that pin none."""
     return any(len(each.variants) > 1 for each in (model.own, *model.by_tier.values()))

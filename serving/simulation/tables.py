@@ -43,7 +43,7 @@ _UNBOUNDED = Limits(queue_requests=1_000_000, queue_rows=1_000_000)
 
 
 def find_capacity(asked: FindCapacity) -> Iterator[Capacity]:
-    """A table after each of its rows, what has not been simulated yet by guess; the last is complete.
+    """Yield a table after each of its rows, what has not been simulated yet by guess; the last is complete.
 
     Requests are of one row, of a middling size where rows have sizes; a batch takes what the profile says,
     with the spread that was measured with it. All rates of a CV are tried with the same arrivals, nearer
@@ -104,8 +104,8 @@ class _Trial:
         return count * 1e6 / self._row_us
 
     def rate(self, count: int, cv: float, start: float, most: float) -> float:
-        """The highest rate below `most` that is answered in time, searched from `start` on; 0 where not even
-        a small part of `most` is."""
+        """Return the highest rate below `most` that is answered in time, searched from `start` on; 0 where
+        not even a small part of `most` is."""
         low, high, rate, stride = 0.0, most, min(start, most), STRIDE
         while high > max(low * (1 + GRAIN * sqrt(cv)), most * LEAST):
             if self._is_carried(count, cv, rate):
@@ -147,7 +147,7 @@ class _Trial:
 
 
 def _alone(model: ServedModel, variant: str) -> ServedModel:
-    """The model as if it had only that variant; what else it promises stays."""
+    """Return the model as if it had only that variant; what else it promises stays."""
     own = Needs(slo_us=model.own.slo_us, percentile=model.own.percentile, slo_rows=model.own.slo_rows or None)
     return replace(
         model, slo_us=model.own.slo_us, variants=(variant,), default_variant=variant, needs=own, tiers=(),

@@ -51,8 +51,8 @@ class Tally:
 def mean_accuracy(
     answered_rows: Mapping[tuple[str, str], float], accuracy: Mapping[tuple[str, str], float]
 ) -> float:
-    """The mean accuracy of answers, by model and variant: of those variants whose accuracy is known; nan
-    where there are none of them."""
+    """Return the mean accuracy of answers, by model and variant: of those variants whose accuracy is known;
+    nan where there are none of them."""
     known = {key: rows for key, rows in answered_rows.items() if key in accuracy}
     total = sum(known.values())
     return sum(accuracy[key] * rows for key, rows in known.items()) / total if total else float("nan")

@@ -123,7 +123,7 @@ class Stream:
     tier: str = ""
 
     def part(self, chosen: npt.NDArray[np.bool_], tier: str) -> "Stream":
-        """The chosen requests, which ask for this tier."""
+        """Return the chosen requests, which ask for this tier."""
         at_us, rows, sizes, buckets = (
             each[chosen] for each in (self.at_us, self.rows, self.sizes, self.buckets)
         )
@@ -152,7 +152,7 @@ def places_of(hint: SizeHint, sizes: Whole) -> tuple[Whole, Whole]:
 
 
 def merge(streams: Sequence[Stream]) -> Iterator[Arrival]:
-    """All streams as one, in the order of time, ties in the order of the streams."""
+    """Yield all streams as one, in the order of time, ties in the order of the streams."""
     if not streams:
         return iter(())
     at_us = np.concatenate([each.at_us for each in streams])

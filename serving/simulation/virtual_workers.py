@@ -88,18 +88,18 @@ class Chances:
         self._calm_us = calm_us
 
     def start(self, now_us: int) -> str:
-        """How a worker's start ends: "" well, "hang" never, else why not."""
+        """Return how a worker's start ends: "" well, "hang" never, else why not."""
         return self._draw(self._terms.starts_failing, "could not be started", now_us)
 
     def load(self, load: LoadReplica, device: str, now_us: int) -> str:
-        """How a load ends: as a start."""
+        """Return how a load ends: as a start."""
         for place in (device, ""):
             if (place, load.model) in self._terms.broken:
                 return f"{load.model} cannot be loaded{f' on {place}' if place else ''}"
         return self._draw(self._terms.loads_failing, "out of luck", now_us)
 
     def hangs(self, now_us: int) -> bool:
-        """Whether what is done now never ends."""
+        """Return whether what is done now never ends."""
         return self._draw(0.0, "", now_us) == "hang"
 
     def lifetime_us(self, now_us: int) -> int | None:
@@ -110,7 +110,7 @@ class Chances:
         return life_us if now_us + life_us < self._calm_us else None
 
     def jitter(self, typical_us: int) -> int:
-        """A time of half to one and a half of what is typical."""
+        """Return a time of half to one and a half of what is typical."""
         return int(typical_us * (0.5 + float(self._rng.random())))
 
     def _draw(self, failing: float, reason: str, now_us: int) -> str:
@@ -138,7 +138,7 @@ class Workers:
         self.by_slice: dict[str, VirtualWorker] = {}
 
     def live(self, slice_name: str, what: str) -> VirtualWorker:
-        """The worker of a slice that takes commands; CommandError where there is none."""
+        """Return the worker of a slice that takes commands; CommandError where there is none."""
         worker = self.by_slice.get(slice_name)
         if worker is None or not worker.ready or worker.stopping:
             state = (
@@ -202,8 +202,8 @@ class Workers:
         self._tell(sum(took_us), worker, "measured", (wanted.rows, wanted.size), took_us)
 
     def happens(self, worker: VirtualWorker, happening: Happening, now_us: int) -> Happening | None:
-        """What its gateway sees of it, if anything; None also where that worker is gone. Its state is as
-        after it."""
+        """Return what its gateway sees of it, if anything; None also where that worker is gone. Its state is
+        as after it."""
         if self.by_slice.get(worker.spec.name) is not worker:
             return None
         event = happening[0]

@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _areas(asked: argparse.Namespace) -> list[int]:
-    """The descriptors of the shared memory."""
+    """Return the descriptors of the shared memory."""
     return [int(fd) for fd in asked.shared.split(",") if fd]
 
 

@@ -86,7 +86,7 @@ def _decode_bytes(name: str, shape: tuple[int, ...], data: memoryview) -> Array:
 
 
 def datatype_of(array: Array) -> str:
-    """The datatype that an array of a model stands for; TensorError where none fits."""
+    """Return the datatype that an array of a model stands for; TensorError where none fits."""
     name = _DATATYPES.get(array.dtype)
     if name is None:
         raise TensorError(f"no datatype stands for numpy's {array.dtype}")
@@ -96,7 +96,7 @@ def datatype_of(array: Array) -> str:
 def encode_outputs(
     specs: Sequence[TensorSpec], outputs: object, rows: int, any_datatype: str
 ) -> list[EncodedOutput]:
-    """A model's answer in the order of its spec; `any_datatype` is that of the batch's first input.
+    """Return a model's answer in the order of its spec; `any_datatype` is that of the batch's first input.
 
     TensorError where an output is missing, unknown, of the wrong shape, or of a type that would lose
     its meaning.

@@ -143,7 +143,8 @@ class BatchResult:
 
 
 def _memory(size: int) -> memoryview:
-    """A bytearray would be cleared at once, and numpy asks for huge pages, of which each takes 5 ms."""
+    """Return a bytearray would be cleared at once, and numpy asks for huge pages, of which each takes 5
+    ms."""
     if size <= PORTION_BYTES:
         return memoryview(bytearray(size))
     return memoryview(mmap(-1, size, MAP_PRIVATE))
@@ -198,7 +199,7 @@ def pack_run(
     byte_counts: Sequence[int],
     parameters: Parameters,
 ) -> bytes:
-    """The RUN frame up to its payload; `order` is (batch id, replica, rows, share_over, flags)."""
+    """Return the RUN frame up to its payload; `order` is (batch id, replica, rows, share_over, flags)."""
     values = orjson.dumps(dict(parameters)) if parameters else b""
     parts = [_RUN.pack(*order, len(inputs), len(values))]
     for entry, count in zip(inputs, byte_counts, strict=True):
@@ -210,7 +211,7 @@ def pack_run(
 
 
 def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
-    """What a RUN frame orders; ProtocolError where it contradicts itself."""
+    """Return what a RUN frame orders; ProtocolError where it contradicts itself."""
     meta = frame.meta
     try:
         batch_id, replica, rows, share_over, flags, count, values_bytes = _RUN.unpack_from(meta)
@@ -235,8 +236,8 @@ def pack_result(
     payload_bytes: int,
     refused: Sequence[RefusedRow] = (),
 ) -> bytes:
-    """The RESULT frame up to its payload; `batch` is (batch id, compute_us, ended_us, padded size, rows,
-    flags)."""
+    """Return the RESULT frame up to its payload; `batch` is (batch id, compute_us, ended_us, padded size,
+    rows, flags)."""
     flags = batch[5] | (REFUSED if refused else 0)
     parts = [_RESULT.pack(*batch[:5], flags, len(outputs))]
     for output in outputs:
@@ -251,8 +252,8 @@ def pack_result(
 
 
 def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
-    """A RESULT frame; ProtocolError where it contradicts itself. Its outputs are copied out, but for a large
-    answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
+    """Return a RESULT frame; ProtocolError where it contradicts itself. Its outputs are copied out, but for a
+    large answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
     meta = frame.meta
     found: list[tuple[TensorPlace, Sequence[int]]] = []
     try:

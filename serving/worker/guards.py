@@ -16,8 +16,8 @@ Numbers = npt.NDArray[Any]  # of whichever type the output has
 def refused_rows(
     specs: Sequence[TensorSpec], outputs: Sequence[EncodedOutput], rows: int
 ) -> list[RefusedRow]:
-    """The rows of a batch that a guard refuses, ascending; each with the place of the first such output and
-    the first value that is not as it has to be."""
+    """Return the rows of a batch that a guard refuses, ascending; each with the place of the first such
+    output and the first value that is not as it has to be."""
     found: dict[int, RefusedRow] = {}
     for index, (spec, output) in enumerate(zip(specs, outputs, strict=True)):
         if spec.guard is not None:
@@ -27,7 +27,7 @@ def refused_rows(
 
 
 def _numbers(output: EncodedOutput, rows: int) -> Numbers:
-    """The values of a row each, (rows, values); BF16 are the upper halves of FP32."""
+    """Return the values of a row each, (rows, values); BF16 are the upper halves of FP32."""
     values: Numbers = np.frombuffer(output.data, DTYPES[output.datatype]).reshape(rows, -1)
     if output.datatype == "BF16":
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)

@@ -102,7 +102,7 @@ class Loader:
         return self._jobs.unfinished_tasks > 0 or bool(self._begun)
 
     def find(self, number: int) -> LoadedReplica | None:
-        """The replica, for the thread that runs its batches; None where it is not loaded."""
+        """Return the replica, for the thread that runs its batches; None where it is not loaded."""
         replica = self._replicas.get(number)
         if replica is not None and not replica.settled:
             self._backend.settle()

@@ -42,7 +42,7 @@ class Memory:
         return self.held_bytes()
 
     def peak_bytes(self) -> int:
-        """The most that was held since `start`."""
+        """Return the most that was held since `start`."""
         if self._device == "cpu":
             return _status_bytes("VmHWM")
         torch = self._torch()
@@ -100,12 +100,12 @@ class LoadGrowth:
         self._importing = True
 
     def imported(self) -> int:
-        """Its imports are done; returns the bytes of imports in its time."""
+        """Return its imports are done; returns the bytes of imports in its time."""
         ended, self._importing = self._importing, False
         return self._growth.count(0, -1 if ended else 0)[0] - self._import_bytes
 
     def loaded(self) -> int:
-        """The bytes of models in its time."""
+        """Return the bytes of models in its time."""
         return self._growth.count()[1] - self._model_bytes
 
 

@@ -42,7 +42,7 @@ class LoadOrder:
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
-        """The order to load a model's variant; KeyError where it has no such variant."""
+        """Return the order to load a model's variant; KeyError where it has no such variant."""
         chosen = model.variant(variant)
         return cls(
             replica, model.name, model.folder.resolve(), variant,
@@ -145,7 +145,7 @@ def pack_load(order: LoadOrder) -> bytes:
 
 
 def unpack_load(frame: Frame) -> LoadOrder:
-    """The order of a LOAD frame; ProtocolError where it is none."""
+    """Return the order of a LOAD frame; ProtocolError where it is none."""
     found = _object(frame)
     try:
         artifact = found["artifact"]
@@ -200,13 +200,13 @@ def unpack_load_failed(frame: Frame) -> tuple[int, str]:
 
 
 def pack_raised(raised: Raised) -> bytes:
-    """The frame of RAISED; half characters, which JSON refuses, become question marks."""
+    """Return the frame of RAISED; half characters, which JSON refuses, become question marks."""
     texts = {name: str(getattr(raised, name)).encode(errors="replace").decode() for name in Raised.__slots__}
     return pack_frame(FrameKind.RAISED, orjson.dumps(texts))
 
 
 def unpack_raised(frame: Frame) -> Raised:
-    """What a RAISED frame says; ProtocolError where it is none."""
+    """Return what a RAISED frame says; ProtocolError where it is none."""
     found = _object(frame)
     return Raised(*(_field(found, name, str) for name in Raised.__slots__))
 
@@ -220,7 +220,7 @@ def unpack_unload(frame: Frame) -> int:
 
 
 def pack_unloaded(replica: int) -> bytes:
-    """The answer to UNLOAD: its memory is given back."""
+    """Return the answer to UNLOAD: its memory is given back."""
     return pack_frame(FrameKind.UNLOADED, orjson.dumps({"replica": replica}))
 
 

@@ -27,7 +27,8 @@ class Tracebacks:
         self._written_s: dict[str, float] = {}
 
     def of(self, error: BaseException, order: LoadOrder, doing: str) -> Raised:
-        """What `order`'s model raised; `doing` says at which work, for example "while it was loaded"."""
+        """Return what `order`'s model raised; `doing` says at which work, for example "while it was
+        loaded"."""
         kind = f"{type(error).__qualname__} at {_place(error.__traceback__)}"
         whole = ""
         now_s = self._now_s()

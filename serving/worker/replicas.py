@@ -49,7 +49,7 @@ class LoadedReplica:
     def predict(
         self, inputs: Arrays, parameters: dict[str, ParameterValue]
     ) -> tuple[Mapping[str, object], int]:
-        """The model's outputs and its own time in us, rounded up."""
+        """Return the model's outputs and its own time in us, rounded up."""
         started_ns = time.perf_counter_ns()
         outputs = self._model.predict(inputs, parameters)
         spent_ns = time.perf_counter_ns() - started_ns
@@ -80,7 +80,7 @@ class LoadedReplica:
         return differs
 
     def _sample(self, rows: int, size: int) -> Arrays:
-        """The model's own, or one that is made for it."""
+        """Return the model's own, or one that is made for it."""
         own = getattr(self._model, "sample", None)
         if own is None:
             return make_sample(self.order.inputs, rows)
@@ -121,8 +121,8 @@ class LoadedReplica:
         return MeasuredBatches(order.replica, *batch, latencies, yardsticks, weighed_bytes, disturbed)
 
     def _run(self, inputs: Arrays, order: MeasureOrder) -> tuple[list[int], bool]:
-        """What runs took that nothing disturbed, tried up to TRIES times as often; if there is none, what the
-        others took, and True."""
+        """Return what runs took that nothing disturbed, tried up to TRIES times as often; if there is none,
+        what the others took, and True."""
         calm: list[int] = []
         disturbed: list[int] = []
         spent_us = took_us = 0
@@ -148,7 +148,7 @@ class Interruptions:
         self._started_ns = time.thread_time_ns()
 
     def lengthened(self, took_us: int) -> bool:
-        """Whether what has run until now, for `took_us`, took clearly longer for them.
+        """Return whether what has run until now, for `took_us`, took clearly longer for them.
 
         The kernel has put the thread off the core, and it was off for a share that matters. A thread that
         waits of its own accord, as for a GPU or a file, is not put off.
@@ -165,7 +165,7 @@ def _nothing() -> None:
 def load_replica(
     backend: Backend, order: LoadOrder, memory: Memory, garbage: Garbage
 ) -> tuple[LoadedReplica, Loaded]:
-    """A replica that has run once, and what that took."""
+    """Return a replica that has run once, and what that took."""
     started_ns = time.perf_counter_ns()
     with memory.growth.load() as growth:
         backend.prepare(order)

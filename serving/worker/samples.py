@@ -12,7 +12,7 @@ _SEED = 0  # of the numbers: the same sample each time
 
 
 def obstacle(inputs: Sequence[TensorSpec]) -> str:
-    """Why no sample can be made of such inputs, "" where one can."""
+    """Return why no sample can be made of such inputs, "" where one can."""
     for spec in inputs:
         if spec.datatype == "BYTES":
             return f"input {spec.name!r} is BYTES, which may be anything"

@@ -111,7 +111,7 @@ class WorkerLoop:
         self._send(buffers)
 
     def _told(self, error: BaseException, replica: LoadedReplica | None, doing: str) -> list[Buffer]:
-        """The frame for the gateway's log; none where no model has raised."""
+        """Return the frame for the gateway's log; none where no model has raised."""
         if replica is None:
             return []
         return [pack_raised(self._tracebacks.of(error, replica.order, doing))]

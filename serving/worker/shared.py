@@ -40,7 +40,7 @@ class SharedArea:
 
     @classmethod
     def create(cls, name: str) -> "SharedArea":
-        """A new area; `name` shows in /proc/PID/maps."""
+        """Return a new area; `name` shows in /proc/PID/maps."""
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         fcntl.fcntl(fd, _ADD_SEALS, _SEAL_SHRINK)
         os.ftruncate(fd, _FIRST_BYTES)
@@ -70,7 +70,7 @@ class SharedArea:
                 raise OSError(f"{position} of {count} bytes fit into shared memory")
 
     def read(self, count: int) -> memoryview:
-        """The first `count` bytes as the writer left them; ProtocolError where the area is smaller."""
+        """Return the first `count` bytes as the writer left them; ProtocolError where the area is smaller."""
         if self._map is None or count > len(self._map):
             self._bytes = min(os.fstat(self.fd).st_size, SHARED_BYTES_MAX)
             if count > self._bytes:
@@ -92,7 +92,8 @@ class SharedArea:
 
 
 def portions(buffers: Sequence[Buffer]) -> Iterator[list[memoryview]]:
-    """The same bytes as lists of views, each of at most PORTION_BYTES, and short enough for a system call."""
+    """Yield the same bytes as lists of views, each of at most PORTION_BYTES, and short enough for a system
+    call."""
     found: list[memoryview] = []
     room = PORTION_BYTES
     for buffer in buffers:

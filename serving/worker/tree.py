@@ -13,7 +13,7 @@ workers that map the same weights share them."""
 
 
 def children(pid: int) -> list[int]:
-    """Those of all threads of a process; none where it has ended."""
+    """Return those of all threads of a process; none where it has ended."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -23,7 +23,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that it has started, and those that these have, and so on."""
+    """Return the processes that it has started, and those that these have, and so on."""
     found = children(pid)
     for each in found:  # it grows meanwhile
         found += children(each)
@@ -31,8 +31,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that were started with `mark`, as NAME=VALUE, in their environment, wherever they are; of
-    other users only those that may be read."""
+    """Return the processes that were started with `mark`, as NAME=VALUE, in their environment, wherever they
+    are; of other users only those that may be read."""
     wanted = mark.encode()
     found: list[int] = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):
@@ -43,8 +43,8 @@ def marked(mark: str) -> list[int]:
 
 
 def held_bytes(pids: Iterable[int], bound: int) -> int:
-    """What these processes hold together of memory that the kernel cannot take back. Above `bound` it counts
-    exactly: what forked processes share is counted once, which reads all their page tables."""
+    """Return what these processes hold together of memory that the kernel cannot take back. Above `bound` it
+    counts exactly: what forked processes share is counted once, which reads all their page tables."""
     pids = [*pids]
     held = sum(_bytes(pid, "status", _OWN) for pid in pids)
     if held <= bound:

@@ -95,7 +95,7 @@ class FrameBuffer:
         self._needed = HEADER.size  # bytes of the frame that starts at _start, as far as known
 
     def space(self) -> memoryview:
-        """Where to receive to, never empty; frames given out before are void from here on."""
+        """Return where to receive to, never empty; frames given out before are void from here on."""
         view, waiting = self._view, self._end - self._start
         full = self._needed > len(view) and waiting == len(view)
         if full or (len(view) > BUFFER_BYTES and waiting == 0):
@@ -112,7 +112,8 @@ class FrameBuffer:
         self._end += count
 
     def next(self) -> Frame | None:
-        """The next whole frame, or None until more bytes come; ProtocolError where they are garbage."""
+        """Return the next whole frame, or None until more bytes come; ProtocolError where they are
+        garbage."""
         start, waiting = self._start, self._end - self._start
         self._needed = HEADER.size
         if waiting < HEADER.size:

@@ -115,8 +115,8 @@ POLICIES: Mapping[str, PolicyEntry] = MappingProxyType(
 
 
 def create_policy(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:
-    """A fresh policy with its own state. KeyError for a name not in POLICIES, ValueError for a mode that the
-    policy does not have."""
+    """Return a fresh policy with its own state. KeyError for a name not in POLICIES, ValueError for a mode
+    that the policy does not have."""
     entry = POLICIES[spec.policy]
     if not spec.mode and entry.modes:
         spec = replace(spec, mode=entry.modes[0])

@@ -59,7 +59,7 @@ class Clockwork(BatchingPolicy):
         self._measured.setdefault(key, deque(maxlen=MEASURED)).append(report.compute_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What would be late even alone."""
+        """Return what would be late even alone."""
 
         def alone(variant: str, replica: ReplicaView, piece: PieceView, lane: LaneView) -> float:
             return self._guard_us + self._estimate(view, variant, replica, piece.rows, lane.bucket)
@@ -98,7 +98,8 @@ class Clockwork(BatchingPolicy):
     def _first_alone(
         self, view: QueueView, lane: LaneView, here: tuple[str, ReplicaView], soonest_us: int
     ) -> int:
-        """The place of the first piece that would be in time alone; the number of pieces where none would."""
+        """Return the place of the first piece that would be in time alone; the number of pieces where none
+        would."""
         for place, piece in enumerate(lane.pieces):
             if piece.deadline_us >= soonest_us + self._estimate(view, *here, piece.rows, lane.bucket):
                 return place
@@ -120,7 +121,7 @@ class Clockwork(BatchingPolicy):
 
 
 def compiled(rows: int) -> int:
-    """The least compiled size that holds `rows`."""
+    """Return the least compiled size that holds `rows`."""
     return 1 << (rows - 1).bit_length()
 
 

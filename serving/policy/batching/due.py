@@ -25,7 +25,8 @@ def choose_due(view: QueueView, rows_worth: RowsWorth, delay_us: int, now_us: in
 def wait_or_run(
     lane: LaneView, here: tuple[str, ReplicaView], rows_max: int, delay_us: int, now_us: int
 ) -> Choice:
-    """The lane's batch of up to `rows_max` rows, `here` (a variant, its replica), if it is due; else when."""
+    """Return the lane's batch of up to `rows_max` rows, `here` (a variant, its replica), if it is due; else
+    when."""
     if lane.rows < rows_max and not lane.closed:
         due_us = lane.oldest_us + delay_us
         if now_us < due_us:
@@ -34,7 +35,7 @@ def wait_or_run(
 
 
 def run(lane: LaneView, here: tuple[str, ReplicaView], rows_max: int) -> Choice:
-    """The lane's most urgent pieces, up to `rows_max` rows and at least one."""
+    """Return the lane's most urgent pieces, up to `rows_max` rows and at least one."""
     variant, replica = here
     pieces = lane.pieces
     count, rows = take_prefix(pieces, rows_max)

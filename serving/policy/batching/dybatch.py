@@ -64,7 +64,7 @@ class DyBatch(BatchingPolicy):
         used.add(report.compute_us, now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """What waits, as much as may go; ranked between models by what they have used."""
+        """Return what waits, as much as may go; ranked between models by what they have used."""
         choice = choose_due(view, _as_much_as_may_go, 0, now_us)
         if choice.lane is None:
             return choice

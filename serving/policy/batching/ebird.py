@@ -31,7 +31,8 @@ class Ebird(BatchingPolicy):
         self._size = size
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """The largest fixed size that waits and fits beside what runs; of the lanes, the most urgent."""
+        """Return the largest fixed size that waits and fits beside what runs; of the lanes, the most
+        urgent."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:

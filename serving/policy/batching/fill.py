@@ -6,7 +6,8 @@ from serving.policy.batching.interface import WAIT, Choice, LaneView, QueueView,
 
 
 def fill_time(view: QueueView, lane: LaneView, now_us: int) -> Choice:
-    """The most urgent pieces, as many as are expected to meet the deadline of the first; at least it."""
+    """Return the most urgent pieces, as many as are expected to meet the deadline of the first; at least
+    it."""
     here = view.answering(lane, now_us)
     if here is None:
         return WAIT

@@ -13,7 +13,7 @@ Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
 
 
 def typically(_variant: str, replica: ReplicaView, piece: PieceView, _lane: LaneView) -> float:
-    """What the piece takes as a rule: an `Alone`."""
+    """Return what the piece takes as a rule: an `Alone`."""
     return replica.typical_us(piece.rows, piece.size)
 
 

@@ -96,7 +96,7 @@ class ReplicaView(Protocol):
     what may come of it."""
 
     def rows_max(self, size: int) -> int:
-        """The largest batch that the model, the SLO and the profile allow at this size."""
+        """Return the largest batch that the model, the SLO and the profile allow at this size."""
         ...
 
     def rows_worth(self, size: int) -> int:
@@ -104,11 +104,11 @@ class ReplicaView(Protocol):
         ...
 
     def predict_us(self, rows: int, size: int) -> float:
-        """What to plan with for a batch, so that its promises are kept."""
+        """Return what to plan with for a batch, so that its promises are kept."""
         ...
 
     def typical_us(self, rows: int, size: int) -> float:
-        """What a batch takes as a rule: how much load a slice can carry follows from this."""
+        """Return what a batch takes as a rule: how much load a slice can carry follows from this."""
         ...
 
     @property
@@ -117,16 +117,16 @@ class ReplicaView(Protocol):
         ...
 
     def is_proven(self, rows: int, size: int) -> bool:
-        """Whether batches of about so many rows, or of more, have lately shown what they take."""
+        """Return whether batches of about so many rows, or of more, have lately shown what they take."""
         ...
 
     def is_tried(self, rows: int, size: int) -> bool:
-        """Whether that is so of the last half a minute, or cannot be missed yet."""
+        """Return whether that is so of the last half a minute, or cannot be missed yet."""
         ...
 
     def planning(self, share: float) -> "ReplicaView":
-        """The same, where `predict_us` and `rows_in` hold for `share` (0.5..1) of the batches; never more
-        cautious than this."""
+        """Return the same, where `predict_us` and `rows_in` hold for `share` (0.5..1) of the batches; never
+        more cautious than this."""
         ...
 
     @property
@@ -135,11 +135,12 @@ class ReplicaView(Protocol):
         ...
 
     def untried(self, now_us: int) -> bool:
-        """Whether no batch has borne the prediction out for long."""
+        """Return whether no batch has borne the prediction out for long."""
         ...
 
     def rows_in(self, budget_us: float, size: int) -> int:
-        """The largest measured batch that takes at most `budget_us`; 0 for none. It may pass `rows_max`."""
+        """Return the largest measured batch that takes at most `budget_us`; 0 for none. It may pass
+        `rows_max`."""
         ...
 
 
@@ -155,8 +156,8 @@ class QueueView(Protocol):
     def lanes(self) -> Iterable[LaneView]: ...
 
     def answering(self, lane: LaneView, now_us: int) -> tuple[str, ReplicaView] | None:
-        """The variant that would run a batch of the lane now (`policy/selection.py`), with its replica on
-        this slice; None where none that may is resident."""
+        """Return the variant that would run a batch of the lane now (`policy/selection.py`), with its replica
+        on this slice; None where none that may is resident."""
         ...
 
     @property
@@ -166,7 +167,7 @@ class QueueView(Protocol):
         ...
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, ReplicaView] | None:
-        """The variant that may answer the lane and computes so many rows in the least time here; None
+        """Return the variant that may answer the lane and computes so many rows in the least time here; None
         likewise."""
         ...
 
@@ -299,7 +300,7 @@ class Choice:
         return id(self.lane)
 
     def until(self, wake_us: int, stays_us: int) -> "Choice":
-        """The same with these instants."""
+        """Return the same with these instants."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, wake_us, self.drop,
             self.patient, self.latency_us, self.grown_us, self.sheltered, stays_us, self.rule, self.rank,
@@ -307,7 +308,7 @@ class Choice:
         )  # fmt: skip
 
     def lasting(self, further_us: int) -> "Choice":
-        """The same, where the slice is taken for so much longer."""
+        """Return the same, where the slice is taken for so much longer."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
             self.patient, self.latency_us + further_us, self.grown_us + further_us, self.sheltered,
@@ -315,7 +316,7 @@ class Choice:
         )  # fmt: skip
 
     def ranked(self, rule: str, rank: float) -> "Choice":
-        """The same with this rule and rank."""
+        """Return the same with this rule and rank."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
             self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, rule, rank,
@@ -366,7 +367,7 @@ class BatchingPolicy:
         return ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """What an idle slice should do for this model now. Every policy has its own."""
+        """Return what an idle slice should do for this model now. Every policy has its own."""
         raise NotImplementedError
 
     def outlook(
@@ -376,13 +377,13 @@ class BatchingPolicy:
         rate: float,  # noqa: ARG002
         now_us: int,  # noqa: ARG002
     ) -> Outlook | None:
-        """What is to be expected of a replica there while `rate` rows a microsecond are offered; None:
+        """Return what is to be expected of a replica there while `rate` rows a microsecond are offered; None:
         nothing is promised, and no request is turned away for what it could expect."""
         return None
 
 
 def take_prefix(pieces: Sequence[PieceView], rows_max: int, first: int = 0) -> tuple[int, int]:
-    """How many pieces from `first` on fit into `rows_max` rows, and their rows; at least one piece.
+    """Return how many pieces from `first` on fit into `rows_max` rows, and their rows; at least one piece.
 
     Never skips a piece, so a large one at the head cannot be overtaken for ever.
     """

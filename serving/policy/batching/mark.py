@@ -35,7 +35,8 @@ class Knobs(NamedTuple):
 
 
 def tune(replica: ReplicaView, size: int, slo_us: int, rate: float) -> Knobs:
-    """The knobs at `rate` rows a microsecond; no batching and no wait where none that pays fills in time."""
+    """Return the knobs at `rate` rows a microsecond; no batching and no wait where none that pays fills in
+    time."""
     best, quickest = Knobs(1, 0), 1 / replica.typical_us(1, size)
     for rows in range(2, replica.rows_max(size) + 1) if rate else ():
         wait_us = rows / rate

@@ -35,7 +35,7 @@ class Nanily(BatchingPolicy):
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What would be late even alone, if it sheds."""
+        """Return what would be late even alone, if it sheds."""
         return find_hopeless(view, self._doubt.at(now_us), now_us) if self._shed else ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:

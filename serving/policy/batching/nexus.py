@@ -49,7 +49,7 @@ class Nexus(BatchingPolicy):
         self._ran_us[report.slice] = now_us
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What would be late even alone."""
+        """Return what would be late even alone."""
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:

@@ -41,11 +41,11 @@ class Shepherd(BatchingPolicy):
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What would be late even alone."""
+        """Return what would be late even alone."""
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """The largest batch of a lane that meets its head's deadline, and ranked so between models."""
+        """Return the largest batch of a lane that meets its head's deadline, and ranked so between models."""
         batches = (fill_time(view, lane, now_us) for lane in view.lanes)
         best = max(batches, key=lambda choice: choice.rows, default=WAIT)
         return best if best.lane is None else best.ranked(RULE, -best.rows)

@@ -57,7 +57,7 @@ class Slab(BatchingPolicy):
             self._rounds[key] = _Round(self._next_rows(now))
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """What waits, up to the learned size; of the lanes, the one whose batch must start soonest."""
+        """Return what waits, up to the learned size; of the lanes, the one whose batch must start soonest."""
 
         def rows_worth(variant: str, replica: ReplicaView, size: int) -> int:
             learned = self._rounds.get((view.slice, variant, size))

@@ -117,12 +117,12 @@ class Slo(BatchingPolicy):
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What typically would be late even alone; where in doubt, one piece is kept to try."""
+        """Return what typically would be late even alone; where in doubt, one piece is kept to try."""
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """The best batch of each lane; of them, the one whose latest start comes first, one that need not
-        wait before one that may."""
+        """Return the best batch of each lane; of them, the one whose latest start comes first, one that need
+        not wait before one that may."""
         choices = [self._consider(view, lane, now_us) for lane in view.lanes]
         ready = [choice for choice in choices if choice.lane is not None]
         if not ready:
@@ -155,7 +155,7 @@ class Slo(BatchingPolicy):
         return Outlook(mean_us, self._doubt.at(now_us), filling)
 
     def loads(self, view: QueueView, now_us: int, keep_us: int = REVIEW_US) -> list[PlannedLoad]:
-        """The model's traffic by size bucket; as it was seen last, where that is no longer ago than
+        """Return the model's traffic by size bucket; as it was seen last, where that is no longer ago than
         `keep_us`."""
         known = self._loads.get(view.slice)
         if known is not None and now_us - known[0] < keep_us:
@@ -180,7 +180,7 @@ class Slo(BatchingPolicy):
         return 0 if known is None else known[0]
 
     def slack_us(self, view: QueueView, now_us: int) -> float:
-        """How long this model, while it has traffic, can stand another's batch before its own."""
+        """Return how long this model, while it has traffic, can stand another's batch before its own."""
         loads = self.loads(view, now_us, NEVER_US)  # their rates do not matter
         quickest = view.quickest_replica
         if not loads or quickest is None:
@@ -292,7 +292,7 @@ class Slo(BatchingPolicy):
         return sizes
 
     def plan(self, view: QueueView, now_us: int) -> SlicePlan:
-        """How all models here plan. All of them ask one of them for it."""
+        """Return how all models here plan. All of them ask one of them for it."""
         known = self._plans.get(view.slice)
         if known is not None and now_us - known.since_us < REVIEW_US:
             return known
@@ -309,7 +309,7 @@ class Slo(BatchingPolicy):
         return plan
 
     def _around(self, view: QueueView, now_us: int) -> list[PlannedLoad]:
-        """What all models here have to carry."""
+        """Return what all models here have to carry."""
         mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
         keep_us = REVIEW_US * max(1, ceil(len(mine) / LOOKED))
         loads: list[PlannedLoad] = []
@@ -328,7 +328,8 @@ class Slo(BatchingPolicy):
         return self
 
     def _room_us(self, view: QueueView, now_us: int) -> float:
-        """How long a batch that starts now may be, so that neighbours with tighter SLOs keep their slack.
+        """Return how long a batch that starts now may be, so that neighbours with tighter SLOs keep their
+        slack.
 
         As long as it likes where as many other slices as they need are theirs within it; and in overload, as
         short ones carry less. A batch that is kept short on several slices alike would make all of them
@@ -364,8 +365,8 @@ class Slo(BatchingPolicy):
         return bool(tiers) and tiers[0].slo_us < self._slo_us
 
     def tiers(self, view: QueueView, now_us: int) -> list[SloTier]:
-        """The SLOs of the models here that have traffic, the tightest first. All ask one of them, as for the
-        scale."""
+        """Return the SLOs of the models here that have traffic, the tightest first. All ask one of them, as
+        for the scale."""
         known = self._tiers.get(view.slice)
         if known is not None and now_us - known[0] < REVIEW_US:
             return known[1]

@@ -57,7 +57,8 @@ class PlannedLoad:
         return self.rate * (self.replica.typical_us(rows, self.size) + self.replica.lost_us) / rows
 
     def planning(self, share: float) -> "PlannedLoad":
-        """The same, with the batch aimed at where the plan is to hold for that share of the batches."""
+        """Return the same, with the batch aimed at where the plan is to hold for that share of the
+        batches."""
         replicas = self.replica.planning(share), self.quickest.planning(share)
         return PlannedLoad(self.rate, replicas, self.bucket, self.size, self.slo_us, self.least)
 
@@ -113,7 +114,7 @@ def _answered(share: float, loads: Sequence[PlannedLoad], room: float) -> float:
 
 
 def search_scale(loads: Sequence[PlannedLoad], room: float) -> float:
-    """The least share of the targets with which `room` slices carry the loads; 1 where none does."""
+    """Return the least share of the targets with which `room` slices carry the loads; 1 where none does."""
     if _needs(loads, 1.0) > room:
         return 1.0
     if _needs(loads, 0.0) <= room:
@@ -126,9 +127,9 @@ def search_scale(loads: Sequence[PlannedLoad], room: float) -> float:
 
 
 def search_least(loads: Sequence[PlannedLoad], tiers: Sequence[SloTier], slices: int) -> float:
-    """The least length of batches with which `slices` carry the loads, where each batch is kept as short
-    as its tightest neighbour would like, but no shorter; 0 where that alone carries them. On several slices
-    rows that are longer by themselves are not kept short, but wait for their turn."""
+    """Return the least length of batches with which `slices` carry the loads, where each batch is kept as
+    short as its tightest neighbour would like, but no shorter; 0 where that alone carries them. On several
+    slices rows that are longer by themselves are not kept short, but wait for their turn."""
     caps = [
         min([tier.budget_us for tier in tiers if tier.slo_us < load.slo_us], default=inf) for load in loads
     ]

@@ -55,7 +55,7 @@ class Symphony(BatchingPolicy):
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
-        """What would be late even alone."""
+        """Return what would be late even alone."""
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
@@ -85,7 +85,7 @@ class Symphony(BatchingPolicy):
         return Choice(lane, pieces, rows, variant, latest_us, drop=drop, latency_us=latency_us)
 
     def _pays_now(self, replica: ReplicaView, size: int, rows: int, aim: tuple[int, float]) -> bool:
-        """Whether to wait for a row more would save no device time; `aim`: target and rate."""
+        """Return whether to wait for a row more would save no device time; `aim`: target and rate."""
         if self._mode != BETA_LAMBDA:
             return False
         target, rate = aim

@@ -35,8 +35,8 @@ def tried_rows(replica: ReplicaView, size: int, rows: int, most: int, now_us: in
 
 
 def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
-    """The target at `rate` rows a microsecond, at least 1; 1 where nothing comes. `size`: what batches of the
-    bucket are of as a rule, where that is known."""
+    """Return the target at `rate` rows a microsecond, at least 1; 1 where nothing comes. `size`: what batches
+    of the bucket are of as a rule, where that is known."""
     low, high = 1, replica.rows_max(bucket) if rate else 1
     size = size or bucket
     while low < high:
@@ -56,7 +56,7 @@ def worth_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, 
 def filling_rate(
     replica: ReplicaView, size: int, slo_us: float, target: int, now_us: int = PROBE_US
 ) -> float:
-    """The rows a microsecond that fill batches in overload, each before its rows have waited too long.
+    """Return the rows a microsecond that fill batches in overload, each before its rows have waited too long.
 
     A batch of b rows takes only rows that came in the last SLO - l(b): the others would be late. So it finds
     b rows where b / (SLO - l(b)) come, which in a tight SLO is far more than slices carry; the rest is given
@@ -93,7 +93,7 @@ def mean_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, s
 
 
 def row_us(replica: ReplicaView, rows: float, size: int) -> float:
-    """A slice's time for a row in batches of so many in the mean, at least 1."""
+    """Return a slice's time for a row in batches of so many in the mean, at least 1."""
     whole = int(rows)
     took_us = replica.typical_us(whole, size)
     if rows > whole:

@@ -7,8 +7,8 @@ from serving.vocabulary import NEVER_US
 
 
 def most_urgent(choices: Iterable[Choice]) -> Choice:
-    """The least latest start of those with a lane, the first of equals; else a wait for whoever asks again
-    first."""
+    """Return the least latest start of those with a lane, the first of equals; else a wait for whoever asks
+    again first."""
     best, wake_us = WAIT, NEVER_US
     for choice in choices:
         if choice.lane is None:

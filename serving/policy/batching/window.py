@@ -15,8 +15,8 @@ Window = tuple[Sequence[PieceView], Sequence[PieceView], int]
 
 
 def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float) -> Window:
-    """The first window of at least `sustaining` rows, at most `cap`, that meets its head's deadline; where
-    there is none, the largest."""
+    """Return the first window of at least `sustaining` rows, at most `cap`, that meets its head's deadline;
+    where there is none, the largest."""
     pieces, left = lane.pieces, lane.rows
     if replica.rows_in(pieces[-1].deadline_us - now_us, 0) < 1:
         return _in_hope(lane, replica, sustaining, cap, now_us)
@@ -40,8 +40,8 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
 
 
 def _together(pieces: Sequence[PieceView], first: int, replica: ReplicaView, cap: int, now_us: float) -> int:
-    """The rows, from that piece on, that meet its deadline together, by the largest among them: what waits
-    further back may be larger."""
+    """Return the rows, from that piece on, that meet its deadline together, by the largest among them: what
+    waits further back may be larger."""
     budget_us = pieces[first].deadline_us - now_us
     rows = in_time = 0
     size = -1
@@ -94,7 +94,7 @@ def _in_hope(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, no
 
 
 def _typically_in(replica: ReplicaView, size: int, budget_us: float, rows_most: int) -> int:
-    """The largest batch up to `rows_most` that typically takes at most so long; may be 0."""
+    """Return the largest batch up to `rows_most` that typically takes at most so long; may be 0."""
     low, high = 0, rows_most
     while low < high:
         rows = (low + high + 1) // 2
@@ -108,7 +108,8 @@ def _typically_in(replica: ReplicaView, size: int, budget_us: float, rows_most: 
 def _around_sheltered(
     lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float
 ) -> Window:
-    """The sheltered pieces that meet their own head's deadline, and of the others what fits beside them."""
+    """Return the sheltered pieces that meet their own head's deadline, and of the others what fits beside
+    them."""
     head_us = lane.sheltered[0].deadline_us
     count, rows = take_prefix(lane.sheltered, min(cap, replica.rows_in(head_us - now_us, lane.size)))
     taken = list(lane.sheltered[:count])

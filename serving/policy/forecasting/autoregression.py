@@ -47,7 +47,7 @@ def _coefficients(deviations: Array) -> Array:
 
 
 def _continued(recent: Array, coefficients: Array, bins: int) -> Array:
-    """Each row of the latest deviations, continued."""
+    """Return each row of the latest deviations, continued."""
     values = np.concatenate((recent, np.empty((len(recent), bins))), axis=1)
     for bin_ in range(ORDER, ORDER + bins):
         values[:, bin_] = values[:, bin_ - ORDER : bin_] @ coefficients

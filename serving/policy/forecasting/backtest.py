@@ -80,7 +80,8 @@ def _largest(levels: Array, origins: Index, horizons: Index) -> Array:
 
 
 def _alike(levels: Array) -> Array:
-    """How much each time is like now: by a normal kernel over levels (Nadaraya, 1964; Watson, 1964)."""
+    """Return how much each time is like now: by a normal kernel over levels (Nadaraya, 1964; Watson,
+    1964)."""
     spread = ALIKE * float(levels.std())
     if spread <= 1e-9 * float(levels.max()):
         return np.ones(len(levels))
@@ -90,7 +91,7 @@ def _alike(levels: Array) -> Array:
 
 
 def _losses(errors: Array, weights: Array, quantiles: Array) -> Array:
-    """The mean pinball loss of the members, corrected by these quantiles of their errors."""
+    """Return the mean pinball loss of the members, corrected by these quantiles of their errors."""
     loss = sum(pinball(errors - quantiles[place][..., None], level) for place, level in enumerate(LEVELS))
     total = weights.sum(axis=-1)
     found: Array = np.divide(
@@ -129,7 +130,7 @@ def _once(high: npt.NDArray[np.bool_], horizons: Index) -> npt.NDArray[np.bool_]
 
 
 def _read(samples: Array, order: Index, weights: Array, horizons: Index) -> Array:
-    """The quantiles, with the weights of all but the last three samples.
+    """Return the quantiles, with the weights of all but the last three samples.
 
     Of n errors the high quantile is read at (n + 1) / n of its level, by which a new one is below it as often
     as the level says (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005).

@@ -53,11 +53,12 @@ class Forecast:
 
 
 def forecast(history: Sequence[float] | Array, bin_s: float, horizon_s: float) -> Quantiles:
-    """The largest rate, over bins of `bin_s`, within `horizon_s` from now, of which the first bin begins.
+    """Return the largest rate, over bins of `bin_s`, within `horizon_s` from now, of which the first bin
+    begins.
 
-    `history`: rows in each bin, the latest last; none makes zeros. Twice the rows make twice the rates, and
-    a longer horizon never less. What it takes grows with the bins of the history and of the horizon.
-    ValueError where `bin_s` or `horizon_s` is not positive, or a bin is negative or not finite.
+    `history`: rows in each bin, the latest last; none makes zeros. Twice the rows make twice the rates, and a
+    longer horizon never less. What it takes grows with the bins of the history and of the horizon. ValueError
+    where `bin_s` or `horizon_s` is not positive, or a bin is negative or not finite.
     """
     return foretell(history, bin_s, horizon_s).quantiles
 
@@ -65,7 +66,7 @@ def forecast(history: Sequence[float] | Array, bin_s: float, horizon_s: float) -
 def foretell(
     history: Sequence[float] | Array, bin_s: float, horizon_s: float, members: Mapping[str, Member] = MEMBERS
 ) -> Forecast:
-    """The same with its reasons, by these members."""
+    """Return the same with its reasons, by these members."""
     rows = np.asarray(history, np.float64)
     if not bin_s > 0.0 or not horizon_s > 0.0:
         raise ValueError(f"bin_s {bin_s} and horizon_s {horizon_s} have to be positive")
@@ -82,8 +83,8 @@ def foretell(
 
 
 def _mixed(names: Sequence[str], tested: Backtest, peak: float, bin_s: float, period: int) -> Forecast:
-    """The opinions at each number of bins, averaged, and of these the largest up to the last. `peak`: the
-    largest level that was seen."""
+    """Return the opinions at each number of bins, averaged, and of these the largest up to the last. `peak`:
+    the largest level that was seen."""
     bins = np.arange(1, tested.now.shape[1] + 1)
     judged = np.searchsorted(tested.horizons, bins, side="right") - 1
     weights = _weights(tested.losses)[:, judged]

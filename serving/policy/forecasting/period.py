@@ -16,7 +16,7 @@ SHORTEST = 3
 
 
 def find_period(levels: Array) -> int:
-    """The period in bins, 0 where there is no evidence of one; two periods have to have been seen.
+    """Return the period in bins, 0 where there is no evidence of one; two periods have to have been seen.
 
     It is where the autocorrelation peaks (Box and Jenkins, Time Series Analysis, 1970). Each lag is normed by
     what overlaps, so that a history of exactly two periods correlates fully. On a slope that is steeper than
@@ -64,5 +64,5 @@ def _autocorrelation(values: Array, lags: int) -> Array:
 
 
 def _round(number: int) -> int:
-    """The power of two from there on: transforms of such lengths are quick."""
+    """Return the power of two from there on: transforms of such lengths are quick."""
     return 1 << (number - 1).bit_length()

@@ -22,15 +22,15 @@ class Quantiles:
 
 
 def pinball(residuals: Array, level: float) -> Array:
-    """What forecasts of the `level` quantile cost, where they missed by `residuals` (what came less what was
-    forecast): least in the mean for the true quantile. Koenker and Bassett, Regression Quantiles
+    """Return what forecasts of the `level` quantile cost, where they missed by `residuals` (what came less
+    what was forecast): least in the mean for the true quantile. Koenker and Bassett, Regression Quantiles
     (Econometrica, 1978); Gneiting, Quantiles as optimal point forecasts (International Journal of
     Forecasting, 2011)."""
     return np.maximum(level * residuals, (level - 1.0) * residuals)
 
 
 def weighted_quantiles(samples: Array, order: Index, weights: Array, levels: Sequence[Array]) -> Array:
-    """The smallest samples up to which the share of the weight is at least each of `levels`.
+    """Return the smallest samples up to which the share of the weight is at least each of `levels`.
 
     Along the last axis of samples and weights, which are of one shape, with some weight in each row; `order`:
     argsort of the samples; a level for each row. The levels come first in what is returned.

@@ -106,9 +106,9 @@ class _Desk:
         }
 
     def _find(self, claim: Claim, budget: float) -> list[tuple[str, str]] | None:
-        """The fewest moves, (slice, its next owner), that give a model one more slice: a free one, else one
-        whose owner goes elsewhere, and so on. The first is the slice that is taken then and was not, at a
-        price within the budget. None where there are none."""
+        """Return the fewest moves, (slice, its next owner), that give a model one more slice: a free one,
+        else one whose owner goes elsewhere, and so on. The first is the slice that is taken then and was not,
+        at a price within the budget. None where there are none."""
         affordable = {name for name in self._free if self._places[name].price <= budget}
         reached: dict[str, tuple[str, str]] = {}  # owner -> (slice that it is to give, to whom)
         waiting = deque([claim] if affordable else ())
@@ -136,8 +136,8 @@ class _Desk:
 
 
 def _order(claims: Iterable[Claim], fair: bool) -> list[str]:
-    """The models of all units: what each is to have at least, then by priority; those of the most worth
-    first, or if `fair` of who would have least of its worth without."""
+    """Return the models of all units: what each is to have at least, then by priority; those of the most
+    worth first, or if `fair` of who would have least of its worth without."""
     units: list[tuple[bool, int, float, int, str]] = []
     for place, claim in enumerate(claims):
         had, top = 0.0, claim.worth[-1] - claim.worth[0]
@@ -151,7 +151,8 @@ def _order(claims: Iterable[Claim], fair: bool) -> list[str]:
 
 
 def gains(worth: Sequence[float]) -> list[float]:
-    """What each further slice adds to the concave envelope of `worth` (of 0, 1, 2 ... slices); not rising."""
+    """Return what each further slice adds to the concave envelope of `worth` (of 0, 1, 2 ... slices); not
+    rising."""
     found: list[float] = []
     here = 0
     while here + 1 < len(worth):

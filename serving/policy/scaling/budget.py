@@ -82,11 +82,12 @@ class Budget:
         return self._missed / self._offered[0] if self._offered[0] else 0.0
 
     def spent(self, allowed: float) -> float:
-        """What was missed of the last hour's, over the share that is `allowed`."""
+        """Return what was missed of the last hour's, over the share that is `allowed`."""
         return self.missed / allowed if allowed else 1.0
 
     def enough(self, allowed: float) -> int | None:
-        """The fewest replicas that are; None where nobody knows. `allowed`: the share that may be missed."""
+        """Return the fewest replicas that are; None where nobody knows. `allowed`: the share that may be
+        missed."""
         unforeseen = self._missed - self._foreseen
         if self._seen_s < RUN_IN_S or unforeseen > max(allowed * self._offered[0], NONE):
             return None

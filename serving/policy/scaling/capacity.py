@@ -34,7 +34,7 @@ class Capacity:
         return at[-1]
 
     def needed(self, rate: float, cv: float = 1.0, most: int = 1 << 20) -> int:
-        """The fewest replicas that carry so many rows a second; `most` where no fewer do."""
+        """Return the fewest replicas that carry so many rows a second; `most` where no fewer do."""
         if rate <= 0:
             return 0
         low, high = 0, 1

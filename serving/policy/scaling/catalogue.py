@@ -41,5 +41,5 @@ POLICIES: Mapping[str, Callable[[float | None], ReplicaPolicy]] = MappingProxyTy
 
 
 def create_policy(spec: ScalingSpec) -> ReplicaPolicy:
-    """A fresh policy with its own state, for one model. KeyError for a name not in POLICIES."""
+    """Return a fresh policy with its own state, for one model. KeyError for a name not in POLICIES."""
     return POLICIES[spec.policy](spec.target)

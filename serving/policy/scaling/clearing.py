@@ -41,7 +41,7 @@ class Cleared:
 
 
 def clear(problem: ScalingProblem, every: Covers) -> Cleared:
-    """The cheapest mixture. Every claim has to have a cover that uses nothing."""
+    """Return the cheapest mixture. Every claim has to have a cover that uses nothing."""
     market = _market(problem, every)
     prices = market.rough()
     box = BOX
@@ -83,7 +83,7 @@ class _Market:
         return 0.01 * self.units
 
     def around(self, prices: Floats, factor: float) -> tuple[Floats, Floats]:
-        """The lowest and the highest prices of a box."""
+        """Return the lowest and the highest prices of a box."""
         low = np.where(prices < self.floor, 0.0, prices / factor)
         return low, np.maximum(prices, self.floor) * factor
 
@@ -104,7 +104,8 @@ class _Market:
         return prices
 
     def _value(self, prices: Floats) -> tuple[float, Floats]:
-        """What all mixtures cost at least by these prices, and by how much more for each price that rises."""
+        """Return what all mixtures cost at least by these prices, and by how much more for each price that
+        rises."""
         chosen = self._cheapest(prices)
         slope = self.used[chosen].sum(axis=0) - self.limits
         return float(self.cost[chosen].sum() + slope @ prices), slope
@@ -112,7 +113,7 @@ class _Market:
     def _highest(
         self, cuts: Sequence[tuple[float, Floats]], low: Floats, high: Floats
     ) -> tuple[Floats, float]:
-        """The prices of the box at which the lowest of the cuts is highest, and how high."""
+        """Return the prices of the box at which the lowest of the cuts is highest, and how high."""
         program, highest = Program(), self._most()
         below = program.column(1.0)
         for least, most in zip(low.tolist(), high.tolist(), strict=True):
@@ -129,8 +130,8 @@ class _Market:
         return float(np.maximum.reduceat(free, self.begins).sum())
 
     def best(self, prices: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, float]:
-        """The shares of covers at the best prices between `low` and `high`, those, and what all mixtures cost
-        at least."""
+        """Return the shares of covers at the best prices between `low` and `high`, those, and what all
+        mixtures cost at least."""
         at_low, at_high = self.cost + self.used @ low, self.cost + self.used @ high
         chosen = self._cheapest(prices)
         likely = at_low < at_high[chosen][self.claim]
@@ -152,7 +153,7 @@ class _Market:
         return np.asarray(best[np.unique(self.claim[best], return_index=True)[1]])
 
     def _mix(self, places: Ints, cost: Floats, left: Floats, width: Floats) -> tuple[Floats, Floats, float]:
-        """The cheapest mixture of these covers. More than is `left` is used for a price of `width`."""
+        """Return the cheapest mixture of these covers. More than is `left` is used for a price of `width`."""
         program = Program()
         rows = []
         for limit, price in zip(left.tolist(), width.tolist(), strict=True):

@@ -44,7 +44,7 @@ class Covers:
         )
 
     def used(self, problem: ScalingProblem) -> Floats:
-        """What of each kind a cover uses, and what it is paid for an hour in the last column."""
+        """Return what of each kind a cover uses, and what it is paid for an hour in the last column."""
         kinds = problem.kinds
         found = np.zeros((len(self.claim), len(kinds.names) + 1))
         rows = np.arange(len(self.claim))
@@ -112,7 +112,7 @@ def _bases(problem: ScalingProblem) -> Ints:
 
 
 def _count(problem: ScalingProblem, main: Ints, side: Ints, beside: Ints) -> Ints:
-    """How many of the main offer carry what those beside do not."""
+    """Return how many of the main offer carry what those beside do not."""
     rate = problem.claims.rate[problem.offers.claim[main]]
     count = problem.offers.needed(main, rate)
     mixed = np.flatnonzero(beside > 0)

@@ -31,8 +31,8 @@ class Estimate:
     counted_s: float = 0.0
 
     def cautious(self, dispersion: float, sigmas: float) -> float:
-        """What `ahead` may be by so many of the count's standard deviations; no more than is possible at all.
-        Soon after a jump that is much more than was seen, later next to nothing more."""
+        """Return what `ahead` may be by so many of the count's standard deviations; no more than is possible
+        at all. Soon after a jump that is much more than was seen, later next to nothing more."""
         spread = sqrt(dispersion * self.rate / self.counted_s) if self.counted_s else 0.0
         return max(min(self.ahead + sigmas * spread, self.high), self.ahead)
 
@@ -112,7 +112,8 @@ def _sigmas(span_s: float) -> float:
 
 
 def _bounds(rate: float, dispersion: float, span_s: float) -> tuple[float, float]:
-    """The rates of which `rate` over `span_s` would be just a surprise (Wilson's interval, for counts)."""
+    """Return the rates of which `rate` over `span_s` would be just a surprise (Wilson's interval, for
+    counts)."""
     spread = _sigmas(span_s) ** 2 * dispersion / span_s
     half = sqrt(spread * rate + spread * spread / 4)
     return max(rate + spread / 2 - half, 0.0), rate + spread / 2 + half

@@ -34,7 +34,7 @@ class KeepAlive:
             self._idle_s = 0.0
 
     def keeps(self, start_s: float) -> bool:
-        """Whether it is to be there now, which takes `start_s`."""
+        """Return whether it is to be there now, which takes `start_s`."""
         if self._gaps < EVIDENCE or self._counts[-1] > (1 - TAIL) * self._gaps:
             return self._idle_s <= UNKNOWN_S  # too few gaps, or too many that are longer than the histogram
         tail_s, head_s = self.share_s(TAIL) * MARGIN, self._least_s(HEAD) / MARGIN

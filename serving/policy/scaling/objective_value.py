@@ -23,7 +23,7 @@ class CarriedShares:
 
 
 def carry(problem: ScalingProblem, replicas: Ints) -> CarriedShares:
-    """The most accurate answer as many rows as they can, then the next. `replicas` by offer."""
+    """Return the most accurate answer as many rows as they can, then the next. `replicas` by offer."""
     offers, claims = problem.offers, problem.claims
     pool = np.bincount(offers.claim, replicas, minlength=len(claims.each))
     pace = offers.pace(np.arange(len(offers.keys)), pool[offers.claim])
@@ -42,7 +42,7 @@ def carry(problem: ScalingProblem, replicas: Ints) -> CarriedShares:
 
 
 def worth(problem: ScalingProblem, replicas: Ints, carried: CarriedShares | None = None) -> float:
-    """What the program minimises: the less the better."""
+    """Return what the program minimises: the less the better."""
     offers, claims, kinds = problem.offers, problem.claims, problem.kinds
     carried = carried or carry(problem, replicas)
     lost = claims.loss_price[offers.claim] * offers.loss * carried.shares

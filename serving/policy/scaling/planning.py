@@ -38,7 +38,7 @@ def plan_scaling(task: ScalingTask) -> Iterator[ScalingPlan]:
 
 
 def plans(task: ScalingTask, expected: Sequence[Quantiles]) -> Iterator[ScalingPlan]:
-    """The same, with what is expected of each claimant given."""
+    """Yield the same, with what is expected of each claimant given."""
     problem = make_problem(task, [each.high for each in expected])
     best = inf
     for replicas in _drafts(problem):

@@ -91,7 +91,7 @@ class ScalingOffers:
         return self.tables.pace(places, pool)
 
     def needed(self, places: Ints, rate: Floats) -> Ints:
-        """The fewest replicas alike that carry so many rows a second; `tables.NEVER` where none do."""
+        """Return the fewest replicas alike that carry so many rows a second; `tables.NEVER` where none do."""
         return self.tables.needed(places, rate)
 
 
@@ -106,7 +106,7 @@ class ScalingProblem:
     cost_max: float
 
     def of(self, claim: int) -> Ints:
-        """The places of a claim's offers."""
+        """Return the places of a claim's offers."""
         return np.arange(self.begins[claim], self.begins[claim + 1])
 
 
@@ -154,8 +154,8 @@ def _offers(task: ScalingTask, kinds: Kinds) -> ScalingOffers:
 
 
 def too_dear(paid: float, pace: float, cost_max: float) -> bool:
-    """Whether a million rows cost more than `cost_max` on slices of that price an hour, at `pace` rows a
-    second each: on many busy ones, as the data plane's ladders reckon, for at night any slice is dear."""
+    """Return whether a million rows cost more than `cost_max` on slices of that price an hour, at `pace` rows
+    a second each: on many busy ones, as the data plane's ladders reckon, for at night any slice is dear."""
     return cost_max < inf and paid * MILLION > cost_max * pace * HOUR_S * (1 + NEAR)
 
 

@@ -44,14 +44,15 @@ Sizes = Mapping[int, Sequence[Size]]
 
 
 def columns(problem: ScalingProblem, sizes: Sizes) -> int:
-    """How many integers the program has."""
+    """Return how many integers the program has."""
     return sum((len(problem.of(claim)) + 1) * len(here) for claim, here in sizes.items())
 
 
 def solve_exact(
     problem: ScalingProblem, sizes: Sizes, left: Left, nodes_max: int | None = None
 ) -> Ints | None:
-    """The replicas of these claims by offer, at least cost; None where `nodes_max` branches found nothing.
+    """Return the replicas of these claims by offer, at least cost; None where `nodes_max` branches found
+    nothing.
 
     With a limit it may be dearer than it has to be. Deterministic: nothing depends on time.
     """
@@ -130,7 +131,7 @@ class ProgramDraft:
             self._use(column, second, beside)
 
     def solve(self, nodes_max: int | None) -> Ints | None:
-        """The replicas by offer of all claims that were added; None where none were found so far."""
+        """Return the replicas by offer of all claims that were added; None where none were found so far."""
         solved = self.program.solve(nodes_max=nodes_max)
         if solved is None:
             return None
@@ -140,7 +141,7 @@ class ProgramDraft:
         return found
 
     def _number(self, place: int) -> int:
-        """The column of replicas of an offer."""
+        """Return the column of replicas of an offer."""
         kind = self._problem.offers.kind[place]
         column = self.program.column(float(self._problem.kinds.price[kind]), integer=True)
         self._use(column, place, 1)

@@ -14,8 +14,8 @@ _NEAR = 1e-6
 
 
 def reasons(problem: ScalingProblem, replicas: Ints, carried: CarriedShares) -> dict[int, str]:
-    """A sentence for each claim that has less than it needs, or a worse variant than it would take if slices
-    and money were without end."""
+    """Return a sentence for each claim that has less than it needs, or a worse variant than it would take if
+    slices and money were without end."""
     used = by_kind(problem, replicas).sum(axis=0)
     wanted = _wanted(problem)
     offers = problem.offers
@@ -51,7 +51,7 @@ def _given(
 
 
 def _wanted(problem: ScalingProblem) -> Floats:
-    """What accuracy each claim would lose by its own choice, were there no limits."""
+    """Return what accuracy each claim would lose by its own choice, were there no limits."""
     every = make_covers(problem)
     found = np.zeros(len(problem.claims.each))
     order = np.lexsort((every.cost, every.claim))
@@ -83,7 +83,7 @@ def _limits(problem: ScalingProblem, claim: int, replicas: Ints, used: Ints) -> 
 
 
 def _nothing(problem: ScalingProblem, claim: int) -> str:
-    """Why a claim has no offers."""
+    """Return why a claim has no offers."""
     claimant, kinds = problem.claims.each[claim], problem.kinds
     index = {name: place for place, name in enumerate(kinds.names)}
     dear = set()

@@ -56,7 +56,7 @@ def round_covers(problem: ScalingProblem) -> Rounded:
 
 
 def _yielding(every: Covers, cleared: Cleared, whole: Ints) -> Ints:
-    """The claims that lose least by taking their second best cover, of those that are not split."""
+    """Return the claims that lose least by taking their second best cover, of those that are not split."""
     others = np.setdiff1d(np.arange(len(every.claim)), whole)
     order = others[np.lexsort((cleared.reduced[others], every.claim[others]))]
     owners, firsts = np.unique(every.claim[order], return_index=True)
@@ -72,7 +72,8 @@ def _yielding(every: Covers, cleared: Cleared, whole: Ints) -> Ints:
 def _settle(
     problem: ScalingProblem, every: Covers, cleared: Cleared, split: Ints, yielding: Ints, kept: Ints
 ) -> Ints:
-    """The replicas of those that are split and of those that make room, beside what the others keep."""
+    """Return the replicas of those that are split and of those that make room, beside what the others
+    keep."""
     mixed = np.bincount(every.claim, cleared.shares * (every.count + every.beside), len(problem.claims.each))
     draft = ProgramDraft(problem, _left(problem, kept))
     for claim in split.tolist():
@@ -86,7 +87,7 @@ def _settle(
 
 
 def _best(every: Covers, cleared: Cleared, claim: int, count: int) -> Ints:
-    """The covers of a claim that cost least at the clearing prices."""
+    """Return the covers of a claim that cost least at the clearing prices."""
     places = np.flatnonzero(every.claim == claim)
     return np.asarray(places[np.argsort(cleared.reduced[places], kind="stable")[:count]])
 

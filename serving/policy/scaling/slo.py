@@ -65,11 +65,11 @@ class CarriedRates:
         return self._capacity.rate(count, self.cv) * self._trusted
 
     def needed(self, rate: float, most: int) -> int:
-        """The fewest that carry it; `most` where no fewer do."""
+        """Return the fewest that carry it; `most` where no fewer do."""
         return self._capacity.needed(rate / self._trusted, self.cv, most)
 
     def fraction(self, rate: float, most: int) -> float:
-        """How many would just carry it, if there were parts of one; in proportion beyond `most`."""
+        """Return how many would just carry it, if there were parts of one; in proportion beyond `most`."""
         count = self.needed(rate, most)
         below, here = self.rate(count - 1), self.rate(count)
         if here <= below:
@@ -205,7 +205,7 @@ class SloReplicas:
         return enough
 
     def _levels(self, capacity: Capacity) -> Sequence[float]:
-        """What each of LEVELS carries for certain, made anew where that has changed."""
+        """Return what each of LEVELS carries for certain, made anew where that has changed."""
         within = ceil(10 * self._bursts.within) / 10
         if self._played[:3] != (capacity, within, self._trust.factor):
             carried = CarriedRates(capacity, within, HEADROOM * self._trust.factor)
@@ -265,7 +265,7 @@ class SloReplicas:
         return text + _other(view, need, count)
 
     def _kept(self, view: View, enough: int | None) -> str:
-        """What the promise leaves to miss, and what follows from that."""
+        """Return what the promise leaves to miss, and what follows from that."""
         allowed = 1 - view.percentile / 100
         known = "how many would be enough for that is not known for what comes"
         if enough is not None:
@@ -330,7 +330,7 @@ def _standby(view: View, count: int) -> int:
 
 
 def _pressed(view: View) -> bool:
-    """What there is does not do, whatever was planned."""
+    """Return what there is does not do, whatever was planned."""
     return view.seen.missed > view.before.missed or view.seen.oldest_us > view.slo_us
 
 
@@ -355,7 +355,7 @@ def _thousandths(pressure: float) -> float:
 
 
 def _other(view: View, need: ReplicaNeed, count: int) -> str:
-    """Why it is another count than that which is needed."""
+    """Return why it is another count than that which is needed."""
     needed, band = max(need.now, 1), _valid(view)
     if count == needed:
         return ""

@@ -42,7 +42,7 @@ class CapacityTables:
         return np.asarray(np.where(width > 0, inside, rate / begin))
 
     def needed(self, places: Ints, rate: Floats) -> Ints:
-        """The fewest replicas alike that carry so many rows a second; `NEVER` where none do."""
+        """Return the fewest replicas alike that carry so many rows a second; `NEVER` where none do."""
         counts, carried = self.counts[places], self.carried[places]
         enough = rate[:, None] * (1 - NEAR)
         upper = (carried < enough).sum(axis=1)
@@ -83,7 +83,7 @@ def make_tables(capacities: Sequence[Capacity], cvs: Sequence[float]) -> Capacit
 
 
 def _between(cvs: Sequence[float], cv: float) -> tuple[int, int, float]:
-    """The places of the two that it lies between, and how far from the first, 0 to 1."""
+    """Return the places of the two that it lies between, and how far from the first, 0 to 1."""
     if cv <= cvs[0]:
         return 0, 0, 0.0
     for upper in range(1, len(cvs)):

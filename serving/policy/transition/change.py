@@ -53,12 +53,12 @@ class Change:
     def stand_in(
         cls, device: str, number: int, share: Share, start: int, residents: Sequence[PlacedReplica]
     ) -> "Change":
-        """A slice that is there for a while."""
+        """Return a slice that is there for a while."""
         ends = replicas(residents)
         return cls(device, number, share, start, stood=False, stays=False, ends=ends, temporary=True)
 
     def content(self, stage: Stage) -> TransitionSlice | None:
-        """What is there at that stage, all of it routed; None where the slice is not."""
+        """Return what is there at that stage, all of it routed; None where the slice is not."""
         if stage not in self._contents:
             self._contents[stage] = self._content(stage)
         return self._contents[stage]
@@ -91,7 +91,7 @@ class Change:
 
 
 def changes(device: str, before: Sequence[Slot], after: Sequence[Slot]) -> Iterator[Change]:
-    """A change for each slice of either, those of the old placement first, in order."""
+    """Yield a change for each slice of either, those of the old placement first, in order."""
     partner = dict(_pairs(before, after))
     for number, slot in enumerate(before):
         if number in partner:
@@ -111,7 +111,8 @@ def _identity(resident: PlacedReplica) -> tuple[str, str, int]:
 
 
 def _pairs(before: Sequence[Slot], after: Sequence[Slot]) -> Iterator[tuple[int, int]]:
-    """Which old slice is which new one: of one share and place, those first that have most in common."""
+    """Yield which old slice is which new one: of one share and place, those first that have most in
+    common."""
     common = []
     for old, slot in enumerate(before):
         for new, other in enumerate(after):
@@ -127,7 +128,7 @@ def _pairs(before: Sequence[Slot], after: Sequence[Slot]) -> Iterator[tuple[int,
 
 
 def _kept(device: str, number: int, before: Slot, after: Slot) -> Change:
-    """A slice that stays."""
+    """Return a slice that stays."""
     missing = list(replicas(before.residents))
     kept: list[tuple[TransitionReplica, TransitionReplica]] = []
     begins: list[TransitionReplica] = []

@@ -30,7 +30,7 @@ class RoundPlanner:
         self._order = {device: (_loss(ledger, device), device) for device in ledger.changes}
 
     def run(self) -> Transition | TransitionRefused:
-        """All of it; Refused where a round finds nothing that it may do."""
+        """Return all of it; Refused where a round finds nothing that it may do."""
         begin = (
             self._begin,
             self._make_room,
@@ -50,18 +50,18 @@ class RoundPlanner:
         return Transition(tuple(self._groups), tuple(created))
 
     def _begin(self) -> bool:
-        """What there is room for."""
+        """Return what there is room for."""
         devices = self._sorted(self._ledger.unbegun)
         return self._together_where_spared([self._ways(device) for device in devices])
 
     def _make_room(self) -> bool:
-        """What is in the way of something new and can be spared goes."""
+        """Return what is in the way of something new and can be spared goes."""
         devices = self._sorted(self._ledger.unbegun)
         return self._together_where_spared([self._clearings(device) for device in devices])
 
     def _begin_together(self) -> bool:
-        """What costs a model capacity that another device gains by: two models change places where each can
-        be loaded beside the other."""
+        """Return what costs a model capacity that another device gains by: two models change places where
+        each can be loaded beside the other."""
         devices = self._sorted(self._ledger.unbegun)
         return self._at_one_instant([way for device in devices for way in self._ways(device)])
 
@@ -84,7 +84,7 @@ class RoundPlanner:
         return False
 
     def _closed(self, first: Move, gains: dict[str, list[Move]]) -> list[Move]:
-        """The move and others by which nothing is missing in the end; none where there are none."""
+        """Return the move and others by which nothing is missing in the end; none where there are none."""
         moves, total = {first.device: first}, Delta()
         total.add(first.delta)
         while lacks := self._ledger.lacks(total):
@@ -98,7 +98,7 @@ class RoundPlanner:
         return list(moves.values())
 
     def _resize(self) -> bool:
-        """What stays has its new batches, all at one instant where possible."""
+        """Return what stays has its new batches, all at one instant where possible."""
         moves = []
         for device in self._sorted(self._ledger.unfinished):
             stages = self._ledger.stages[device]
@@ -148,7 +148,7 @@ class RoundPlanner:
         return True
 
     def _end(self) -> bool:
-        """What is not needed any more goes, whether its room is needed or not."""
+        """Return what is not needed any more goes, whether its room is needed or not."""
         devices = self._sorted(self._ledger.unfinished)
         return self._together_where_spared([self._endings(device) for device in devices])
 
@@ -212,15 +212,15 @@ class RoundPlanner:
 
 
 def _loss(ledger: TransitionLedger, device: str) -> float:
-    """What the new placement has less of on the device than the old one: the sum of the parts of what is
-    promised of each model."""
+    """Return what the new placement has less of on the device than the old one: the sum of the parts of what
+    is promised of each model."""
     floor = ledger.floors.capacity
     rates = ledger.move(device, dict.fromkeys(ledger.stages[device], NEW)).delta.rates
     return sum(-rate / floor[model] for model, rate in sorted(rates.items()) if rate < 0 and floor.get(model))
 
 
 def _refusal(ledger: TransitionLedger, device: str, lacks: dict[str, Shortfall]) -> TransitionRefused:
-    """Why nothing stands in for what is in the way there."""
+    """Return why nothing stands in for what is in the way there."""
     model, lack = max(lacks.items(), key=lambda each: each[1].rate)
     if lack.rate:
         what = f"{lack.rate:.6g} of its {ledger.floors.capacity[model]:.6g} rows/s"

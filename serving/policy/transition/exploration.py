@@ -44,8 +44,8 @@ class _Trail:
 
 
 def explore(start: TransitionLedger, limit: int, trials: int = TRIALS_MAX) -> Transition | None:
-    """A way from the ledger's old placement to its new one, at most `limit` devices at a time; None where
-    there is none, or it is not among the first `trials` in each of two searches. The first is without
+    """Return a way from the ledger's old placement to its new one, at most `limit` devices at a time; None
+    where there is none, or it is not among the first `trials` in each of two searches. The first is without
     stand-ins that come at the very instant at which something goes from their device: there are very many,
     and few are of use."""
     if len(start.changes) > DEVICES_MAX:
@@ -173,7 +173,7 @@ def _edits(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
 
 
 def _endings(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
-    """Each slice of which something is still to go, without it."""
+    """Yield each slice of which something is still to go, without it."""
     stages = ledger.stages[device]
     for each in ledger.changes[device]:
         if not stages[each.number].ended:
@@ -181,7 +181,7 @@ def _endings(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
 
 
 def _contents(start: TransitionLedger) -> list[Content]:
-    """What stand-ins may be: copies of slices of either placement, and each model's best offers."""
+    """Return what stand-ins may be: copies of slices of either placement, and each model's best offers."""
     promised = start.floors.capacity
     found: dict[Content, None] = {}
     for device in sorted(start.changes):
@@ -198,12 +198,12 @@ def _contents(start: TransitionLedger) -> list[Content]:
 
 
 def _positions(ledger: TransitionLedger) -> dict[str, Position]:
-    """What tells one ledger from another, by device."""
+    """Return what tells one ledger from another, by device."""
     return {device: _at(ledger, device, ledger.stages[device]) for device in ledger.changes}
 
 
 def _at(ledger: TransitionLedger, device: str, stages: Stages, stand_in: Change | None = None) -> Position:
-    """How far the device is: the stages, and what stands in there."""
+    """Return how far the device is: the stages, and what stands in there."""
     changes = [*ledger.changes[device], *([stand_in] if stand_in and stand_in.device == device else [])]
     known = tuple(stages[each.number] for each in changes if not each.temporary)
     standing = tuple(
@@ -230,7 +230,7 @@ def _gone(ledger: TransitionLedger, device: str) -> list[Change]:
 
 
 def _distance(ledger: TransitionLedger) -> int:
-    """How much is still to be done; what is to begin counts twice."""
+    """Return how much is still to be done; what is to begin counts twice."""
     return sum(
         2 * (not stage.begun) + (not stage.ended) + (not stage.sized)
         for device in ledger.unfinished

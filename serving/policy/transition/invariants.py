@@ -27,7 +27,7 @@ class Floors:
 
 
 def floors(problem: PlacementProblem, old: Placement, new: Placement) -> Floors:
-    """What both placements have."""
+    """Return what both placements have."""
     before, after, demand_of = capacities(old), capacities(new), problem.demand_of
     here, there = domains(problem, old), domains(problem, new)
     return Floors(
@@ -43,8 +43,9 @@ def floors(problem: PlacementProblem, old: Placement, new: Placement) -> Floors:
 def violations(
     problem: PlacementProblem, state: State, old: Placement, new: Placement, devices_in_flight: int = 0
 ) -> list[str]:
-    """What does not hold in the state, in sentences. `devices_in_flight`: how many may be changed at a time,
-    0 for any number. What was wrong with the old placement already is not held against the transition."""
+    """Return what does not hold in the state, in sentences. `devices_in_flight`: how many may be changed at a
+    time, 0 for any number. What was wrong with the old placement already is not held against the transition.
+    """
     found: list[str] = []
     pool_of, demand_of = problem.pool_of, problem.demand_of
     for device, slices in sorted(state.devices.items()):
@@ -67,7 +68,7 @@ def violations(
 
 
 def crowding(pool: Pool, slices: Sequence[TransitionSlice]) -> str:
-    """Why what is loaded does not fit on a device of that pool; "" where it does."""
+    """Return why what is loaded does not fit on a device of that pool; "" where it does."""
     if isinstance(pool.division, Instances):
         return _overlap(pool.division, slices)
     parts = pool.division
@@ -101,8 +102,8 @@ def _overlap(division: Instances, slices: Sequence[TransitionSlice]) -> str:
 
 
 def strain(demand_of: Mapping[str, Demand], pool: Pool, slices: Slices, before: Sequence[Slot]) -> str:
-    """Which of what is routed on a device is too slow or carries too little; "" where none. `before`: the
-    device's slices in the old placement, which the first numbers name."""
+    """Return which of what is routed on a device is too slow or carries too little; "" where none. `before`:
+    the device's slices in the old placement, which the first numbers name."""
     isolated = isinstance(pool.division, Instances)
     routed = [(each.number, slot) for each in slices if (slot := each.routed).residents]
     for number, slot in routed:
@@ -116,7 +117,7 @@ def strain(demand_of: Mapping[str, Demand], pool: Pool, slices: Slices, before: 
 
 
 def _eased(before: Sequence[Slot], number: int, slot: Slot, others: Sequence[Slot], isolated: bool) -> bool:
-    """Whether a slice computes no more, beside no more, than it did."""
+    """Return whether a slice computes no more, beside no more, than it did."""
     was = before[number]
     if any(slot.residents.count(each) > was.residents.count(each) for each in slot.residents):
         return False
@@ -142,7 +143,8 @@ def _overload(demand_of: Mapping[str, Demand], slot: Slot, others: Sequence[Slot
 
 
 def nothing_added(slices: Sequence[TransitionSlice], before: Sequence[Slot]) -> bool:
-    """Whether nothing is loaded that the old placement had not, whatever that is thought to hold now."""
+    """Return whether nothing is loaded that the old placement had not, whatever that is thought to hold
+    now."""
     return all(
         each.number < len(before)
         and (each.share, each.start) == (before[each.number].share, before[each.number].start)

@@ -122,7 +122,7 @@ class TransitionLedger:
         return self.fleet.pool_of[device]
 
     def layout(self, device: str, stages: Stages) -> Slices:
-        """The slices of the device at those stages."""
+        """Return the slices of the device at those stages."""
         found = (each.content(stages[each.number]) for each in self.changes[device])
         return tuple(each for each in found if each is not None)
 
@@ -138,8 +138,8 @@ class TransitionLedger:
         return Move(device, dict(before), after, delta)
 
     def fits(self, device: str, before: Stages, after: Stages) -> bool:
-        """Whether there is room for both at once, and in the latter all that computes keeps its SLO. Stages
-        of all slices of the device."""
+        """Return whether there is room for both at once, and in the latter all that computes keeps its SLO.
+        Stages of all slices of the device."""
         pool, slots = self.pool(device), self.old.get(device, ())
         peak: list[TransitionSlice] = []
         for change in self.changes[device]:
@@ -149,7 +149,7 @@ class TransitionLedger:
         return not strain(self.fleet.demand_of, pool, self.layout(device, after), slots)
 
     def lacks(self, delta: Delta, besides: Delta = NOTHING) -> dict[str, Shortfall]:
-        """What would be missing after both, of the models that `delta` is about."""
+        """Return what would be missing after both, of the models that `delta` is about."""
         found: dict[str, Shortfall] = {}
         for model, rate in delta.rates.items():
             floor, least = self.floors.capacity.get(model, 0.0), self.floors.spread.get(model, 0)
@@ -171,7 +171,7 @@ class TransitionLedger:
         return {domain for domain, count in there.items() if count > 0}
 
     def carry_out(self, moves: Sequence[Move]) -> list[Group]:
-        """The steps that do it; from now on it is done."""
+        """Return the steps that do it; from now on it is done."""
         pairs: list[tuple[str, TransitionSlice | None, TransitionSlice | None]] = []
         for move in moves:
             for change in self.changes[move.device]:
@@ -198,7 +198,7 @@ class TransitionLedger:
         del self.stages[change.device][change.number]
 
     def copy(self) -> "TransitionLedger":
-        """The same, to go another way from here."""
+        """Return the same, to go another way from here."""
         return TransitionLedger(
             self.fleet,
             self.floors,

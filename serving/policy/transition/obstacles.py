@@ -7,8 +7,8 @@ from serving.policy.transition.ledger import Move, Stages, TransitionLedger
 
 
 def targets(ledger: TransitionLedger, device: str) -> list[Change]:
-    """The slices on which something new is still to come: first those of models that the device has already,
-    whose old replicas may go then, and the larger before the smaller."""
+    """Return the slices on which something new is still to come: first those of models that the device has
+    already, whose old replicas may go then, and the larger before the smaller."""
     stages = ledger.stages[device]
     there = {each.resident.model for change in ledger.changes[device] for each in change.ends}
     waiting = [each for each in ledger.changes[device] if not stages[each.number].begun]
@@ -23,7 +23,7 @@ def targets(ledger: TransitionLedger, device: str) -> list[Change]:
 
 
 def fills(ledger: TransitionLedger, device: str) -> list[Move]:
-    """The ways to begin something new for which there is room, that which does most first."""
+    """Return the ways to begin something new for which there is room, that which does most first."""
     stages = ledger.stages[device]
     ways: list[Stages] = [dict.fromkeys(stages, NEW)]
     ways += [way for target in targets(ledger, device) for way in beginnings(ledger, target, stages)]
@@ -31,8 +31,8 @@ def fills(ledger: TransitionLedger, device: str) -> list[Move]:
 
 
 def beginnings(ledger: TransitionLedger, target: Change, stages: Stages) -> Iterator[Stages]:
-    """The stages of the device after its target has begun: what it replaces gone, too; the other slices' new
-    batches besides, which suit their new neighbours; or beside what it replaces."""
+    """Yield the stages of the device after its target has begun: what it replaces gone, too; the other
+    slices' new batches besides, which suit their new neighbours; or beside what it replaces."""
     yield {**stages, target.number: NEW}
     sized = sizings(ledger, target.device, stages)
     if sized:
@@ -42,7 +42,7 @@ def beginnings(ledger: TransitionLedger, target: Change, stages: Stages) -> Iter
 
 
 def sizings(ledger: TransitionLedger, device: str, stages: Stages) -> Stages:
-    """The slices whose replicas stay and have yet to have their new batches, with them."""
+    """Return the slices whose replicas stay and have yet to have their new batches, with them."""
     return {
         each.number: stages[each.number]._replace(sized=True)
         for each in ledger.changes[device]
@@ -51,8 +51,8 @@ def sizings(ledger: TransitionLedger, device: str, stages: Stages) -> Stages:
 
 
 def obstacles(ledger: TransitionLedger, target: Change) -> Stages | None:
-    """The stages of the device after what is in the target's way has gone: as little as possible, and rather
-    what the fleet can spare. None where the target cannot even begin when all that is old is gone."""
+    """Return the stages of the device after what is in the target's way has gone: as little as possible, and
+    rather what the fleet can spare. None where the target cannot even begin when all that is old is gone."""
     stages = ledger.stages[target.device]
     going = [each for each in ledger.changes[target.device] if not stages[each.number].ended]
     without = {each.number: stages[each.number]._replace(ended=True) for each in going}
@@ -66,7 +66,7 @@ def obstacles(ledger: TransitionLedger, target: Change) -> Stages | None:
 
 
 def can_spare(ledger: TransitionLedger, device: str) -> bool:
-    """Whether there is anything on the device that is to go and could."""
+    """Return whether there is anything on the device that is to go and could."""
     return any(
         not ledger.stages[device][each.number].ended and not _price(ledger, each)[0]
         for each in ledger.changes[device]

@@ -29,9 +29,10 @@ def transition(
     devices_in_flight: int | None = None,
     trials: int = TRIALS_MAX,
 ) -> Transition | TransitionRefused:
-    """The steps from `old`, which is there, to `new`; what holds in between is in `invariants.py`. At most
-    `devices_in_flight` devices are changed at a time, None for a twentieth of all, at least one; ValueError
-    where that is below one. `trials`: how many ways are looked at in a small fleet before it is refused."""
+    """Return the steps from `old`, which is there, to `new`; what holds in between is in `invariants.py`. At
+    most `devices_in_flight` devices are changed at a time, None for a twentieth of all, at least one;
+    ValueError where that is below one. `trials`: how many ways are looked at in a small fleet before it is
+    refused."""
     if devices_in_flight is not None and devices_in_flight < 1:
         raise ValueError(f"at least one device has to change at a time, not {devices_in_flight}")
     unknown = sorted({*old, *new} - {*problem.pool_of})
@@ -56,7 +57,7 @@ def _found(ledger: TransitionLedger, limit: int, trials: int) -> Transition | Tr
 
 
 def _with_spare(problem: PlacementProblem, device: str) -> PlacementProblem:
-    """The same fleet with one more device like that one, beside it."""
+    """Return the same fleet with one more device like that one, beside it."""
     pool = problem.pool_of[device]
     name = max(problem.domain_of, key=len) + "'"
     larger = replace(pool, devices=(*pool.devices, PlacementDevice(name, problem.domain_of[device])))

@@ -37,7 +37,7 @@ class StandIns:
         self.found: list[Change] = []
 
     def find(self) -> list[Change] | None:
-        """All that are needed; None, and none added, where there is no room for them."""
+        """Return all that are needed; None, and none added, where there is no room for them."""
         before = self._ledger.stages[self._goal.device]
         for change in [*self._ledger.changes[self._goal.device]]:
             if before[change.number].ended != self._goal.cleared[change.number].ended:
@@ -53,7 +53,7 @@ class StandIns:
         return None
 
     def lacks(self) -> dict[str, Shortfall]:
-        """What would be missing at either stage of the goal with what has been found so far."""
+        """Return what would be missing at either stage of the goal with what has been found so far."""
         worst: dict[str, Shortfall] = {}
         for delta in self._deltas():
             for model, lack in self._ledger.lacks(delta).items():
@@ -82,7 +82,8 @@ class StandIns:
                 return
 
     def _single(self, model: str, lack: Shortfall) -> bool:
-        """A replica of the model by itself: the smallest that is enough, else the one that carries most."""
+        """Return a replica of the model by itself: the smallest that is enough, else the one that carries
+        most."""
         demand = self._ledger.fleet.demand_of[model]
         for device in self._hosts([model] if lack.domains else []):
             pool = self._ledger.pool(device)
@@ -98,15 +99,15 @@ class StandIns:
         return False
 
     def _slowdown(self, device: str, option: Option) -> float:
-        """How many times as long its batches take beside what is on the device."""
+        """Return how many times as long its batches take beside what is on the device."""
         if isinstance(self._ledger.pool(device).division, Instances):
             return 1.0
         there = self._ledger.layout(device, self._standing(device, self._ledger.stages[device]))
         return 1 + option.sensitivity * sum(each.routed.pressure for each in there)
 
     def _hosts(self, apart: Sequence[str]) -> list[str]:
-        """The devices with some room, first those on which nothing is still to come; for models that lack
-        failure domains, only in others than they are in."""
+        """Return the devices with some room, first those on which nothing is still to come; for models that
+        lack failure domains, only in others than they are in."""
         ledger = self._ledger
         domain_of, taken = ledger.fleet.domain_of, set[str]()
         for delta in self._deltas():
@@ -118,7 +119,7 @@ class StandIns:
         return sorted(hosts, key=lambda each: (each == self._goal.device, each in ledger.unbegun, each))
 
     def _put(self, device: str, share: Share, residents: Sequence[PlacedReplica]) -> bool:
-        """Whether there is room for them there; then they are added."""
+        """Return whether there is room for them there; then they are added."""
         ledger, division = self._ledger, self._ledger.pool(device).division
         profile = division.profile(share) if isinstance(division, Instances) else None
         number = max(ledger.stages[device], default=-1) + 1
@@ -142,12 +143,12 @@ class StandIns:
         return self._ledger.fits(device, cleared, begun)
 
     def _standing(self, device: str, stages: Stages) -> Stages:
-        """Those stages with the stand-ins found so far there."""
+        """Return those stages with the stand-ins found so far there."""
         return {**stages, **{each.number: each.first for each in self.found if each.device == device}}
 
 
 def _worse(resident: PlacedReplica, lack: Shortfall) -> tuple[bool, float, float]:
-    """The less, the sooner it is tried."""
+    """Return the less, the sooner it is tried."""
     amount = resident.option.share.amount
     if resident.capacity >= lack.rate:
         return False, amount, -resident.capacity

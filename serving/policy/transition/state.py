@@ -58,7 +58,7 @@ class State:
 
     @classmethod
     def of(cls, placement: Placement) -> "State":
-        """A placement at rest."""
+        """Return a placement at rest."""
         return cls({device: at_rest(slots) for device, slots in placement.items() if slots})
 
     @property
@@ -106,7 +106,7 @@ def replicas(residents: Sequence[PlacedReplica]) -> tuple[TransitionReplica, ...
 
 
 def _applied(slices: Slices, step: Create | LoadStep | Drain | UnloadStep | Destroy) -> Slices:
-    """The slices of one device after the step."""
+    """Return the slices of one device after the step."""
     if isinstance(step, Create):
         if any(each.number == step.slice for each in slices):
             raise ValueError(f"{step}: it is there")

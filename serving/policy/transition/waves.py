@@ -39,8 +39,8 @@ def groups(pairs: Sequence[Pair]) -> list[Group]:
 
 
 def together(before: TransitionSlice | None, after: TransitionSlice | None) -> list[TransitionSlice]:
-    """What is loaded while the one becomes the other; a replica that is sized counts with the larger side.
-    Nothing where neither is there."""
+    """Return what is loaded while the one becomes the other; a replica that is sized counts with the larger
+    side. Nothing where neither is there."""
     held: dict[int, TransitionReplica] = {}
     there = before or after
     if there is None:
@@ -55,7 +55,7 @@ def together(before: TransitionSlice | None, after: TransitionSlice | None) -> l
 def _only(
     device: str, one: TransitionSlice | None, other: TransitionSlice | None
 ) -> list[tuple[Address, TransitionReplica]]:
-    """The replicas of the one that the other has not."""
+    """Return the replicas of the one that the other has not."""
     if one is None:
         return []
     numbers = {each.number for each in other.replicas} if other else set()

@@ -14,7 +14,7 @@ _CLIENTS_MAX_SINCE_13_1: Final = 60  # NVIDIA, MPS, "Limitations"
 
 
 def gpu_named(device: str, inventory: Inventory, visible: str | None = None) -> Gpu:
-    """The GPU that "cuda:N" means: the N-th of `visible` (CUDA_VISIBLE_DEVICES: indices by PCI bus, or
+    """Return the GPU that "cuda:N" means: the N-th of `visible` (CUDA_VISIBLE_DEVICES: indices by PCI bus, or
     UUIDs), of all where that is None. SlicingError where there is none."""
     by_name = {str(gpu.index): gpu for gpu in inventory.gpus} | {gpu.uuid: gpu for gpu in inventory.gpus}
     names = [str(gpu.index) for gpu in inventory.gpus]
@@ -29,7 +29,7 @@ def gpu_named(device: str, inventory: Inventory, visible: str | None = None) -> 
 
 
 def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory) -> Actuator:
-    """The actuator of that kind of share ("whole", "time", "mps", "sm", "mig") on a GPU.
+    """Return the actuator of that kind of share ("whole", "time", "mps", "sm", "mig") on a GPU.
 
     MIG instances are only given out, none created. SlicingError where the GPU, its driver or its mode has no
     such shares.

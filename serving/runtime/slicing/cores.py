@@ -6,7 +6,7 @@ from serving.specs import SliceSpec
 
 
 def core_set(spec: SliceSpec) -> Setting:
-    """The cores and threads that the slice names, whoever else computes there.
+    """Return the cores and threads that the slice names, whoever else computes there.
 
     Thread pools are sized when a process starts, so another number of threads is another process.
     """

@@ -182,7 +182,8 @@ def _watts(call: Callable[..., int], handle: Any) -> float | None:
 
 
 def _ask(call: Callable[..., _T], *arguments: Any) -> _T | None:
-    """What NVML answers, None where it does not: not supported here, not permitted, not in this driver."""
+    """Return what NVML answers, None where it does not: not supported here, not permitted, not in this
+    driver."""
     try:
         return call(*arguments)
     except _SILENT:

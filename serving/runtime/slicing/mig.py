@@ -95,8 +95,8 @@ class MigInstances:
         )
 
     def open(self, spec: SliceSpec) -> Setting:
-        """An instance that no slice has, else one created beside all others; SlicingError says in a dry run
-        what would have to be run."""
+        """Return an instance that no slice has, else one created beside all others; SlicingError says in a
+        dry run what would have to be run."""
         self.guarantee.require(spec, self._open)
         chosen = self._instances.get(spec.name)
         if chosen is None or chosen not in {each.id for each in self._device.instances()}:

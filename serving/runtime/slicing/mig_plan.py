@@ -32,7 +32,8 @@ class MigPlan:
     ]  # largest first: drivers have refused a 3g after smaller ones (NVIDIA, MIG)
 
     def commands(self, gpu: int) -> tuple[Argv, ...]:
-        """The arguments of each `nvidia-smi` call, in order; each instance gets one compute instance."""
+        """Return the arguments of each `nvidia-smi` call, in order; each instance gets one compute
+        instance."""
         smi = ("nvidia-smi", "mig", "-i", str(gpu))
         calls: list[Argv] = []
         for instance in self.destroy:
@@ -47,7 +48,8 @@ class MigPlan:
 def plan(
     geometry: Geometry, have: Sequence[Instance], want: Sequence[str], busy: Collection[int] = ()
 ) -> MigPlan:
-    """The plan with the fewest destroyed instances after which the GPU has exactly the profiles `want`.
+    """Return the plan with the fewest destroyed instances after which the GPU has exactly the profiles
+    `want`.
 
     `want`: names, any order; `busy`: ids of instances that are not destroyed, each to be among those wanted.
     Of equal plans the one that leaves the most placements open. SlicingError where no layout has them all.

@@ -26,8 +26,8 @@ class Instance:
 
 
 def geometry(profiles: str, placements: str, gpu: int) -> Geometry:
-    """The profiles of a GPU of that index, by `-lgip` and `-lgipp`. SlicingError where one has no line in the
-    other or none is listed: what nvidia-smi prints when MIG is off or unknown to the device."""
+    """Return the profiles of a GPU of that index, by `-lgip` and `-lgipp`. SlicingError where one has no line
+    in the other or none is listed: what nvidia-smi prints when MIG is off or unknown to the device."""
     placed = {
         int(profile): (tuple(int(start) for start in starts.split(",") if start.strip()), int(size))
         for index, profile, starts, size in _PLACEMENTS.findall(placements)
@@ -49,7 +49,7 @@ def geometry(profiles: str, placements: str, gpu: int) -> Geometry:
 
 
 def instances(listed: str, gpu: int) -> tuple[Instance, ...]:
-    """The GPU instances of `-lgi`, by start; () where it says that there are none."""
+    """Return the GPU instances of `-lgi`, by start; () where it says that there are none."""
     rows = _INSTANCE.findall(listed)
     if not rows and not any(text in listed for text in _NONE):
         raise SlicingError(f"GPU {gpu}: nvidia-smi mig -lgi: {_first_line(listed)}")

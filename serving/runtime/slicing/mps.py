@@ -30,7 +30,7 @@ class MpsPercentages:
         self.guarantee = Guarantee(False, shares, Resize.NEW_PROCESS, FaultDomain.DEVICE, clients_max)
 
     def open(self, spec: SliceSpec) -> Setting:
-        """A place at the daemon, which the first slice starts."""
+        """Return a place at the daemon, which the first slice starts."""
         self.guarantee.require(spec, self._open)
         self.daemon.start()
         self._open[spec.name] = spec.share
@@ -61,7 +61,8 @@ class MpsPartitions:
         self.guarantee = Guarantee(True, shares, Resize.NEW_PROCESS, FaultDomain.DEVICE, tenants)
 
     def open(self, spec: SliceSpec) -> Setting:
-        """A partition of so many chunks, listed as such; SlicingError where the free ones do not hold it."""
+        """Return a partition of so many chunks, listed as such; SlicingError where the free ones do not hold
+        it."""
         if not self.daemon.answers():  # what it had divided is gone with it
             self._open.clear()
         self.guarantee.require(spec, self._open)

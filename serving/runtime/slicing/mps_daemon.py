@@ -61,14 +61,15 @@ class MpsDaemon:
             raise
 
     def ask(self, command: str) -> str:
-        """What the daemon says to a command; SlicingError where it is not there or says that it cannot."""
+        """Return what the daemon says to a command; SlicingError where it is not there or says that it
+        cannot."""
         text = self._said(command)
         if said := mps_text.complaint(text):
             raise SlicingError(f"{self._control} {command}: {said}")
         return text
 
     def answers(self) -> bool:
-        """Whether it runs and is ours to ask."""
+        """Return whether it runs and is ours to ask."""
         if self._guard is None or self._guard.poll() is not None:
             return False
         try:
@@ -77,8 +78,8 @@ class MpsDaemon:
             return False
 
     def clients(self) -> tuple[int, ...]:
-        """The processes that compute through it. CUDA programs go on without MPS where they cannot reach the
-        daemon, and say nothing: only this shows that a worker has its share."""
+        """Return the processes that compute through it. CUDA programs go on without MPS where they cannot
+        reach the daemon, and say nothing: only this shows that a worker has its share."""
         servers = mps_text.pids(self.ask("get_server_list"))
         return tuple(
             pid for server in servers for pid in mps_text.pids(self.ask(f"get_client_list {server}"))

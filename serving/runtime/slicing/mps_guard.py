@@ -22,7 +22,7 @@ _QUIT_WAIT_S = 10
 
 
 def main(argv: Sequence[str]) -> int:
-    """The daemon's exit status where it ends by itself; else this ends with its group, killed."""
+    """Return the daemon's exit status where it ends by itself; else this ends with its group, killed."""
     folder, control = argv[:2]
     with Path(folder, "control.log").open("wb") as log:
         # In the foreground it stays a child and in this group, and says all that it would write to its log.

@@ -27,30 +27,31 @@ class Partition:
 
 
 def complaint(text: str) -> str:
-    """The first line that says that a command was not done, "" where none does."""
+    """Return the first line that says that a command was not done, "" where none does."""
     return next((line.strip() for line in text.splitlines() if _COMPLAINT.search(line)), "")
 
 
 def pids(text: str) -> tuple[int, ...]:
-    """The answer to `get_server_list` or `get_client_list`: a process a line, none where there are none."""
+    """Return the answer to `get_server_list` or `get_client_list`: a process a line, none where there are
+    none."""
     return tuple(int(line) for line in text.split() if line.isdecimal())
 
 
 def percentage(text: str) -> float | None:
-    """The answer to `get_default_active_thread_percentage`, None where it is no number."""
+    """Return the answer to `get_default_active_thread_percentage`, None where it is no number."""
     match = re.fullmatch(r"\d+(\.\d+)?", text.strip())
     return float(match.group()) if match else None
 
 
 def partition_made(text: str) -> str:
-    """The name (`UUID/id`) of what `sm_partition add` made, "" where it made none."""
+    """Return the name (`UUID/id`) of what `sm_partition add` made, "" where it made none."""
     match = _PARTITION.search(text)
     return match.group() if match else ""
 
 
 def partitions(text: str) -> tuple[Partition, ...]:
-    """The partitions of `lspart`: rows of GPU, partition, free chunks, used chunks, free SMs, used SMs and
-    clients, "-" where a cell has no meaning. The row of the GPU itself names no partition."""
+    """Return the partitions of `lspart`: rows of GPU, partition, free chunks, used chunks, free SMs, used SMs
+    and clients, "-" where a cell has no meaning. The row of the GPU itself names no partition."""
     rows = [line.split() for line in text.splitlines() if line.lstrip().startswith(("GPU-", "MIG-"))]
     return tuple(
         Partition(cells[1], int(cells[3]), int(cells[5]), cells[6].lower() == "yes")
@@ -60,5 +61,6 @@ def partitions(text: str) -> tuple[Partition, ...]:
 
 
 def log_tail(log: str, lines: int = 3) -> str:
-    """The last lines of a daemon's log without their stamps, on one line: some errors are said only there."""
+    """Return the last lines of a daemon's log without their stamps, on one line: some errors are said only
+    there."""
     return "; ".join(_LOGGED.sub("", line) for line in log.strip().splitlines()[-lines:])

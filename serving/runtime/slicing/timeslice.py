@@ -10,8 +10,9 @@ from serving.specs import Share, SliceSpec
 
 
 def on_device(spec: SliceSpec, visible: str | None, *more: tuple[str, str]) -> Setting:
-    """The setting of a worker that sees one device, "cuda:0" there; `visible`: its UUID, None where another
-    process chooses for it. A name by UUID is the same in every process; an index depends on what it sees."""
+    """Return the setting of a worker that sees one device, "cuda:0" there; `visible`: its UUID, None where
+    another process chooses for it. A name by UUID is the same in every process; an index depends on what it
+    sees."""
     cores = core_set(spec)
     environment = (*cores.environment, ("CUDA_VISIBLE_DEVICES", visible), *more)
     return Setting(environment, cores.cores, cores.threads, "cuda:0")

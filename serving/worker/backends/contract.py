@@ -33,7 +33,7 @@ class Backend(Protocol):
         ...
 
     def load(self, order: LoadOrder) -> LoadedModel:
-        """The model, ready to predict."""
+        """Return the model, ready to predict."""
         ...
 
     def settle(self) -> None:

@@ -33,7 +33,7 @@ class Aiad:
         self._count = self._above = self._below = 0
 
     def decide(self, view: View) -> Wish:
-        """Each 10 s."""
+        """Return each 10 s."""
         self._periods.append(_latency(view))
         took_us, requests = map(sum, zip(*self._periods, strict=True))
         share = took_us / requests / view.slo_us if requests else 0.0

@@ -26,12 +26,12 @@ FACTOR, MORE = 2, 4  # behavior.scaleUp.policies: 100 % or 4 pods in 15 s, which
 
 
 def is_near(ratio: float) -> bool:
-    """Whether a metric over its target is too close to 1 to act on."""
+    """Return whether a metric over its target is too close to 1 to act on."""
     return 1 - TOLERANCE <= ratio <= 1 + TOLERANCE
 
 
 def measure(busy: float, count: int) -> int:
-    """The utilisation of so many replicas, of which `busy` computed in the mean, in whole per cent."""
+    """Return the utilisation of so many replicas, of which `busy` computed in the mean, in whole per cent."""
     return int(100 * busy / count + 1e-9) if count else 0
 
 
@@ -56,7 +56,7 @@ class Behavior:
         self._recommended: deque[tuple[int, int]] = deque()  # (when, how many)
 
     def settle(self, desired: int, view: View) -> int:
-        """What is ordered now; never none."""
+        """Return what is ordered now; never none."""
         if not self._recommended:
             self._recommended.append((view.now_us, self.count))
         self._recommended.append((view.now_us, desired))
@@ -81,7 +81,7 @@ class Hpa:
         self._target = round(100 * (TARGET if target is None else target))
 
     def decide(self, view: View) -> Wish:
-        """Each 15 s."""
+        """Return each 15 s."""
         behavior, target = self._behavior, self._target
         behavior.count = behavior.count or view.ready + view.coming
         busy = (view.seen.busy_us - view.before.busy_us) / view.period_us

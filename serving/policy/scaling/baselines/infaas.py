@@ -41,7 +41,7 @@ class Infaas:
         self._votes = 0  # rounds in a row in which less would do
 
     def decide(self, view: View) -> Wish:
-        """Each second."""
+        """Return each second."""
         rate = (view.seen.offered - view.before.offered) * 1e6 / view.period_us
         ladder = find_ladder(view.capacities)
         self._count = self._count or view.ready + view.coming

@@ -40,7 +40,7 @@ class InferLine:
         self._changed_us = 0
 
     def decide(self, view: View) -> Wish:
-        """Each second."""
+        """Return each second."""
         self._rates.append((view.seen.offered - view.before.offered) * 1e6 / view.period_us)
         before = self._count = self._count or view.ready + view.coming
         capacity, why, rate = (
@@ -94,7 +94,7 @@ class InferLine:
         return most
 
     def _recent(self) -> float:
-        """The largest rate of 5 s within the last 30 s."""
+        """Return the largest rate of 5 s within the last 30 s."""
         rates = [*self._rates][-DOWN_S:]
         starts = range(max(len(rates) - DOWN_WINDOW_S + 1, 1))
         return max(sum(rates[each : each + DOWN_WINDOW_S]) for each in starts) / DOWN_WINDOW_S

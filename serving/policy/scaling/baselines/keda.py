@@ -35,7 +35,7 @@ class Keda:
         self._active_us = 0
 
     def decide(self, view: View) -> Wish:
-        """Each 15 s."""
+        """Return each 15 s."""
         behavior, queued = self._behavior, view.seen.waiting + view.seen.running
         if not behavior.count:
             behavior.count = max(view.ready + view.coming, view.least)  # new, or woken by a request

@@ -50,7 +50,7 @@ class MarkReplicas:
         self._count = 0
 
     def decide(self, view: View) -> Wish:
-        """Each 5 s."""
+        """Return each 5 s."""
         offered = view.seen.offered - view.before.offered
         rate = offered * 1e6 / view.period_us
         self._windows.append(rate * PERIOD_US / 1e6)
@@ -83,7 +83,7 @@ class MarkReplicas:
             self._count = min(self._count, max(self._plans))
 
     def _react(self, capacity: Capacity, rate: float, view: View) -> str:
-        """What no plan foresaw, and why there are so many."""
+        """Return what no plan foresaw, and why there are so many."""
         missed, offered = map(sum, zip(*self._watched, strict=True))
         if rate > capacity.rate(self._count):
             self._count = max(self._count, capacity.needed(rate, most=max(view.most, 1)))

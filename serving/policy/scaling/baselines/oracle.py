@@ -27,7 +27,7 @@ class Oracle:
         self._target = 1.0 if target is None else target
 
     def decide(self, view: View) -> Wish:
-        """Each second: up as early as a start takes, down at once."""
+        """Return each second: up as early as a start takes, down at once."""
         start_us, end_us = view.now_us, view.now_us + view.start_us + PERIOD_US
         peak = max(self._future(at_us, at_us + SPAN_US) for at_us in range(start_us, end_us + 1, PERIOD_US))
         capacity = view.capacities.get(view.variant)

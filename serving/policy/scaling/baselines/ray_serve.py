@@ -38,7 +38,7 @@ class RayServe:
         self._since_us = 0
 
     def decide(self, view: View) -> Wish:
-        """Each second."""
+        """Return each second."""
         ongoing = view.seen.waiting + view.seen.running
         self._ongoing.append((view.now_us, ongoing))
         while self._ongoing[0][0] <= view.now_us - BACK_US:
