@@ -83,7 +83,7 @@ def throughput_by_share(scaling: ShareScaling, slo_us: int) -> Plot:
         marks.append(Note(scaling.shares[-1].share.amount / 2, top / 2, f"no batch is {words.within(slo_us)}",
                           "middle"))  # fmt: skip
     title = f"What a larger share brings: rows a second {words.within(slo_us)}"
-    return Plot(title, _shares(scaling), Axis(0, top, "rows per second"), marks)
+    return Plot(title, _shares(scaling), Axis(0, top, "rows per second", at=None if able else ()), marks)
 
 
 def latency_by_share(scaling: ShareScaling, slo_us: int) -> Plot:

@@ -141,7 +141,8 @@ def _variants(result: Result, model: str, x: Axis) -> Plot:
         served = ", ".join(choice.shares) or "nothing"
         marks.append(Note(x.high / 2, high / 2, f"{served} alone answered", "middle"))
     title = f"which variant answered, accuracy {words.accuracy(choice.accuracy)} in the mean"
-    return Plot(title, x, Axis(0, high, "rows per second"), marks)
+    at = None if course.rates else ()
+    return Plot(title, x, Axis(0, high, "rows per second", at=at), marks)
 
 
 def _answerers(rates: Mapping[str, Sequence[float]]) -> Iterator[str]:
