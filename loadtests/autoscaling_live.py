@@ -47,6 +47,7 @@ from loadtests.autoscaling_live_watch import (
 from loadtests.cores import intruders
 from loadtests.dispatch import Load, Server, measure
 from loadtests.gateway import Gateway, started
+from loadtests.pictures import png
 from loadtests.processes import undisturbed
 from loadtests.record import Record
 from loadtests.report import IN_TIME, Promise, summarise
@@ -111,7 +112,6 @@ def main() -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(rounds, path)
     if asked.png:
-        asked.png.parent.mkdir(parents=True, exist_ok=True)
         draw(rounds, steps, asked.png)
     return int(any(one.voids for one in rounds))
 
@@ -222,7 +222,7 @@ def _arguments() -> argparse.Namespace:
     add("--profiles", type=Path, metavar="DIR", help="profiles and tables that stay: a next start is sooner")
     add("--csv", type=Path, metavar="FILE")
     add("--markdown", type=Path, metavar="FILE")
-    add("--png", type=Path, metavar="FILE")
+    add("--png", type=png, metavar="FILE")
     return parser.parse_args()
 
 

@@ -3,16 +3,18 @@
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
 from loadtests.autoscaling_live_trace import Round
+from loadtests.pictures import drawn
 from serving.simulation.patterns import RateStep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 HEADINGS = (
     "model", "provision", "in time", "worst 10 s", "accuracy", "replica-s", "cost", "changes", "most held",
@@ -63,8 +65,7 @@ def write_markdown(rounds: Sequence[Round], path: Path) -> None:
 
 def draw(rounds: Sequence[Round], steps: Mapping[str, Sequence[RateStep]], path: Path) -> None:
     """Write the PNG; each model gets a column: what was asked, slices held, and the share in time."""
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(6.4 * max(len(steps), 1), 7.6), layout="constrained")
+    with drawn(6.4 * max(len(steps), 1), 7.6, path) as figure:
         grid = figure.subplots(3, len(steps), squeeze=False, sharex="col")
         for column, (name, asked) in enumerate(steps.items()):
             own = {one.provision: one for one in rounds if one.subject == name}  # the last of each
@@ -77,10 +78,9 @@ def draw(rounds: Sequence[Round], steps: Mapping[str, Sequence[RateStep]], path:
             grid[2][column].set_xlabel("seconds of the day (when the request was due)")
         void = any(one.voids for one in rounds)
         figure.suptitle("replicas follow a day in minutes" + ("  VOID" if void else ""))
-        figure.savefig(path, dpi=130)
 
 
-def _asked(axes: Axes, name: str, steps: Sequence[RateStep]) -> None:
+def _asked(axes: "Axes", name: str, steps: Sequence[RateStep]) -> None:
     ends_s = np.cumsum([step.seconds for step in steps]).tolist()
     axes.stairs([step.rate for step in steps], [0.0, *ends_s], color="black", baseline=None)
     axes.set_ylim(bottom=0)
@@ -88,7 +88,7 @@ def _asked(axes: Axes, name: str, steps: Sequence[RateStep]) -> None:
     axes.set_title(name, loc="left", fontweight="bold")
 
 
-def _held(axes: Axes, one: Round, label: str, span_s: float, colour: str) -> None:
+def _held(axes: "Axes", one: Round, label: str, span_s: float, colour: str) -> None:
     at_s = [max(each.at_s, 0.0) for each in one.counts if each.at_s < span_s]
     counts = [each.count for each in one.counts if each.at_s < span_s]
     axes.step([*at_s, span_s], [*counts, counts[-1]], where="post", color=colour, label=label)
@@ -96,7 +96,7 @@ def _held(axes: Axes, one: Round, label: str, span_s: float, colour: str) -> Non
     axes.set_ylabel("slices held")
 
 
-def _in_time(axes: Axes, one: Round, label: str, span_s: float, colour: str) -> None:
+def _in_time(axes: "Axes", one: Round, label: str, span_s: float, colour: str) -> None:
     edges = np.arange(0.0, span_s + _BIN_S, _BIN_S)
     offered, _ = np.histogram(one.offered, edges)
     good, _ = np.histogram(one.good, edges)

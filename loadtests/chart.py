@@ -1,12 +1,13 @@
 """A report as a picture, for somebody who sees such a thing for the first time."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
+from loadtests.pictures import drawn
 from loadtests.report import IN_TIME, LATE, Report, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _OFFERED, _GOOD, _LATE = "#8c8c8c", "#2a7f62", "#c8442f"
 _ANSWERED = {IN_TIME: _GOOD, LATE: "#e2a33b"}
@@ -15,9 +16,8 @@ _OTHERS = ("#c8442f", "#5b6fb5", "#8c5a9e", "#4d9db0", "#7a5230", "#3c3c3c")
 
 def draw(report: Report, path: Path, title: str) -> None:
     """Write the PNG; each load gets a column of three panels over the same seconds."""
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        columns = len(report.loads)
-        figure = Figure(figsize=(max(7.5, 5.6 * columns), 9.2), layout="constrained")
+    columns = len(report.loads)
+    with drawn(max(7.5, 5.6 * columns), 9.2, path) as figure:
         grid = figure.subplots(3, columns, squeeze=False, sharex=True)
         for number, summary in enumerate(report.loads):
             _latency(grid[0][number], summary)
@@ -27,10 +27,9 @@ def draw(report: Report, path: Path, title: str) -> None:
         verdict = "".join(f"\nVOID: {reason}" for reason in report.voids)
         figure.suptitle(title + verdict, color=_LATE if report.voids else "black", wrap=True)
         figure.supxlabel(_footnote(report), fontsize=7.5, wrap=True)
-        figure.savefig(path, dpi=130)
 
 
-def _latency(axes: Axes, summary: Summary) -> None:
+def _latency(axes: "Axes", summary: Summary) -> None:
     series = summary.series
     axes.plot(
         series.start_s, series.p99_ms, color=_LATE, marker=".", ms=3, label="99 of 100 took at most (p99)"
@@ -49,7 +48,7 @@ def _latency(axes: Axes, summary: Summary) -> None:
     _legend(axes)
 
 
-def _rates(axes: Axes, summary: Summary) -> None:
+def _rates(axes: "Axes", summary: Summary) -> None:
     series = summary.series
     axes.plot(series.start_s, series.offered, color=_OFFERED, label=f"offered, {summary.offered_rate:.0f}/s")
     label = f"answered in time (goodput), {summary.goodput:.0f}/s"
@@ -60,7 +59,7 @@ def _rates(axes: Axes, summary: Summary) -> None:
     _legend(axes)
 
 
-def _outcomes(axes: Axes, summary: Summary) -> None:
+def _outcomes(axes: "Axes", summary: Summary) -> None:
     """Stacked from what was answered in time upwards; the most frequent of the others first."""
     answered = [one for name in _ANSWERED for one in summary.outcomes if one.outcome == name]
     others = [one for one in summary.outcomes if one.outcome not in _ANSWERED]
@@ -80,7 +79,7 @@ def _outcomes(axes: Axes, summary: Summary) -> None:
     _legend(axes)
 
 
-def _legend(axes: Axes) -> None:
+def _legend(axes: "Axes") -> None:
     axes.legend(fontsize=7.5, frameon=True, framealpha=0.85, edgecolor="none")
 
 

@@ -26,6 +26,7 @@ from rich.console import Console
 from loadtests import chart, table
 from loadtests.dispatch import Load, Server, measure
 from loadtests.payloads import Contents, Target, fetch_metadata, make_questions, stated_slo_ms
+from loadtests.pictures import png
 from loadtests.processes import undisturbed
 from loadtests.report import Promise, Report, summarise
 from serving.simulation.patterns import POISSON_CV, due_times, length_s
@@ -78,7 +79,6 @@ def main() -> int:
         asked.json.parent.mkdir(parents=True, exist_ok=True)
         asked.json.write_text(json.dumps({"arguments": sys.argv[1:], **report.as_json()}) + "\n")
     if asked.png:
-        asked.png.parent.mkdir(parents=True, exist_ok=True)
         chart.draw(report, asked.png, title)
     return 1 if report.voids else 0
 
@@ -184,7 +184,7 @@ def _arguments() -> argparse.Namespace:
     add("--core", type=int, help="run on this core only")
     add("--realtime", action="store_true", help="go before all else on the core (needs root)")
     add("--json", type=Path, metavar="FILE")
-    add("--png", type=Path, metavar="FILE")
+    add("--png", type=png, metavar="FILE")
     return parser.parse_args()
 
 

@@ -17,13 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from loadtests.openloop import Course
 from loadtests.payloads import Contents
+from loadtests.pictures import drawn, png
 from loadtests.record import NO_STATUS
 from loadtests.report import OK, percentiles, without_nan
 from loadtests.testbed import (
@@ -197,8 +196,7 @@ def draw(points: Sequence[Point], path: Path, title: str) -> None:
     """Write the PNG: goodput and what is offered, in capacities; and the share that was answered in time."""
     valid = sorted((point for point in points if not point.voids), key=lambda point: point.load)
     loads = [point.load for point in valid]
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(7.5, 6.5), layout="constrained")
+    with drawn(7.5, 6.5, path) as figure:
         above, below = figure.subplots(2, 1, sharex=True)
         above.plot(loads, loads, color="#8c8c8c", ls="--", lw=1, label="offered")
         above.axhline(1, color="black", ls=":", lw=1, label="the bare model, full batches all the time")
@@ -217,8 +215,6 @@ def draw(points: Sequence[Point], path: Path, title: str) -> None:
         for axes in (above, below):
             axes.legend(fontsize=7.5, frameon=False)
         figure.suptitle(title, wrap=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=130)
 
 
 def _soon(told_ms: Floats) -> float:
@@ -236,7 +232,7 @@ def _arguments() -> argparse.Namespace:
     add("--tries", type=int, default=3, help="runs of a point that is void")
     add("--seed", type=int, default=0, help="of arrivals and contents")
     add("--json", type=Path, metavar="FILE")
-    add("--png", type=Path, metavar="FILE")
+    add("--png", type=png, metavar="FILE")
     return parser.parse_args()
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from loadtests.pictures import png
 from loadtests.placed import shipped_profiles
 from loadtests.report import without_nan
 from loadtests.stage import Place
@@ -77,7 +78,6 @@ def main() -> int:
         found = {"arguments": sys.argv[1:], "models": list(map(asdict, findings))}
         asked.out.write_text(json.dumps(without_nan(found), allow_nan=False) + "\n")
     if asked.png and findings:
-        asked.png.parent.mkdir(parents=True, exist_ok=True)
         draw({one.model: (one.known, one.turns) for one in findings}, asked.png)
     return 2 if failed else int(any(turn.broken or turn.voids for one in findings for turn in one.every))
 
@@ -135,7 +135,7 @@ def _arguments() -> argparse.Namespace:
     add("--core", type=int, default=1, help="of gateway and client")
     add("--profiles", type=Path, metavar="DIR", help="profiles that stay, instead of the shipped ones")
     add("--out", type=Path, metavar="FILE", help="figures as JSON")
-    add("--png", type=Path, metavar="FILE")
+    add("--png", type=png, metavar="FILE")
     return parser.parse_args()
 
 

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from loadtests.pictures import drawn
 from loadtests.stage import Place
 from loadtests.variants_play import BOTTOM, LADDER, TOP, Turn
 from loadtests.variants_scores import Figures, Known
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _GOOD, _BAD, _OTHER = "#2a7f62", "#c8442f", "#5b6fb5"
 _COLOURS = {LADDER: _GOOD, TOP: _BAD, BOTTOM: _OTHER}
@@ -69,8 +71,7 @@ def _cells(one: Figures) -> list[str]:
 
 def draw(found: Mapping[str, tuple[Known, Sequence[Turn]]], path: Path) -> None:
     """Write the PNG; each model gets a column of four panels over the same seconds."""
-    with mpl.rc_context({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(6.2 * max(len(found), 1), 10.5), layout="constrained")
+    with drawn(6.2 * max(len(found), 1), 10.5, path) as figure:
         grid = figure.subplots(4, len(found), squeeze=False, sharex="col")
         for number, (model, (known, turns)) in enumerate(found.items()):
             _loads(grid[0][number], model, turns[0])
@@ -82,7 +83,6 @@ def draw(found: Mapping[str, tuple[Known, Sequence[Turn]]], path: Path) -> None:
         void = any(turn.voids for _, turns in found.values() for turn in turns)
         title = "accuracy gives way to load, and comes back" + ("  VOID" if void else "")
         figure.suptitle(title, color=_BAD if void else "black")
-        figure.savefig(path, dpi=130)
 
 
 def _edges(steps: Sequence[Figures], value: Callable[[Figures], float]) -> tuple[list[float], list[float]]:
@@ -91,7 +91,7 @@ def _edges(steps: Sequence[Figures], value: Callable[[Figures], float]) -> tuple
     return at_s, [value(step) for step in steps for _ in range(2)]
 
 
-def _loads(axes: Axes, model: str, turn: Turn) -> None:
+def _loads(axes: "Axes", model: str, turn: Turn) -> None:
     axes.plot(*_edges(turn.steps, lambda step: step.load), color="black")
     axes.axhline(1, color=_BEST, ls="--", lw=1)
     axes.set_ylim(bottom=0)
@@ -99,14 +99,14 @@ def _loads(axes: Axes, model: str, turn: Turn) -> None:
     axes.set_title(model, loc="left", fontweight="bold")
 
 
-def _lines(axes: Axes, turns: Sequence[Turn], value: Callable[[Figures], float], label: str) -> None:
+def _lines(axes: "Axes", turns: Sequence[Turn], value: Callable[[Figures], float], label: str) -> None:
     for turn in turns:
         axes.plot(*_edges(turn.steps, value), color=_COLOURS[turn.name], label=turn.name)
     axes.set_ylabel(label)
     axes.legend(fontsize=7.5, loc="best", framealpha=0.85, edgecolor="none")
 
 
-def _best(axes: Axes, turns: Sequence[Turn]) -> None:
+def _best(axes: "Axes", turns: Sequence[Turn]) -> None:
     """What the allowed variants can have at these loads, if no request ever waited."""
     axes.plot(
         *_edges(turns[0].steps, lambda step: step.best),
@@ -117,7 +117,7 @@ def _best(axes: Axes, turns: Sequence[Turn]) -> None:
     axes.legend(fontsize=7.5, loc="best", framealpha=0.85, edgecolor="none")
 
 
-def _rungs(axes: Axes, known: Known, turns: Sequence[Turn]) -> None:
+def _rungs(axes: "Axes", known: Known, turns: Sequence[Turn]) -> None:
     """Who answered under the ladder, in shares of the answers, the least accurate at the bottom."""
     ladder = next((turn for turn in turns if turn.name == LADDER), turns[0])
     counts = [sum(step.variants.values()) or 1 for step in ladder.steps]

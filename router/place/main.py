@@ -105,7 +105,7 @@ def _apply(asked: PlacementTask, decision: Decision, door: PlacementClient, runn
 
 
 def _check_files(options: PlaceOptions) -> None:
-    for path in (options.png, options.html, options.settings):
+    for path in (options.svg, options.html, options.settings):
         if path is not None and path != STDOUT and (problem := unwritable(path)):
             raise SimulateRequestError(problem)
     if options.settings == STDOUT and options.as_json:
@@ -142,8 +142,8 @@ def _show(shown: PlaceReport, options: PlaceOptions) -> None:
     else:
         console().print(tables.render(shown))
     footnote = "; ".join(f"{term}: {text}" for term, text in shown.premises)
-    if options.png is not None:
-        _write(options.png, lambda path: pictures.write_png(shown, path, footnote))
+    if options.svg is not None:
+        _write(options.svg, lambda path: pictures.write_svg(shown, path, footnote))
     if options.html is not None:
         text = page(shown)
         _write(options.html, lambda path: _write_text(path, text))

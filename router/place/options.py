@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from router.key_env import KEY_ENV
-from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
+from router.report.options import OUTPUT, AsJson, HtmlFile, SvgFile
 
 _ASKED, _DECIDED, _FORETOLD = "What is asked", "How it is decided", "How it is foretold"
 
@@ -122,7 +122,7 @@ class PlaceOptions:
         typer.Option(metavar="N", help="Seed of the simulated requests.", min=0, rich_help_panel=_FORETOLD),
     ] = 1
     as_json: AsJson = False
-    png: PngFile = None
+    svg: SvgFile = None
     html: HtmlFile = None
     settings: Annotated[
         Path | None,

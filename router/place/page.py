@@ -1,29 +1,16 @@
 """A placement as one HTML file: words, pictures, tables. It needs no network and no script, and can be read
 in the dark."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from html import escape
 
 from router.place import changes, tables, words
-from router.place.panels import DARK_HUES, HUES
 from router.place.pictures import reading, svg_devices, svg_figures
 from router.place.shown import PlaceReport
 from router.place.tables import COLUMNS, HEADS, DeviceRow
 from router.report import html
 
-
-def _variables(colours: Sequence[str]) -> str:
-    return " ".join(f"--model{place}: {colour};" for place, colour in enumerate(colours))
-
-
-_STYLE = (
-    f"""
-:root {{ color-scheme: light dark; {_variables(HUES)} }}
-@media (prefers-color-scheme: dark) {{ :root {{
-        --ink: #dfe3e6; --paper: #16191c; --line: #3a4046; --faint: #9aa1a7;
-        --good: #6cc5a0; --bad: #ef8f7c; --mark: #4bb38d; {_variables(DARK_HUES)} }} }}
-"""
-    + """
+_STYLE = """
 svg { width: 100%; height: auto; min-width: 680px; max-width: 1080px; }
 p.refused { color: var(--bad); font-weight: 600; }
 tr.missed td { color: var(--bad); font-weight: 600; }
@@ -34,7 +21,6 @@ th { white-space: pre; vertical-align: bottom; }
 ol li { margin: .15em 0; }
 a { color: inherit; }
 """
-)
 _TERMS = (
     ("device, slice, replica", "a processor or a GPU; a share of it that computes a batch at a time; a "
      "model that is loaded on a slice."),
@@ -69,11 +55,11 @@ def page(shown: PlaceReport) -> str:
         *(f'<p class="refused">{html.text(each)}</p>' for each in shown.refused),
         '<p class="small">New to this? <a href="#reading">How to read it</a> is below the figures.</p>',
         "<h2>Devices</h2>",
-        f'<div class="wide">{svg_devices(shown, "d")}</div>',
+        f'<div class="wide">{svg_devices(shown)}</div>',
         f'<p class="small">{html.text(reading(shown))}</p>',
         *_devices(shown),
         "<h2>Models</h2>",
-        f'<div class="wide">{svg_figures(shown, "m")}</div>',
+        f'<div class="wide">{svg_figures(shown)}</div>',
         *_models(shown),
         "<h2>What changes</h2>",
         *(f"<p>{html.text(each)}</p>" for each in changes.changed(shown)),

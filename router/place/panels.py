@@ -1,38 +1,27 @@
-"""The panels of the pictures. Their colours stand for variables of the page's style sheet (COLOURS), so that
-it can be read in the dark."""
+"""The charts of a placement: devices to scale, what models are carried, what it costs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isnan
-from typing import TYPE_CHECKING, NamedTuple
+from math import isnan, nan
+from typing import NamedTuple
 
 from router.place import words
 from router.place.figures import Layout, ModelFigures, extent, memory_slices
-from router.report import numbers
+from router.report import numbers, svg, ticks
+from router.report.chart import DOTTED, Axis, Dot, Key, Line, Mark, Note, Plot, Rect, Rule, names
 from serving.policy.placement.plan import Slot
 from serving.policy.placement.problem import Instances
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-INK, PAPER, FAINT, RED, GREEN = "#212427", "#fefefd", "#6a6d70", "#c8442e", "#1d6a4e"
-HUES = ("#4a9acb", "#efc159", "#59c0a4", "#dea8c6", "#e49659", "#aadaf4", "#f5ed84", "#bdbdbd")
-"""Of models: Okabe and Ito's (2008), which the colour-blind can tell apart, lightened, so that a label in INK
-can be read on each."""
-DARK_HUES = ("#0b3f5c", "#7e5c0e", "#086f55", "#714962", "#92460a", "#366682", "#65622a", "#58595a")
-"""The same for the dark, under a light INK."""
-COLOURS = {
-    INK: "ink", PAPER: "paper", FAINT: "faint", RED: "bad", GREEN: "good",
-    **{colour: f"model{place}" for place, colour in enumerate(HUES)},
-}  # fmt: skip
-"""Variables of the style sheet, by the colour that stands for each."""
-BAR_IN, LINE_IN = 0.46, 0.27
-"""Inches from a device's bar to the next, and from a line of a model to the next."""
-SMALL = 7.5
-_LETTER = 0.56  # of the size of letters, the width of one: a little more than it takes on average
+HUES = tuple(f"model{place}" for place in range(8))
+"""Colours of models."""
+BAR, LINE = 48.0, 25.0
+"""Pixels from a device's bar to the next, and from a line of a model to the next."""
 _THICK = 0.8  # a bar, of the room that it has; the rest is the gap to the next
-_COLUMNS, NAMED_LINES = 4, 2  # of models that are named below the devices
+_TICK = 0.07  # of that room, the length of a tick below a bar
+_NAMED = 8  # models that are named above the devices
+_ROW = 1.25 * svg.SMALL  # from a line of a label to the next
 _FEW = 9  # letters: fewer of a longer name say nothing
 _FAR = 2.0  # times what is asked: bars of models that are hardly asked for would press all others flat
+_NOWHERE = Axis(0.0, 1.0, at=())
 
 
 class BarPiece(NamedTuple):
@@ -51,6 +40,7 @@ class BarBand(NamedTuple):
     middle: float
     high: float
     label: str
+    tip: str
 
 
 class Price(NamedTuple):
@@ -90,163 +80,144 @@ def gaps(layout: Layout) -> Iterator[tuple[float, float]]:
         yield end, 1 - end
 
 
-def devices(axes: "Axes", shown: Sequence[Layout], colours: Mapping[str, str], wide_in: float) -> None:
-    """A bar for each layout; the axes are `wide_in` inches wide, a whole device. Models that there is no room
-    to name on their slices are named below."""
+def devices(title: str, shown: Sequence[Layout], colours: Mapping[str, str], wide: float) -> Plot:
+    """Draw a bar for each layout; a whole device is `wide` pixels. Models that there is no room to name on
+    their slices are named above."""
+    marks: list[Mark] = []
     for line, layout in enumerate(shown):
+        across = (line - _THICK / 2, line + _THICK / 2)
         for start, width in gaps(layout):
-            axes.barh(line, width, _THICK, start, color="none", edgecolor=FAINT, lw=0.6, ls=(0, (3, 3)))
-            _say(axes, start + width / 2, line, _fitting(("free",), (width * wide_in, BAR_IN)), FAINT)
+            said = _fitting(("free",), (width * wide, BAR))
+            marks.append(
+                Rect((start, start + width), across, stroke="faint", dash="3 3", said=said, ink="faint")
+            )
         for piece in pieces(layout):
-            axes.barh(line, piece.width, _THICK, piece.start, color="none", edgecolor=INK, lw=0.9, zorder=3)
-            for band in bands(piece, layout.placed, wide_in):
-                y = line - _THICK / 2 + band.middle
-                axes.barh(y, piece.width, band.high, piece.start, color=colours.get(band.model, PAPER),
-                          edgecolor=PAPER, lw=0.4)  # fmt: skip
-                _say(axes, piece.start + piece.width / 2, y, band.label, INK)
+            marks += _piece(piece, layout, colours, (line, wide))
         if isinstance(layout.pool.division, Instances):
-            count = memory_slices(layout.pool.division)
-            axes.vlines([place / count for place in range(count + 1)], line + _THICK / 2,
-                        line + _THICK / 2 + 0.07, color=FAINT, lw=0.6)  # fmt: skip
-    _lines(axes, [words.devices(each) for each in shown])
-    axes.set_xlim(-0.001, 1.001)
-    axes.set_xticks([])
-    axes.spines["bottom"].set_visible(False)
-    _name_below(axes, unnamed(shown, wide_in), colours)
+            marks.append(_memory(memory_slices(layout.pool.division), across[1]))
+    keys = [Key(colours.get(name, "paper"), name) for name in unnamed(shown, wide)[:_NAMED]]
+    lines = names([words.devices(each) for each in shown])
+    return Plot(title, _NOWHERE, lines, marks, keys)
 
 
-def _name_below(axes: "Axes", names: Sequence[str], colours: Mapping[str, str]) -> None:
-    for name in names[: _COLUMNS * NAMED_LINES]:
-        axes.barh(0, 0, color=colours.get(name, PAPER), edgecolor=INK, lw=0.5, label=cut(name))
-    if names:
-        axes.legend(loc="upper left", bbox_to_anchor=(0, 0), ncols=_COLUMNS, fontsize=SMALL, frameon=False,
-                    borderaxespad=0.3, handlelength=1.5)  # fmt: skip
+def _piece(
+    piece: BarPiece, layout: Layout, colours: Mapping[str, str], place: tuple[int, float]
+) -> Iterator[Mark]:
+    """Yield its residents, and the frame around them. `place`: the line, and the pixels of a device."""
+    line, wide = place
+    along = (piece.start, piece.start + piece.width)
+    for band in bands(piece, layout.placed, wide):
+        y = line - _THICK / 2 + band.middle
+        yield Rect(along, (y - band.high / 2, y + band.high / 2), colours.get(band.model, "paper"), "paper",
+                   said=band.label, tip=band.tip)  # fmt: skip
+    yield Rect(along, (line - _THICK / 2, line + _THICK / 2), stroke="ink")
 
 
-def unnamed(shown: Sequence[Layout], wide_in: float) -> list[str]:
+def _memory(count: int, top: float) -> Line:
+    """Return a tick where each memory slice begins."""
+    places = [place / count for place in range(count + 1)]
+    xs = [x for place in places for x in (place, place, nan)]
+    return Line(xs, [top, top + _TICK, nan] * len(places), "faint", width=1)
+
+
+def unnamed(shown: Sequence[Layout], wide: float) -> list[str]:
     """Return the models that have a slice on which there is no room for a name."""
     found = {
         band.model: None
         for layout in shown
         for piece in pieces(layout)
-        for band in bands(piece, layout.placed, wide_in)
+        for band in bands(piece, layout.placed, wide)
         if not band.label
     }
     return list(found)
 
 
-def bands(piece: BarPiece, placed: bool, wide_in: float) -> Iterator[BarBand]:
+def bands(piece: BarPiece, placed: bool, wide: float) -> Iterator[BarBand]:
     """Yield its residents one above the other, as each has all of the slice, in turns; `placed`: it is where
     the instances begin."""
     residents = piece.slot.residents
     high = _THICK / max(len(residents), 1)
-    room_in = (piece.width * wide_in, high * BAR_IN)
+    room = (piece.width * wide, high * BAR)
     share = words.brief(piece.slot.share)
     if placed and piece.slot.start >= 0:
         share += f" at {piece.slot.start}"
     for place, resident in enumerate(residents):
-        texts = (f"{resident.model}\n{share}, batches of {resident.rows:,}", f"{resident.model}\n{share}",
-                 f"{resident.model}, {share}", resident.model)  # fmt: skip
-        label = _fitting(texts, room_in) or _shortened(resident.model, room_in)
-        yield BarBand(resident.model, high * (place + 0.5), high, label)
+        full = f"{resident.model}\n{share}, batches of {resident.rows:,}"
+        texts = (full, f"{resident.model}\n{share}", f"{resident.model}, {share}", resident.model)
+        label = _fitting(texts, room) or _shortened(resident.model, room)
+        yield BarBand(resident.model, high * (place + 0.5), high, label, full)
 
 
-def _fitting(texts: Sequence[str], room_in: tuple[float, float]) -> str:
+def _fitting(texts: Sequence[str], room: tuple[float, float]) -> str:
     """Return the first of them that there is room for; "" where there is for none."""
     for text in texts:
         lines = text.split("\n")
-        if max(map(len, lines)) <= _letters(room_in[0]) and 1.25 * SMALL * len(lines) < 72 * room_in[1]:
+        if max(map(svg.wide, lines)) <= room[0] - 4 and _ROW * len(lines) < room[1]:
             return text
     return ""
 
 
-def _shortened(name: str, room_in: tuple[float, float]) -> str:
-    """As much of it as there is room for; "" where that says nothing."""
-    most = _letters(room_in[0])
-    return _fitting((cut(name, most),), room_in) if most >= _FEW else ""
+def _shortened(name: str, room: tuple[float, float]) -> str:
+    """Return as much of it as there is room for; "" where that says nothing."""
+    cut = svg.shortened(name, room[0] - 4)
+    return _fitting((cut,), room) if len(cut) >= _FEW else ""
 
 
-def _letters(wide_in: float) -> int:
-    """Return how many there is room for."""
-    return max(int((72 * wide_in - 4) / (SMALL * _LETTER)), 0)
-
-
-def _say(axes: "Axes", x: float, y: float, text: str, colour: str) -> None:
-    if text:
-        axes.text(x, y, text, ha="center", va="center", fontsize=SMALL, color=colour, zorder=4)
-
-
-def carried(axes: "Axes", shown: Sequence[ModelFigures], reserve: float) -> None:
-    """What is carried of each model, relative to what is asked."""
+def carried(shown: Sequence[ModelFigures], reserve: float) -> Plot:
+    """Draw what is carried of each model, relative to what is asked."""
     ratios = [0.0 if isnan(each.headroom) else 1 + each.headroom for each in shown]
+    end = 1.02 * min(max([1 + reserve, *ratios]), _FAR)
+    marks: list[Mark] = []
     for line, (each, ratio) in enumerate(zip(shown, ratios, strict=True)):
-        axes.barh(line, min(ratio, _FAR), 0.7, color=RED if each.short else GREEN, alpha=0.45, lw=0)
-        _beside(axes, line, f"{numbers.rate(each.capacity)} of {numbers.rate(each.asked)} rows/s")
-    axes.axvline(1, color=INK, lw=1, ls="--")
+        text = f"{numbers.rate(each.capacity)} of {numbers.rate(each.asked)} rows/s"
+        marks += _bar(line, min(ratio, _FAR), "bad" if each.short else "good", text)
+    marks.append(Rule(1, "ink", upright=True))
     meaning = "dashed: what is asked"
     if reserve:
-        axes.axvline(1 + reserve, color=INK, lw=1, ls=":")
+        marks.append(Rule(1 + reserve, "ink", dash=DOTTED, upright=True))
         meaning += "; dotted: with what is kept in reserve"
-    _lines(axes, [each.model for each in shown])
-    axes.set_xlim(0, 1.02 * min(max([1 + reserve, *ratios]), _FAR))
-    axes.xaxis.set_major_formatter(lambda ratio, _: f"{ratio * 100:g} %")
     if max(ratios, default=0) > _FAR:
         meaning += f"; bars end at {_FAR * 100:g} %"
-    _frame(axes, "What is carried, of what is asked", meaning)
+    x = Axis(0, end, meaning, shown=_percent)
+    return Plot("What is carried, of what is asked", x, names([each.model for each in shown]), marks)
 
 
-def attained(axes: "Axes", shown: Sequence[ModelFigures], aim: float) -> None:
-    """The share of each model's requests that is predicted to be answered in time."""
+def attained(shown: Sequence[ModelFigures], aim: float) -> Plot:
+    """Draw the share of each model's requests that is predicted to be answered in time."""
     least = min([aim, *(each.attainment for each in shown if not isnan(each.attainment))])
+    left = 1 - 2.1 * (1 - least)  # its half is for the texts
+    marks: list[Mark] = [Rule(aim, "bad", upright=True)]
     for line, each in enumerate(shown):
         if isnan(each.attainment):
             continue
         met = each.attainment >= aim
-        axes.plot([each.attainment], [line], marker="o" if met else "X", ms=7, ls="",
-                  color=GREEN if met else RED, clip_on=False, zorder=3)  # fmt: skip
         p99 = f"p99 {numbers.milliseconds(each.p99_ms)} of {each.slo_ms:,g} ms"
-        _beside(axes, line, f"{numbers.percent(each.attainment)}, {p99}")
-    axes.axvline(aim, color=RED, lw=1, ls="--")
-    _lines(axes, [""] * len(shown))
-    left = 1 - 2.1 * (1 - least)  # its half is for the texts
-    axes.set_xlim(left, 1)
-    axes.set_xticks([tick for tick in axes.get_xticks() if max(left, 0) <= tick <= 1])
-    axes.xaxis.set_major_formatter(lambda share, _: f"{share * 100:g} %")
-    _frame(axes, "What is predicted to be in time", f"dashed: the {aim * 100:.4g} % that are to be in time")
+        text = f"{numbers.percent(each.attainment)}, {p99}"
+        marks.append(Dot(each.attainment, line, "good" if met else "bad", shape="dot" if met else "cross",
+                         size=4.5, tip=f"{each.model}: {text}"))  # fmt: skip
+        marks.append(Note(left, line, text, off=(5, 0)))
+    meaning = f"dashed: the {aim * 100:.4g} % that are to be in time"
+    x = Axis(left, 1, meaning, at=ticks.linear(max(left, 0.0), 1.0, 4), shown=_percent)
+    return Plot("What is predicted to be in time", x, names([""] * len(shown)), marks, left=8)
 
 
-def costs(axes: "Axes", prices: Sequence[Price], title: str, bound: float, least: str) -> None:
-    """What placements cost, and the bound, which is `least` in words."""
+def costs(prices: Sequence[Price], title: str, bound: float, least: str) -> Plot:
+    """Draw what placements cost, and the bound, which is `least` in words."""
+    marks: list[Mark] = []
     for line, price in enumerate(prices):
-        axes.barh(line, price.cost, 0.7, color=GREEN if price.ours else FAINT, alpha=0.45, lw=0)
-        _beside(axes, line, price.text)
+        marks += _bar(line, price.cost, "good" if price.ours else "faint", price.text)
     if bound:
-        axes.axvline(bound, color=INK, lw=1, ls="--")
-    _lines(axes, [price.name for price in prices])
-    axes.set_xlim(0, 1.02 * max([bound, *(price.cost for price in prices)], default=1.0) or 1.0)
-    _frame(axes, title, f"dashed: no plan can do with less than {least}" if bound else "")
+        marks.append(Rule(bound, "ink", upright=True))
+    end = 1.02 * max([bound, *(price.cost for price in prices)], default=1.0) or 1.0
+    x = Axis(0, end, f"dashed: no plan can do with less than {least}" if bound else "")
+    return Plot(title, x, names([price.name for price in prices]), marks)
 
 
-def _beside(axes: "Axes", line: int, text: str) -> None:
-    """A line's figures, at its left end."""
-    axes.text(0.012, line, text, va="center", fontsize=SMALL, color=INK, zorder=4,
-              transform=axes.get_yaxis_transform())  # fmt: skip
+def _bar(line: int, length: float, colour: str, text: str) -> tuple[Mark, Mark]:
+    """Return a bar from the left, with its figures at that end."""
+    bar = Rect((0, length), (line - 0.38, line + 0.38), colour, opacity=0.4, tip=text)
+    return bar, Note(0, line, text, off=(5, 0))
 
 
-def _frame(axes: "Axes", title: str, meaning: str) -> None:
-    """What it shows, above, and what its lines mean, below."""
-    axes.set_title(title, loc="left", fontweight="bold")
-    axes.set_xlabel(meaning, loc="left", fontsize=SMALL)
-
-
-def _lines(axes: "Axes", names: Sequence[str]) -> None:
-    """The names at the left, from above; long ones cut in the middle."""
-    axes.set_yticks(range(len(names)), [cut(name) for name in names])
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
-    axes.spines["left"].set_visible(False)
-
-
-def cut(name: str, most: int = 24) -> str:
-    """Return a name that has room, its beginning and end kept."""
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}...{name[-(most // 2 - 2) :]}"
+def _percent(share: float) -> str:
+    return f"{share * 100:g} %"

@@ -4,69 +4,38 @@ in time; what it costs.
 For somebody who sees such a thing for the first time: words before symbols, units at every axis.
 """
 
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from router.place import panels, words
 from router.place.figures import free, layouts, used, worst
-from router.place.panels import BAR_IN, FAINT, INK, LINE_IN, PAPER, Price
+from router.place.panels import BAR, LINE, Price
 from router.place.shown import PlaceReport
-from router.report.svg import STYLE, inline
+from router.report import drawing
+from router.report.chart import Plots, Words
 from serving.policy.placement.plan import Placement, cost
-
-if TYPE_CHECKING:  # matplotlib takes half a second that a table need not wait for
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _READING = (
     "A bar is a device, cut into slices to scale. MIG instances lie on its memory slices (ticks, from 0), "
     "other shares have no place of their own. Dashed: free. Models above each other on a slice compute in "
     "turns."
 )
-_STYLE: dict[Any, Any] = {
-    **STYLE,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelsize": 7.5,
-    "hatch.color": FAINT,
-    "legend.facecolor": PAPER,
-}
-_WIDE, _LEFT, _RIGHT = 10.8, 1.9, 0.35  # inches
+_WIDE, _LEFT, _RIGHT = 1000.0, 150.0, 20.0  # pixels
 _DEVICE = _WIDE - _LEFT - _RIGHT
-_NAMES = 0.1 + 0.18 * panels.NAMED_LINES  # below a block, where models are named there
-_ABOVE, _BELOW, _TICKS = 0.34, 0.1, 0.5  # of a block's axes: for a title, a gap, and ticks with their meaning
-_LETTERS = 190  # in a line of the whole width
 BARS, LINES = 24, 24
 """At most, devices (alike ones are one bar) and models in a picture."""
 
 
-class PictureBlock(NamedTuple):
-    """Axes side by side, of one height in inches; each is drawn by a function. `below_in`: left free."""
-
-    high_in: float
-    drawn: Sequence[Callable[["Axes"], None]]
-    below_in: float = _BELOW
-
-
-def write_png(shown: PlaceReport, path: Path, footnote: str) -> None:
-    """All pictures, one below the other, with what to see. OSError where it cannot be written."""
-    import matplotlib as mpl
-
-    heading = textwrap.fill(words.sentence(shown), _LETTERS - 70)
-    footing = textwrap.fill(f"{reading(shown)} {footnote}", _LETTERS)
-    above_in, below_in = 0.25 + 0.2 * len(heading.split("\n")), 0.2 + 0.14 * len(footing.split("\n"))
-    with mpl.rc_context(_STYLE):
-        figure = _draw([*_devices(shown), *_figures(shown)], above_in, below_in)
-        high = figure.get_figheight()
-        figure.text(0.01, 1 - 0.12 / high, heading, va="top", fontsize=10.5, fontweight="bold")
-        figure.text(0.01, 0.1 / high, footing, va="bottom", fontsize=7.5, color=FAINT)
-        figure.savefig(path, dpi=110, format="png")
+def write_svg(shown: PlaceReport, path: Path, footnote: str) -> None:
+    """Write all pictures, one below the other, with what to see. OSError where it cannot be written."""
+    heading = words.sentence(shown)
+    items: list[Plots | Words] = [
+        Words(heading, 14, bold=True),
+        *_devices(shown),
+        *_figures(shown),
+        Words(f"{reading(shown)} {footnote}", colour="faint"),
+    ]
+    path.write_text(drawing.file(items, _WIDE, heading), encoding="utf-8")
 
 
 def reading(shown: PlaceReport) -> str:
@@ -75,41 +44,19 @@ def reading(shown: PlaceReport) -> str:
     return _READING + (f" Colours repeat after {len(panels.HUES)} models." if many else "")
 
 
-def svg_devices(shown: PlaceReport, name: str) -> str:
-    """Return the devices as an `<svg>` element, whose ids begin with `name`: a page has many."""
-    return _svg(list(_devices(shown)), name)
+def svg_devices(shown: PlaceReport) -> str:
+    """Return the devices as an `<svg>` element."""
+    return drawing.picture([*_devices(shown)], _WIDE, "Devices and what runs on them")
 
 
-def svg_figures(shown: PlaceReport, name: str) -> str:
-    """Models and costs, likewise."""
-    return _svg(list(_figures(shown)), name)
+def svg_figures(shown: PlaceReport) -> str:
+    """Return models and costs, likewise."""
+    return drawing.picture(
+        [*_figures(shown)], _WIDE, "What models are carried and answered, and what it costs"
+    )
 
 
-def _svg(blocks: Sequence[PictureBlock], name: str) -> str:
-    import matplotlib as mpl
-
-    with mpl.rc_context(_STYLE):
-        return inline(_draw(blocks, 0, 0), name, panels.COLOURS)
-
-
-def _draw(blocks: Sequence[PictureBlock], above_in: float, below_in: float) -> "Figure":
-    """One below the other, with so much room above and below all of them."""
-    from matplotlib.figure import Figure
-
-    high = above_in + below_in + sum(_ABOVE + block.high_in + block.below_in for block in blocks)
-    figure = Figure(figsize=(_WIDE, high))
-    top = high - above_in
-    for block in blocks:
-        top -= _ABOVE + block.high_in
-        wide = (_WIDE - _LEFT - _RIGHT * len(block.drawn)) / len(block.drawn)
-        for place, draw in enumerate(block.drawn):
-            left = _LEFT + place * (wide + _RIGHT)
-            draw(figure.add_axes((left / _WIDE, top / high, wide / _WIDE, block.high_in / high)))
-        top -= block.below_in
-    return figure
-
-
-def _devices(shown: PlaceReport) -> Iterator[PictureBlock]:
+def _devices(shown: PlaceReport) -> Iterator[Plots]:
     """Before above after; one block where nothing was there, or nothing changes."""
     if shown.before and not shown.kept:
         yield _bars(shown, shown.before, "Before")
@@ -117,7 +64,7 @@ def _devices(shown: PlaceReport) -> Iterator[PictureBlock]:
     yield _bars(shown, shown.after, "The plan, which breaks a promise" if shown.refused else title)
 
 
-def _bars(shown: PlaceReport, placement: Placement, title: str) -> PictureBlock:
+def _bars(shown: PlaceReport, placement: Placement, title: str) -> Plots:
     """In the order of the devices; where they are too many, without the rarest layouts."""
     found, unused = layouts(shown.problem, placement), free(shown.problem, placement)
     kept = sorted(found, key=lambda each: -each.count)[: max(BARS - len(unused), 1)]
@@ -128,25 +75,19 @@ def _bars(shown: PlaceReport, placement: Placement, title: str) -> PictureBlock:
     lines = sorted([*kept, *unused], key=lambda each: place[each.devices[0]])
     colours = panels.hues([each.model for each in shown.problem.demands])
 
-    def draw(axes: "Axes") -> None:
-        panels.devices(axes, lines, colours, _DEVICE)
-        axes.set_title(title, loc="left", fontweight="bold")
-
-    below_in = _NAMES if panels.unnamed(lines, _DEVICE) else _BELOW
-    return PictureBlock(BAR_IN * max(len(lines), 1), [draw], below_in)
+    plot = panels.devices(title, lines, colours, _DEVICE)
+    return Plots([plot._replace(left=_LEFT)], BAR * max(len(lines), 1))
 
 
-def _figures(shown: PlaceReport) -> Iterator[PictureBlock]:
+def _figures(shown: PlaceReport) -> Iterator[Plots]:
     models = worst(shown.models, LINES)
     if models:
-        draws = [partial(panels.carried, shown=models, reserve=shown.reserve),
-                 partial(panels.attained, shown=models, aim=shown.attainment)]  # fmt: skip
-        yield PictureBlock(LINE_IN * len(models), draws, _TICKS)
+        plots = [panels.carried(models, shown.reserve), panels.attained(models, shown.attainment)]
+        yield Plots([plots[0]._replace(left=_LEFT), plots[1]], LINE * len(models))
     prices = list(_prices(shown))
     title = "What it costs an hour" if shown.priced else "How many devices it takes"
     least = words.money(shown.bound) if shown.priced else f"{shown.bound:.4g} devices"
-    draw = partial(panels.costs, prices=prices, title=title, bound=shown.bound, least=least)
-    yield PictureBlock(LINE_IN * len(prices), [draw], _TICKS)
+    yield Plots([panels.costs(prices, title, shown.bound, least)._replace(left=_LEFT)], LINE * len(prices))
 
 
 def _prices(shown: PlaceReport) -> Iterator[Price]:

@@ -45,7 +45,7 @@ def profile(options: ProfileOptions) -> int:
 
 
 def _profile(options: ProfileOptions) -> int:
-    for path in (options.png, options.html):
+    for path in (options.svg, options.html):
         if path is not None and (problem := unwritable(path)):
             raise MeasureRequestError(problem)
     store = ProfileStore(options.profiles)
@@ -64,7 +64,7 @@ def _profile(options: ProfileOptions) -> int:
 def _show(options: ProfileOptions, model: ModelSpec, store: ProfileStore, kind: str | None) -> int:
     slo_us = int(options.slo * 1000) if options.slo else model.slo_us
     variant = options.variant if options.variant and "," not in options.variant else None
-    return show(model, store, ShowOptions(variant, kind, slo_us, options.png, options.html), console())
+    return show(model, store, ShowOptions(variant, kind, slo_us, options.svg, options.html), console())
 
 
 def _promised(model: ModelSpec, options: ProfileOptions) -> ModelSpec:

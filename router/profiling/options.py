@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from router.report.options import OUTPUT, HtmlFile, PngFile
+from router.report.options import OUTPUT, HtmlFile, SvgFile
 
 _WHAT, _HOW = "What is measured", "How"
 
@@ -124,5 +124,5 @@ class ProfileOptions:
             rich_help_panel=OUTPUT,
         ),
     ] = None
-    png: PngFile = None
+    svg: SvgFile = None
     html: HtmlFile = None

@@ -11,14 +11,6 @@ from router.profiling.tables import CARRIES, COSTS, KNEE, ProfileColumn
 from router.report import html
 
 _STYLE = """
-:root { color-scheme: light dark; --slo: #c8442e; --knee: #c97f16;
-        --share0: #85b8d9; --share1: #5496c9; --share2: #3474b0; --share3: #245590; --share4: #16346b;
-        --size0: #2a7f63; --size1: #8a5a9e; --size2: #a5673b; --size3: #47798c; --size4: #7d7a2b; }
-@media (prefers-color-scheme: dark) { :root {
-        --ink: #dfe3e6; --paper: #16191c; --line: #3a4046; --faint: #9aa1a7;
-        --good: #6cc5a0; --bad: #ef8f7c; --mark: #4bb38d; --slo: #ef7c66; --knee: #f0b03f;
-        --share0: #4a7394; --share1: #4f86b5; --share2: #5b9bd0; --share3: #8fc3ec; --share4: #d4e9fb;
-        --size0: #55b892; --size1: #c79bd8; --size2: #dba06f; --size3: #86bfd4; --size4: #c6c26a; } }
 h3 { font-size: 1em; margin: 1.6em 0 .2em; }
 svg { width: 100%; height: auto; min-width: 680px; max-width: 1080px; }
 tr.knee td { font-weight: 600; color: var(--good); }
@@ -57,7 +49,7 @@ def page(model: str, found: Sequence[ShareScaling], slo_us: int, problems: Seque
     ]
     for kind in kinds:
         own = [each for each in found if each.device_kind == kind]
-        parts += _kind(kind, own, slo_us, len(parts))
+        parts += _kind(kind, own, slo_us)
     parts += ['<h2 id="reading">How to read it</h2>', *html.terms(_TERMS)]
     shown = tables.known((*CARRIES, *COSTS), found)
     parts += ["<h2>The columns</h2>", *html.terms((_flat(each.title), each.meaning) for each in shown)]
@@ -70,15 +62,15 @@ def page(model: str, found: Sequence[ShareScaling], slo_us: int, problems: Seque
     return "\n".join(parts) + "\n"
 
 
-def _kind(kind: str, found: Sequence[ShareScaling], slo_us: int, number: int) -> Iterator[str]:
+def _kind(kind: str, found: Sequence[ShareScaling], slo_us: int) -> Iterator[str]:
     """Yield a device kind: what to see, the figures, the pictures, where they come from."""
     yield f"<h2>On {escape(kind)}</h2>"
     yield from (f'<p class="see">{html.text(words.sentence(each, slo_us))}</p>' for each in found)
     yield from _table(found, CARRIES, marked=True)
     yield from (f"<p>{html.text(note)}</p>" for note in words.notes(found))
-    for place, scaling in enumerate(found):
+    for scaling in found:
         yield f"<h3>{escape(words.name(scaling))} in pictures</h3>"
-        yield f'<div class="wide">{svg(scaling, slo_us, f"k{number}v{place}")}</div>'
+        yield f'<div class="wide">{svg(scaling, slo_us)}</div>'
     yield f'<p class="small">{html.text(READING)}</p>'
     yield "<h3>What it costs, and how well it is known</h3>"
     yield from _table(found, COSTS, marked=False)

@@ -1,124 +1,111 @@
-"""The panels of the pictures. Their colours stand for variables of the page's style sheet (COLOURS), so that
-it can be read in the dark."""
+"""The charts of profiles: throughput and latency, over batches and over shares."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from math import exp
-from typing import TYPE_CHECKING, NamedTuple
 
 from router.profiling import words
 from router.profiling.figures import Batch, ShareFigures, ShareScaling, points_of
+from router.report import numbers
+from router.report.chart import DOTTED, Axis, Dot, Line, Mark, Note, Plot, Rule
 from serving.profile.curve import Point
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-INK, PAPER, FAINT, RED, GOLD = "#212427", "#fefefd", "#6a6d70", "#c8442e", "#c97f16"
-SHADES = ("#85b8d9", "#5496c9", "#3474b0", "#245590", "#16346b")  # from little of a device to much
-HUES = ("#2a7f63", "#8a5a9e", "#a5673b", "#47798c", "#7d7a2b")  # sizes of rows
-COLOURS = {
-    INK: "ink", PAPER: "paper", FAINT: "faint", RED: "slo", GOLD: "knee",
-    **{colour: f"share{place}" for place, colour in enumerate(SHADES)},
-    **{colour: f"size{place}" for place, colour in enumerate(HUES)},
-}  # fmt: skip
-"""Variables of the style sheet, by the colour that stands for each."""
+SHADES = tuple(f"share{place}" for place in range(5))
+"""Colours from little of a device to much."""
+HUES = tuple(f"size{place}" for place in range(5))
+"""Colours of sizes of rows."""
 KNEE = "the knee"
 FEW = 5  # shares
 _FAR = 6.0  # a promise so many times above all latencies would press them flat
-_SMALL = 7.5
+_ROOM = 1.12  # an axis of latencies, times the lowest and the highest
 
-
-class Dot(NamedTuple):
-    """A measured or predicted place, with the lengths of its bar downwards and upwards."""
-
-    x: float
-    y: float
-    below: float
-    above: float
-    predicted: bool
-
-
-Line = tuple[Sequence[float], Sequence[float]]
+Course = tuple[Sequence[float], Sequence[float]]
 """Places along and up."""
 
 
-def throughput_by_batch(axes: "Axes", scaling: ShareScaling) -> None:
-    """Rows a second over rows of a batch, a line for each share."""
+def throughput_by_batch(scaling: ShareScaling) -> Plot:
+    """Draw rows a second over rows of a batch, a line for each share."""
     streams = scaling.surface.streams
+    marks: list[Mark] = []
     for share, colour in _shown(scaling):
-        dots = [_rate(share, point.rows, 1e6 * streams * point.rows / point.p50_us) for point in share.points]
+        dots = [_rate(share, point.rows, 1e6 * streams * point.rows / point.p50_us, colour, _rows(point.rows))
+                for point in share.points]  # fmt: skip
         rows, latency_ms = _fitted(scaling, share)
         rates = [1000 * streams * each / ms for each, ms in zip(rows, latency_ms, strict=True)]
-        _draw(axes, _name(share), colour, (rows, rates), dots)
-    for batch, mark in _chosen(scaling):
-        _mark(axes, batch.rows, batch.throughput, mark)
-    _batches(axes, scaling)
-    _rates(axes)
-    _frame(axes, "What a larger batch brings: rows a second", "rows per second")
+        marks += [Line(rows, rates, colour, _name(share)), *dots]
+    marks += [_mark(batch.rows, batch.throughput, name, "rows/s") for batch, name in _chosen(scaling)]
+    y = Axis(0, 1.05 * _highest(marks), "rows per second")
+    return Plot("What a larger batch brings: rows a second", _batches(scaling), y, marks)
 
 
-def latency_by_batch(axes: "Axes", scaling: ShareScaling, slo_us: int) -> None:
-    """Milliseconds over rows of a batch: a line for each share, or for each size of rows on one share."""
+def latency_by_batch(scaling: ShareScaling, slo_us: int) -> Plot:
+    """Draw milliseconds over rows of a batch, a line for each share, or on one for each size of rows."""
     share = scaling.at_knee or scaling.shares[-1]
     sizes = sorted(share.profile.curves())
     title = "What a larger batch costs: latency"
+    marks: list[Mark] = []
     if len(sizes) > 1:
         title += f", on {words.share(share.share)}"
         for size, colour in zip(sizes, cycle(HUES), strict=False):
-            line = _fitted(scaling, share) if size == scaling.size else _curve(share, size)
-            dots = [_latency(share, point, point.rows) for point in points_of(share.profile, size)]
-            _draw(axes, f"rows of up to {size:,}", colour, line, dots)
+            course = _fitted(scaling, share) if size == scaling.size else _curve(share, size)
+            marks.append(Line(*course, colour, f"rows of up to {size:,}"))
+            marks += [_latency(share, point, point.rows, colour) for point in points_of(share.profile, size)]
     else:
         for each, colour in _shown(scaling):
-            dots = [_latency(each, point, point.rows) for point in each.points]
-            _draw(axes, _name(each), colour, _fitted(scaling, each), dots)
-    for batch, mark in _chosen(scaling):
-        _mark(axes, batch.rows, batch.p50_us / 1000, mark)
-    _batches(axes, scaling)
-    _milliseconds(axes, slo_us)
-    _frame(axes, title, "milliseconds (log)")
+            marks.append(Line(*_fitted(scaling, each), colour, _name(each)))
+            marks += [_latency(each, point, point.rows, colour) for point in each.points]
+    marks += [_mark(batch.rows, batch.p50_us / 1000, name, "ms") for batch, name in _chosen(scaling)]
+    y, rules = _milliseconds(marks, slo_us)
+    return Plot(title, _batches(scaling), y, [*rules, *marks])
 
 
-def throughput_by_share(axes: "Axes", scaling: ShareScaling, slo_us: int) -> None:
-    """Rows a second over shares, each with the batch that the latency allows."""
+def throughput_by_share(scaling: ShareScaling, slo_us: int) -> Plot:
+    """Draw rows a second over shares, each with the batch that the latency allows."""
     able = [(each, each.within) for each in scaling.shares if each.within]
     amounts, rates = [each.share.amount for each, _ in able], [batch.throughput for _, batch in able]
+    top = 1.3 * max(rates, default=1.0)
+    marks: list[Mark] = []
     if len(able) > 1:
-        axes.plot([0, amounts[-1]], [0, rates[0] / amounts[0] * amounts[-1]], color=FAINT, ls=":", lw=1.2,
-                  label="if twice the share brought twice as much")  # fmt: skip
-    dots = [_rate(each, each.share.amount, batch.throughput) for each, batch in able]
-    _draw(axes, "", SHADES[2], (amounts, rates), dots)
-    axes.set_ylim(0, 1.3 * max(rates, default=1.0))
-    for each, batch in able if len(able) <= FEW else []:
-        axes.annotate(f"batches of {batch.rows:,}", (each.share.amount, batch.throughput), xytext=(0, -17),
-                      textcoords="offset points", ha="center", fontsize=_SMALL, color=FAINT)  # fmt: skip
+        slope = rates[0] / amounts[0]
+        end = min(amounts[-1], top / slope)
+        marks.append(Line([0, end], [0, slope * end], "faint", "if twice the share brought twice as much",
+                          dash=DOTTED))  # fmt: skip
+    marks.append(Line(amounts, rates, SHADES[2]))
+    for each, batch in able:
+        tip = f"{words.share(each.share)}, {_rows(batch.rows)}"
+        marks.append(_rate(each, each.share.amount, batch.throughput, SHADES[2], tip))
+        if len(able) <= FEW:
+            marks.append(Note(each.share.amount, batch.throughput, f"batches of {batch.rows:,}", "start",
+                              "faint", (10, 14)))  # fmt: skip
     if scaling.knee:
-        _mark(axes, scaling.knee.amount, scaling.knee.throughput, KNEE)
-    _shares(axes, scaling)
-    _rates(axes)
-    _frame(axes, f"What a larger share brings: rows a second {words.within(slo_us)}", "rows per second")
+        marks.append(_mark(scaling.knee.amount, scaling.knee.throughput, KNEE, "rows/s"))
+    if not able:
+        marks.append(Note(scaling.shares[-1].share.amount / 2, top / 2, f"no batch is {words.within(slo_us)}",
+                          "middle"))  # fmt: skip
+    title = f"What a larger share brings: rows a second {words.within(slo_us)}"
+    return Plot(title, _shares(scaling), Axis(0, top, "rows per second", at=None if able else ()), marks)
 
 
-def latency_by_share(axes: "Axes", scaling: ShareScaling, slo_us: int) -> None:
-    """Milliseconds over shares: of the smallest batch, and of the knee's."""
+def latency_by_share(scaling: ShareScaling, slo_us: int) -> Plot:
+    """Draw milliseconds over shares: of the smallest batch, and of the knee's."""
     batches = {min(share.points[0].rows for share in scaling.shares): SHADES[1]}
     if scaling.knee:
         batches[scaling.knee.rows] = SHADES[3]
+    marks: list[Mark] = []
     for rows, colour in batches.items():
         amounts = [amount for amount in scaling.surface.amounts if _known(scaling, amount, rows)]
-        line = (amounts, [scaling.surface.latency_us(amount, rows) / 1000 for amount in amounts])
-        dots = [
-            _latency(each, point, each.share.amount)
+        latencies = [scaling.surface.latency_us(amount, rows) / 1000 for amount in amounts]
+        marks.append(Line(amounts, latencies, colour, "1 row" if rows == 1 else f"batches of {rows:,}"))
+        marks += [
+            _latency(each, point, each.share.amount, colour)
             for each in scaling.shares
             for point in each.points
             if point.rows == rows
         ]
-        _draw(axes, "1 row" if rows == 1 else f"batches of {rows:,}", colour, line, dots)
     if scaling.knee:
-        _mark(axes, scaling.knee.amount, scaling.knee.latency_us / 1000, KNEE)
-    _shares(axes, scaling)
-    _milliseconds(axes, slo_us)
-    _frame(axes, "What a larger share spares: latency", "milliseconds (log)")
+        marks.append(_mark(scaling.knee.amount, scaling.knee.latency_us / 1000, KNEE, "ms"))
+    y, rules = _milliseconds(marks, slo_us)
+    return Plot("What a larger share spares: latency", _shares(scaling), y, [*rules, *marks])
 
 
 def _known(scaling: ShareScaling, amount: float, rows: int) -> bool:
@@ -144,35 +131,35 @@ def _name(share: ShareFigures) -> str:
     return words.share(share.share) + (" (predicted)" if share.profile.predicted else "")
 
 
-def _rate(share: ShareFigures, x: float, rate: float) -> Dot:
-    return Dot(x, rate, share.margin * rate, share.margin * rate, share.profile.predicted)
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
-def _latency(share: ShareFigures, point: Point, x: float) -> Dot:
+def _rate(share: ShareFigures, x: float, rate: float, colour: str, tip: str) -> Dot:
+    """Return a dot with the noise up and down."""
+    bar = share.margin * rate
+    told = f"{_name(share)}, {tip}: {numbers.rate(rate)} rows/s"
+    return Dot(x, rate, colour, below=bar, above=bar, hollow=share.profile.predicted, tip=told)
+
+
+def _latency(share: ShareFigures, point: Point, x: float, colour: str) -> Dot:
     """Up to the p99; a prediction's error, in both directions."""
     ms, error = point.p50_us / 1000, share.profile.origin.error
     below, above = (error * ms, error * ms) if error else (0.0, max(point.p99_us / 1000 - ms, 0.0))
-    return Dot(x, ms, below, above, share.profile.predicted)
+    tip = f"{_name(share)}, {_rows(point.rows)}: {numbers.milliseconds(ms)} ms"
+    return Dot(x, ms, colour, below=below, above=above, hollow=share.profile.predicted, tip=tip)
 
 
-def _fitted(scaling: ShareScaling, share: ShareFigures) -> Line:
+def _fitted(scaling: ShareScaling, share: ShareFigures) -> Course:
     """Milliseconds over rows, as the surface has them."""
     rows, log_us = scaling.surface.curves[scaling.surface.amounts.index(share.share.amount)]
     return rows, [exp(each) / 1000 for each in log_us]
 
 
-def _curve(share: ShareFigures, size: int) -> Line:
+def _curve(share: ShareFigures, size: int) -> Course:
     """Of another size than the largest."""
     curve = share.profile.curves()[size]
     return curve.rows, [us / 1000 for us in curve.latency_us]
-
-
-def _draw(axes: "Axes", label: str, colour: str, line: Line, dots: Sequence[Dot]) -> None:
-    axes.plot(*line, color=colour, lw=1.4, label=label or None)
-    for dot in dots:
-        face = PAPER if dot.predicted else colour
-        axes.errorbar(dot.x, dot.y, [[dot.below], [dot.above]], fmt="o", ms=4, color=colour, mfc=face,
-                      elinewidth=0.9, capsize=2)  # fmt: skip
 
 
 def _chosen(scaling: ShareScaling) -> list[tuple[Batch, str]]:
@@ -182,54 +169,43 @@ def _chosen(scaling: ShareScaling) -> list[tuple[Batch, str]]:
     return [(share.within, KNEE if scaling.knee else "the batch to run")] if share.within else []
 
 
-def _mark(axes: "Axes", x: float, y: float, name: str) -> None:
-    shape, size = ("*", 14) if name == KNEE else ("D", 7)
-    axes.plot([x], [y], marker=shape, ms=size, color=GOLD, mec=INK, mew=0.5, ls="", zorder=5, label=name)
+def _mark(x: float, y: float, name: str, unit: str) -> Dot:
+    shape, size = ("star", 8.5) if name == KNEE else ("diamond", 6.0)
+    return Dot(x, y, "knee", name, shape=shape, size=size, tip=f"{name}: {numbers.rate(y)} {unit}")
 
 
-def _batches(axes: "Axes", scaling: ShareScaling) -> None:
-    from matplotlib.ticker import FixedLocator, NullLocator
-
+def _batches(scaling: ShareScaling) -> Axis:
+    """Return an axis with powers of two, as far as batches are measured."""
+    smallest = min(share.points[0].rows for share in scaling.shares)
     largest = max(share.points[-1].rows for share in scaling.shares)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator([1 << power for power in range(largest.bit_length())]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
-    axes.set_xlabel("rows in a batch")
+    powers = [1 << power for power in range(largest.bit_length())]
+    return Axis(smallest / 1.2, largest * 1.2, "rows in a batch", log=True, at=powers)
 
 
-def _shares(axes: "Axes", scaling: ShareScaling) -> None:
-    from matplotlib.ticker import FixedLocator
-
+def _shares(scaling: ShareScaling) -> Axis:
     amounts = scaling.surface.amounts
-    axes.set_xlim(0, 1.08 * amounts[-1])
-    axes.xaxis.set_major_locator(FixedLocator(amounts))
-    axes.xaxis.set_major_formatter(lambda amount, _: f"{amount:g}")
-    axes.set_xlabel(words.AXIS[scaling.surface.kind])
+    few = sum(each.within is not None for each in scaling.shares) <= FEW
+    end = (1.25 if few else 1.08) * amounts[-1]  # few have words beside their dots
+    return Axis(0, end, words.AXIS[scaling.surface.kind], at=amounts, shown=lambda each: f"{each:g}")
 
 
-def _rates(axes: "Axes") -> None:
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+def _milliseconds(marks: Sequence[Mark], slo_us: int) -> tuple[Axis, list[Mark]]:
+    """Return a logarithmic axis, with what a batch may take where that is anywhere near."""
+    heights, half_ms = [*_heights(marks)], slo_us / 2000
+    near = half_ms < _FAR * max(heights)
+    heights += [half_ms] if near else []
+    axis = Axis(min(heights) / _ROOM, max(heights) * _ROOM, "milliseconds (log)", log=True)
+    rule = Rule(half_ms, "bad", f"half of {slo_us / 1000:,g} ms: two must fit")
+    return axis, [rule] if near else []
 
 
-def _milliseconds(axes: "Axes", slo_us: int) -> None:
-    """A logarithmic axis, with what a batch may take where that is anywhere near."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    high, half_ms = axes.get_ylim()[1], slo_us / 2000
-    axes.set_yscale("log")
-    if half_ms < _FAR * high:
-        axes.axhline(half_ms, color=RED, ls="--", lw=1, label=f"half of {slo_us / 1000:,g} ms: two must fit")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda ms, _: f"{ms:,g}")
+def _highest(marks: Sequence[Mark]) -> float:
+    return max(_heights(marks), default=1.0)
 
 
-def _frame(axes: "Axes", title: str, unit: str) -> None:
-    axes.set_title(title, loc="left", fontweight="bold")
-    axes.set_ylabel(unit)
-    axes.grid(axis="y")
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=_SMALL, frameon=True, framealpha=0.85, edgecolor="none", loc="best")
+def _heights(marks: Sequence[Mark]) -> Iterator[float]:
+    """Yield how far up and down lines and dots reach, above 0."""
+    for mark in marks:
+        found = mark.ys if isinstance(mark, Line) else ()
+        found = (mark.y - mark.below, mark.y, mark.y + mark.above) if isinstance(mark, Dot) else found
+        yield from (each for each in found if each > 0)

@@ -9,7 +9,7 @@ from rich.text import Text
 from router.profiling import tables
 from router.profiling.figures import ShareScaling, scalings
 from router.profiling.page import page
-from router.profiling.pictures import write_png
+from router.profiling.pictures import write_svg
 from serving.profile.store import ProfileStore
 from serving.specs import ModelSpec
 
@@ -24,7 +24,7 @@ class ShowOptions:
     variant: str | None
     device_kind: str | None
     slo_us: int
-    png: Path | None
+    svg: Path | None
     html: Path | None
 
 
@@ -39,8 +39,8 @@ def show(model: ModelSpec, store: ProfileStore, asked: ShowOptions, console: Con
     if not found:
         console.print(Text(_nothing(model, store, asked)), soft_wrap=True)
         return NOTHING
-    if asked.png is not None:
-        write_png(model.name, found, asked.slo_us, asked.png)
+    if asked.svg is not None:
+        write_svg(model.name, found, asked.slo_us, asked.svg)
     if asked.html is not None:
         asked.html.write_text(page(model.name, found, asked.slo_us, problems), encoding="utf-8")
     return 0

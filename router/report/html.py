@@ -4,9 +4,9 @@ escaped. A page is one file; it needs no network and no script."""
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from router.report import colours
+
 _STYLE = """
-:root { color-scheme: light; --ink: #222222; --paper: #ffffff; --line: #dddddd; --faint: #666666;
-        --good: #1d6a4f; --bad: #b0301c; --mark: #2a7f62; }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1260px;
        margin: 2em auto; padding: 0 1.2em; }
 h1 { font-size: 1.5em; margin-bottom: .2em; }
@@ -29,7 +29,7 @@ def opening(title: str, style: str) -> Iterator[str]:
     yield "<!DOCTYPE html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title><style>{_STYLE}{style}</style></head><body>"
+    yield f"<title>{escape(title)}</title><style>{colours.style()}{_STYLE}{style}</style></head><body>"
 
 
 def text(said: str) -> str:

@@ -8,8 +8,8 @@ import typer
 OUTPUT = "What comes out"
 """The panel of --help that they stand in."""
 
-PngFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the pictures into one PNG.", rich_help_panel=OUTPUT)
+SvgFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the pictures into one SVG.", rich_help_panel=OUTPUT)
 ]
 HtmlFile = Annotated[
     Path | None,

@@ -52,7 +52,7 @@ def simulate(options: SimulateOptions) -> int:
 
 
 def _simulate(options: SimulateOptions) -> int:
-    for path in (options.png, options.html):
+    for path in (options.svg, options.html):
         if path is not None and (problem := unwritable(path)):
             raise SimulateRequestError(problem)
     traffic = _traffic(options)
@@ -201,8 +201,8 @@ def _write(
     else:
         console().print(tables.render(results, conditions, options.attainment))
     footnote = "; ".join(f"{term}: {text}" for term, text in premises)
-    if options.png is not None:
-        _save(options.png, lambda path: pictures.write_png(results, path, footnote))
+    if options.svg is not None:
+        _save(options.svg, lambda path: pictures.write_svg(results, path, footnote))
     if options.html is not None:
         text = page(results, conditions, premises, options.attainment)
         _save(options.html, lambda path: path.write_text(text, encoding="utf-8"))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from router.report.options import OUTPUT, AsJson, HtmlFile, PngFile
+from router.report.options import OUTPUT, AsJson, HtmlFile, SvgFile
 from serving.simulation.assumed import NOISE, OVERHEAD_US
 
 _TRAFFIC, _SITE, _WRONG = "What is asked", "What answers", "What goes wrong"
@@ -257,5 +257,5 @@ class SimulateOptions:
         ),
     ] = field(default_factory=list)
     as_json: AsJson = False
-    png: PngFile = None
+    svg: SvgFile = None
     html: HtmlFile = None

@@ -10,8 +10,8 @@ from router.simulate.runs import Conditions, Result
 
 _STYLE = """
 td.met { color: var(--good); font-weight: 600; } td.missed { color: var(--bad); font-weight: 600; }
-div.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(340px, 100%), 1fr)); gap: 1em; }
-div.cards svg { width: 100%; height: auto; max-width: 620px; }
+div.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(420px, 100%), 1fr)); gap: 1em; }
+div.cards svg { width: 100%; height: auto; max-width: 660px; }
 """
 _HEADS = {
     "asked/s": "requests that came, a second",
@@ -48,8 +48,8 @@ def page(
         *_choices(results),
         *_endings(results),
     ]
-    for number, model in enumerate(models):
-        parts += _pictures(results, model, f"m{number}")
+    for model in models:
+        parts += _pictures(results, model)
     parts += [
         "<h2>What was simulated</h2>",
         *html.terms(premises),
@@ -107,7 +107,7 @@ def _endings(results: Sequence[Result]) -> Iterator[str]:
         yield "</ul>"
 
 
-def _pictures(results: Sequence[Result], model: str, name: str) -> Iterator[str]:
+def _pictures(results: Sequence[Result], model: str) -> Iterator[str]:
     yield f"<h2>{escape(model)}, second by second</h2>"
     yield (
         "<p>Above the dashed line the promise is broken. Where the green area reaches the black line, all "
@@ -115,6 +115,6 @@ def _pictures(results: Sequence[Result], model: str, name: str) -> Iterator[str]
         "run, all on the same axes.</p>"
     )
     yield '<div class="cards">'
-    for number, result in enumerate(results):
-        yield svg(results, result, model, f"{name}r{number}")
+    for result in results:
+        yield svg(results, result, model)
     yield "</div>"

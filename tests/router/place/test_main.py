@@ -24,6 +24,7 @@ from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPla
 from serving.policy.transition.steps import Transition, TransitionRefused
 from serving.runtime.job import JobError
 from serving.specs import Share
+from tests.router.pages import texts
 from tests.router.place.deployments import deployment, four_cores
 
 pytestmark = pytest.mark.slow  # each simulates a second or two
@@ -179,7 +180,7 @@ def test_a_plan_that_is_not_taken_leaves_what_is_there(run: Run, deciding: Decid
     [
         (("--rates", "digits"), "expected MODEL=REQUESTS_A_SECOND"),
         (("--rates", "digit=3"), "digits"),
-        ((*RATES, "--png", "nowhere/a.png"), "there is no folder nowhere"),
+        ((*RATES, "--svg", "nowhere/a.svg"), "there is no folder nowhere"),
         ((*RATES, "--html", "/"), "/ is a folder; expected the name of a file to write"),
         ((*RATES, "--settings", "nowhere/a.yaml"), "there is no folder nowhere"),
         ((*RATES, "--settings", "-", "--json"), "both want stdout"),
@@ -207,11 +208,11 @@ def test_without_settings_there_is_a_sentence_and_2(tmp_path: Path, capfd: Any) 
 def test_pictures_and_the_page_are_written_also_where_the_plan_does_not_hold(
     run: Run, tmp_path: Path
 ) -> None:
-    png, html = tmp_path / "a.png", tmp_path / "a.html"
-    ended = run("--rates", "digits=4000,minilm=20", "--png", str(png), "--html", str(html))
+    svg, html = tmp_path / "a.svg", tmp_path / "a.html"
+    ended = run("--rates", "digits=4000,minilm=20", "--svg", str(svg), "--html", str(html))
     assert ended.exit_code == 1
-    assert f"wrote {png}" in ended.stderr
-    assert png.read_bytes().startswith(b"\x89PNG\r\n")
+    assert f"wrote {svg}" in ended.stderr
+    assert "digits" in texts(svg.read_text())
     assert '<p class="refused">digits: ' in html.read_text()
 
 

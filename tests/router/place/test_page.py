@@ -9,11 +9,10 @@ import pytest
 from rich.console import Console
 
 from router.place.page import page
-from router.place.panels import COLOURS
 from router.place.shown import PlaceReport
 from router.place.tables import COLUMNS, HEADS, flat, render
 from serving.policy.placement.problem import PlacementProblem
-from tests.router.pages import Page, assert_stands_alone
+from tests.router.pages import Page, assert_coloured, assert_stands_alone
 from tests.router.place import samples
 from tests.router.place.samples import CHANGED, FIRST, KEPT, NOTHING, foretold
 
@@ -77,14 +76,7 @@ def test_where_nothing_is_asked_there_is_a_page_that_says_so() -> None:
 
 
 def test_the_pictures_take_their_colours_from_the_page_which_has_them_for_light_and_dark(missed: str) -> None:
-    style, pictures = missed[: missed.index("</style>")], missed[missed.index("<svg") :]
-    light, dark = style.split("prefers-color-scheme: dark")
-    used = set(re.findall(r"var\(--(\w+)\)", pictures))
-    assert {"ink", "faint", "bad", "good", "model0", "model3"} <= used <= set(COLOURS.values())
-    for name in used:
-        assert f"--{name}: " in light
-        assert f"--{name}: " in dark
-    assert not re.findall(r"(?:fill|stroke): ?#(?!0{6})\w{6}", pictures)
+    assert {"ink", "faint", "bad", "good", "model0", "model3"} <= assert_coloured(missed)
 
 
 def test_before_stands_above_after_where_the_plan_is_taken_and_alone_where_it_is_not(changed: str) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from router.profiling.panels import COLOURS
 from router.profiling.show import NOTHING, ShowOptions, show
 from serving.profile.store import ProfileStore
 from serving.specs import Share
-from tests.router.pages import Page, assert_stands_alone
+from tests.router.pages import Page, assert_coloured, assert_stands_alone, texts
 from tests.router.profiling import generated
 from tests.router.profiling.generated import CPU, GPU, Cost
 
@@ -105,25 +104,20 @@ def test_the_pictures_take_their_colours_from_the_page_which_has_them_for_light_
 ) -> None:
     file = tmp_path / "page.html"
     told(store, replace(ALL, html=file), name="minilm")
-    text = file.read_text()
-    style, pictures = text[: text.index("</style>")], text[text.index("<svg") :]
-    light, dark = style.split("prefers-color-scheme: dark")
-    used = set(re.findall(r"var\(--(\w+)\)", pictures))
-    assert {"ink", "paper", "size1"} <= used
-    for name in used:
-        assert f"--{name}: " in light
-        assert f"--{name}: " in dark
-    assert used <= set(COLOURS.values()) | {"paper"}
-    assert not re.findall(r"(?:fill|stroke): ?#(?!0{6})\w{6}", pictures)
+    assert {"ink", "faint", "size1"} <= assert_coloured(file.read_text())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slo_us", [1_000, 25_000])
-def test_the_picture_is_a_png_also_where_nothing_is_within_the_latency(
+def test_there_is_a_picture_also_where_nothing_is_within_the_latency(
     store: ProfileStore, tmp_path: Path, slo_us: int
 ) -> None:
     store.write(generated.profile(("digits", "cnn", GPU), Share("whole", 1.0), Cost(90_000, 10)))
-    file = tmp_path / "picture.png"
-    code, _ = told(store, replace(ALL, png=file, slo_us=slo_us))
+    file = tmp_path / "picture.svg"
+    code, _ = told(store, replace(ALL, svg=file, slo_us=slo_us))
     assert code == 0
-    assert file.read_bytes().startswith(b"\x89PNG\r\n")
+    found = texts(file.read_text())
+    assert "digits on gpu-nvidia-h200" in found
+    assert ("half of 25 ms: two must fit" in found) == (slo_us == 25_000)
+    assert told(store, replace(ALL, svg=file), name="minilm")[0] == 0
+    assert "no batch is within 25 ms" in texts(file.read_text())

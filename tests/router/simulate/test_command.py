@@ -170,7 +170,7 @@ def test_a_latency_of_no_answers_meets_nothing(simulate: Simulate) -> None:
         (("--rate", "digits=5", "--require", "attainment>=99"), "attainment is a share from 0 to 1"),
         (("--rate", "digits=5", "--require", "capacity>=99"), "needs --capacity"),
         (("--rate", "digits=5", "--require", "well"), "expected something like 'attainment>=0.99'"),
-        (("--rate", "digits=5", "--png", "absent/x.png"), "there is no folder absent"),
+        (("--rate", "digits=5", "--svg", "absent/x.svg"), "there is no folder absent"),
         (("--trace", "absent.trace"), "absent.trace"),
         (("--trace", "x", "--rate", "digits=5"), "--trace brings its own requests; leave out --rate"),
         (("--rate", "digits=5", "--seconds", "0"), "'--seconds'"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.router.pages import Page, assert_stands_alone
+from tests.router.pages import Page, assert_coloured, assert_stands_alone, texts
 from tests.router.simulate.conftest import Simulate, table
 
 ASKED = ("--rate", "digits=1800,minilm=5", "--policy", "slo,static")
@@ -40,10 +40,16 @@ def test_the_page_fetches_nothing_runs_nothing_and_its_pictures_do_not_clash(
     file = home / "report.html"
     assert simulate(*ASKED, "--html", str(file)).exit_code == 0
     assert_stands_alone(file.read_text())
+    assert {"ink", "good", "bad", "middle"} <= assert_coloured(file.read_text())
 
 
 @pytest.mark.slow
-def test_the_picture_is_a_png(simulate: Simulate, home: Path) -> None:
-    file = home / "report.png"
-    assert simulate(*ASKED, "--png", str(file)).exit_code == 0
-    assert file.read_bytes().startswith(b"\x89PNG\r\n")
+def test_the_picture_in_a_file_of_its_own_says_what_the_page_says(simulate: Simulate, home: Path) -> None:
+    file = home / "report.svg"
+    assert simulate(*ASKED, "--svg", str(file)).exit_code == 0
+    found = texts(file.read_text())
+    for model in ("digits", "minilm"):
+        for policy in ("slo", "static"):
+            assert [text for text in found if text.startswith(f"{policy}, {model}: ")]
+    assert "promised: 25 ms" in found
+    assert found.count("simulated seconds") == 4
