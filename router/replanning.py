@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from router.operations.current import Current
@@ -25,6 +25,7 @@ from serving.planning.proposing import lost_slices
 from serving.planning.task import AskedRate
 from serving.runtime.fleet import Fleet
 from serving.runtime.job import JobError, Work, run
+from serving.specs import ServedModel, SliceSpec
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +50,12 @@ Job = Work[AdviceTask, Advice | str]
 
 @dataclass(frozen=True, slots=True)
 class ReplanFacts:
-    """What a plan is made from; one for other facts is stale."""
+    """What a plan is made from; one for other slices, models or outages is stale."""
 
-    settings: Settings
+    settings: Settings = field(compare=False)
     outages: Outages
+    slices: tuple[SliceSpec, ...]
+    models: tuple[ServedModel, ...]
 
 
 class Replanning:
@@ -189,7 +192,8 @@ class Replanning:
             for name, model in failing
             if name in fleet.specs and name not in lost and model in served
         )
-        return ReplanFacts(settings, Outages(tuple(sorted(lost)), tuple(dict.fromkeys(pairs))))
+        outages = Outages(tuple(sorted(lost)), tuple(dict.fromkeys(pairs)))
+        return ReplanFacts(settings, outages, settings.slices, settings.models)
 
     def _show(
         self, facts: ReplanFacts, reason: str, state: str, sentence: str, found: Advice | None = None
