@@ -297,6 +297,8 @@ class Share:
     - "sm": chunks of a static MPS partition.
     - "mig": compute slices of the instance that `label` names ("3g.71gb").
     - "whole" (1): all of the device; "time" (1): all of it, in turns with others.
+
+    A label such as "2g.35gb*3" is of one process of three in that instance.
     """
 
     kind: str
@@ -318,6 +320,15 @@ class Share:
             raise ValueError(f"the amount of a share is a number above 0, not {amount!r} (in {text!r})")
         return cls(kind, float(number), label)
 
+    @property
+    def profile(self) -> str:
+        """The name of the MIG instance, "" of other shares."""
+        return self.label.partition("*")[0]
+
+    def with_processes(self, count: int) -> "Share":
+        """Return the share of one of `count` processes in this instance."""
+        return self if count == 1 else Share(self.kind, self.amount, f"{self.profile}*{count}")
+
 
 AMOUNT_MAX = 100_000
 _AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
@@ -327,10 +338,12 @@ _AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
 class SliceSpec:
     """A share of a device on which one worker process runs.
 
-    `cores`: the cores that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a
-    GPU by its torch name ("cuda:0"). `part`: its share of the GPU, None for all. `memory_bytes`: its limit if
-    its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
-    take it back at any time.
+    `cores`: the cores that its process stays on, () for any; `threads` compute there. `device`: "cpu", a GPU
+    by its torch name ("cuda:0"), or the name of a rehearsed device. `kind`: the kind of its GPU as profiles
+    name it, "" for this machine's CPU. `part`: its share of the GPU, None for all. `memory_bytes`: its limit
+    if its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
+    take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says.
+    `instance`: the slices that share one MIG instance or MPS share have the same name here, "" for its own.
     """
 
     name: str
@@ -341,6 +354,9 @@ class SliceSpec:
     memory_bytes: int = 0
     price: float = 0.0
     spot: bool = False
+    kind: str = ""
+    rehearsed: bool = False
+    instance: str = ""
 
     @property
     def place(self) -> str:
@@ -397,7 +413,7 @@ class DeviceSpec:
 
     `kind`: as profiles name it ("gpu-nvidia-h200"). `divide`: the kind of shares, of DIVISIONS. `cores`: of a
     CPU. `memory_bytes`: 0 for no limit. `price`: of one for an hour. Devices of one `domain` fail together;
-    "": each fails alone.
+    "": each fails alone. `rehearse`: the devices are not here, and slices on them answer by their profiles.
     """
 
     name: str
@@ -408,6 +424,7 @@ class DeviceSpec:
     memory_bytes: int = 0
     price: float = 0.0
     domain: str = ""
+    rehearse: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

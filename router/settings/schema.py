@@ -47,6 +47,9 @@ DEVICE_COUNT_MAX = 100_000
 SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
 
+PROCESS_COUNT_MAX = 48
+"""Processes in one MIG instance: the clients of its MPS daemon."""
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 ONLY_VARIANT = "default"
@@ -276,9 +279,12 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price` that of `prices:`."""
+    """An entry of `slices:`; without `price` that of `prices:`. `device`, `share`: of a GPU."""
 
     name: Name
+    device: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    share: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    processes: Annotated[int, Field(ge=1, le=PROCESS_COUNT_MAX)] = 1
     count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -324,6 +330,7 @@ class DeviceSection(Section):
     memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
     price: Price | None = None
     domain: Name | None = None
+    rehearse: bool = False
 
 
 class TenantSection(Section):
