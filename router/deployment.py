@@ -52,6 +52,7 @@ from router.telemetry import (
     Telemetry,
     demand,
 )
+from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus, why_absent
 from serving.control.rules import Rules
@@ -67,7 +68,7 @@ from serving.runtime.redis_tier import RedisTier
 from serving.runtime.selecting import SelectingServing
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
-from serving.specs import CacheSpec, Limits, ServedModel, SliceSpec
+from serving.specs import Limits, ServedModel, SliceSpec
 
 logger = logging.getLogger(__name__)
 

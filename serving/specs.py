@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import unquote, urlsplit
 
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
 
@@ -442,42 +441,6 @@ class RecordingSpec:
     folder: Path
     file_bytes: int = 16 << 20
     files: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class RedisSpec:
-    """The Redis server through which gateways of one `namespace` share answers. `url` (redis://, rediss:// or
-    unix://) and `password` may hold a password: neither is ever shown, nor is `key`. A look delays a call by
-    at most `budget_us`."""
-
-    url: str = field(repr=False)
-    password: str = field(default="", repr=False)
-    namespace: str = "penstock"
-    budget_us: int = 2_000
-    key: str = field(default="", repr=False)
-
-    @property
-    def secret(self) -> str:
-        """The secret that signs answers: `key`, else the password; "" if there is neither."""
-        return self.key or self.password or unquote(urlsplit(self.url).password or "")
-
-    @property
-    def place(self) -> str:
-        """The URL without its password, for display."""
-        url = urlsplit(self.url)
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSpec:
-    """How the gateway keeps answers: at most `memory_bytes` of them, each for `ttl_us`. `shared`: tenants
-    share answers; a tenant can then tell by the latency what others asked. `redis`: where answers are kept
-    for other gateways too."""
-
-    memory_bytes: int = 64 << 20
-    ttl_us: int = 300_000_000
-    shared: bool = False
-    redis: RedisSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,17 +27,9 @@ from router.settings.served import check_models, check_name, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
 from router.settings.workers import read_workers
+from serving.cache.spec import CacheSpec
 from serving.objectives import Needs, ScalingSpec
-from serving.specs import (
-    CacheSpec,
-    DeviceSpec,
-    Limits,
-    RecordingSpec,
-    ServedModel,
-    SliceSpec,
-    TenantSpec,
-    WorkersSpec,
-)
+from serving.specs import DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec, WorkersSpec
 
 _PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 1 / 6

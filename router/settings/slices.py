@@ -75,8 +75,8 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
     if not isinstance(entries, list) or not entries:
         price = slice_price(prices, 1, spot=False)
         names = default_slices(usable)
-        dealt = deal_cores([1] * len(names), usable)
-        return tuple(SliceSpec(name, cores, price=price) for name, cores in zip(names, dealt, strict=True))
+        each_core = zip(names, deal_cores([1] * len(names), usable), strict=True)
+        return tuple(SliceSpec(name, cores, price=price) for name, cores in each_core)
     sections = [findings.parse(SliceSection, ("slices", index)) for index in range(len(entries))]
     _check_names(findings, sections)
     _check_cores(findings, sections, usable)
