@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -31,6 +31,7 @@ from router.logs import lines_dropped
 from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
+from router.replanning import Replanning
 from router.rpc import RpcServer
 from router.scaled_status import scaled_status
 from router.settings import Settings
@@ -113,6 +114,9 @@ class GatewayServer:
         self._guard = KeyGuard(KeyFile(keys))
         self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
+        self.replanning = Replanning(
+            self.fleet, self.operations.current, self.operations.placement, self._look
+        )
         self._make_edges(server, limits, selecting)
         self._known = set(self.gateway.models)
         self.gateway.on_models = self._take_models
@@ -196,7 +200,7 @@ class GatewayServer:
         host = f"[{server.host}]" if ":" in server.host else server.host
         self.rest_url = f"http://{host}:{await self._rest.start()}"
         port = await self._admin.start()
-        self._changes.address = replace(admin, port=port).address
+        self.replanning.door = self._changes.address = replace(admin, port=port).address
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
         await self._bulk.start(process_count())
@@ -215,6 +219,7 @@ class GatewayServer:
 
     async def close(self) -> None:
         """Close what is still open."""
+        await self.replanning.close()
         self._lag.stop()
         if self._sharing is not None:
             self._sharing.cancel()
@@ -267,6 +272,9 @@ class GatewayServer:
         explanation["isolation"] = isolation_status(self.fleet.control.isolation(model, now_us))
         return explanation
 
+    async def _look(self) -> tuple[Status, Mapping[str, float]]:
+        return await self._describe(), self.gateway.rates()
+
     async def _describe(self) -> Status:
         slices: list[SliceStatus] = [
             {
@@ -301,6 +309,8 @@ class GatewayServer:
             {"name": name, "listening": listening, "restarts": restarts}
             for name, (listening, restarts) in self.edges.states().items()
         ]
+        if proposal := self.replanning.describe():
+            status["proposal"] = proposal
         progress = self.fleet.progress
         status["move"] = {
             "state": progress.state.value,
@@ -368,6 +378,7 @@ class GatewayServer:
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
             drifted=len(self.operations.drift.found),
+            replans=self.replanning.outcomes,
             scaling=self._scaling(),
             condition=self._condition(replicas),
             redis=_describe_redis(self._redis) if self._redis is not None else None,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -77,11 +77,20 @@ class _Move:
 
 
 class PlacementService:
-    """Carries placements out, one at a time, and keeps them. `drift`: what was last found to have drifted."""
+    """Carries placements out, one at a time, and keeps them.
 
-    def __init__(self, current: Current, drift: Callable[[], Sequence[str]] = tuple) -> None:
+    `drift`: what was last found to have drifted. `lost_cores`: the cores that new slices get last.
+    """
+
+    def __init__(
+        self,
+        current: Current,
+        drift: Callable[[], Sequence[str]] = tuple,
+        lost_cores: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         self._current = current
         self._drift = drift
+        self._lost_cores = lost_cores
         self._preparing = False
         self._move: asyncio.Task[None] | None = None
         self._moving = ""
@@ -135,7 +144,7 @@ class PlacementService:
         """
         with self._prepared() as base:
             try:
-                asked = await asyncio.to_thread(proposal, content, base, usable_cores())
+                asked = await asyncio.to_thread(proposal, content, base, usable_cores(), self._lost_cores())
             except UnsoundError as error:
                 raise PlacementRequestError(400, error.reasons) from None
             filed = await asyncio.to_thread(_filed, base.path)
@@ -160,6 +169,12 @@ class PlacementService:
             )
             target = replace(base, slices=filed.slices, models=models)
             return await self._begin(_Move(secrets.token_hex(8), base, target))
+
+    async def ended(self) -> MoveOutcome | None:
+        """Wait for the end of the move under way, and return how the last move ended; None without any."""
+        if self._move is not None:
+            await asyncio.wait([self._move])
+        return self._outcome
 
     def turn_back(self) -> None:
         """Give up the move under way. PlacementError where there is none."""

@@ -8,7 +8,7 @@
 requests are sent to it. A model may say for which variant it was planned, and for which load.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -76,21 +76,25 @@ class Proposal:
     loads: Mapping[str, PlannedFor] = field(default_factory=dict)
 
 
-def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Proposal:
+def proposal(
+    content: bytes, settings: Settings, usable: Sequence[int], lost: Collection[int] = ()
+) -> Proposal:
     """Return what the body asks of the gateway with these settings, whose cores are `usable`.
 
     A slice that runs and is named as it is keeps its cores; the others get those that are free when they
-    start. UnsoundError with all that is wrong.
+    start, `lost` cores last. UnsoundError with all that is wrong.
     """
     if len(content) > FILE_BYTES_MAX:
         raise UnsoundError([f"the body is too large; expected at most {FILE_BYTES_MAX >> 10} KB"])
     try:
-        return _read(Findings(Document(Path("placement"), _json(content), {}, {}, ())), settings, usable)
+        return _read(
+            Findings(Document(Path("placement"), _json(content), {}, {}, ())), settings, usable, lost
+        )
     except SettingsError as error:  # it has more faults than are looked for
         raise UnsoundError(_reasons(error.problems)) from None
 
 
-def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Proposal:
+def _read(findings: Findings, settings: Settings, usable: Sequence[int], lost: Collection[int]) -> Proposal:
     findings.parse(_Body)
     _check_counts(findings, len(usable))
     slices = [findings.parse(_Slice, ("slices", place)) for place in range(_length(findings, "slices"))]
@@ -111,7 +115,7 @@ def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Prop
         raise UnsoundError([crowded])
     states = [[each for each in state if each] for state in steps]
     final = [each for each in slices if each]
-    specs = _dealt([*states, final], settings, usable)
+    specs = _dealt([*states, final], settings, usable, lost)
     return Proposal(
         replace(settings, slices=tuple(specs[each.name] for each in final), models=served),
         tuple(
@@ -237,10 +241,11 @@ def _check_limited(findings: Findings, slices: Sequence[_Slice | None], settings
 
 
 def _dealt(
-    states: Sequence[Sequence[_Slice]], settings: Settings, usable: Sequence[int]
+    states: Sequence[Sequence[_Slice]], settings: Settings, usable: Sequence[int], lost: Collection[int]
 ) -> dict[str, SliceSpec]:
     """Return every slice with its cores: those that run keep theirs; others get, in the state in which they
     appear, cores that nobody has then, rather than those of slices that end with it, rather than shared ones.
+    Lost cores are dealt last.
     """
     found = {each.name: each for each in settings.slices}
     core_price = _core_price(settings.slices)
@@ -251,7 +256,7 @@ def _dealt(
         leave = _held(found[name] for name in before - names)
         for each in state:
             if each.name not in found:
-                rank = {core: (core in stay, core in leave, core) for core in usable}
+                rank = {core: (core in lost, core in stay, core in leave, core) for core in usable}
                 cores = tuple(sorted(sorted(usable, key=rank.__getitem__)[: each.cores]))
                 price = core_price * each.cores
                 found[each.name] = SliceSpec(each.name, cores, each.threads, price=price)

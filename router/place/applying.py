@@ -31,9 +31,23 @@ SHARED = "there is no way without sharing cores: while it is applied, old slices
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a gateway has: `told`, the body of GET /v2/placement."""
+    """What a gateway has: `told`, the body of GET /v2/placement.
+
+    `away`: names that no new slice gets. `failing`: (model, slice) of loads that fail there.
+    """
 
     told: Json
+    away: frozenset[str] = frozenset()
+    failing: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Running":
+        """Return what a gateway with these settings in force has."""
+        slices = [
+            {"name": each.name, "on": list(each.cores), "threads": each.threads} for each in settings.slices
+        ]
+        models = {each.name: {"slices": list(each.slices)} for each in settings.models}
+        return cls({"slices": slices, "models": models})
 
     @property
     def slices(self) -> tuple[SliceSpec, ...]:
@@ -140,7 +154,7 @@ def _steps(asked: PlacementTask, decision: Decision, running: Running) -> Sequen
     )
     if not exact:
         return ()
-    names = _free({each.name for each in specs})
+    names = _free({each.name for each in specs} | running.away)
     found = rollout_steps(
         old, {device: specs}, way, lambda step, _name: _spec(next(names), step.share.amount)
     )
@@ -156,11 +170,12 @@ def _named(asked: PlacementTask, slots: Sequence[Slot], running: Running) -> lis
     old = next(iter(asked.current.values()), ())
     specs = placed_slices(running.over(asked.settings), asked.problem)
     same = {after: specs[before] for before, after in same_slices(old, slots)}
-    names = _free({each.name for each in running.slices})
+    names = _free({each.name for each in running.slices} | running.away)
     found = []
     for place, slot in enumerate(slots):
         kept = same.get(place)
-        if kept is None or len(kept.cores) != kept.threads:
+        broken = kept is not None and any((name, kept.name) in running.failing for name in _names(slot))
+        if kept is None or broken or len(kept.cores) != kept.threads:
             kept = _spec(next(names), slot.share.amount)
         found.append(kept)
     return found

@@ -56,6 +56,14 @@ def test_a_slice_that_runs_keeps_its_cores_and_others_get_free_ones(settings: Se
     assert (found.path, found.limits) == (settings.path, settings.limits)
 
 
+def test_lost_cores_are_dealt_last(settings: Settings) -> None:
+    body = {"slices": [{"name": "new", "cores": 1}], "models": BOTH}
+    for cores, lost, dealt in ((2, {0}, 1), (4, {2}, 3), (1, {0}, 0)):
+        content = json.dumps(body).encode()
+        found = proposal(content, settings, range(cores), lost).settings
+        assert found.slices[0].cores == (dealt,)
+
+
 def test_a_body_of_many_faults_is_refused_with_the_first_of_them(settings: Settings) -> None:
     models: dict[str, Any] = {f"other{number}": {} for number in range(1000)}
     slices = [{"name": "new", "cores": 1}]

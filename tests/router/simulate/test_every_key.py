@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "devices": schema.DeviceSection,
     "prices": schema.PriceSection,
     "scaling": schema.ScalingSection,
+    "placement": schema.PlacementSection,
     "tenants": schema.TenantSection,
     "tiers": schema.TierSection,
     "profiles": schema.ProfilesSection,
