@@ -145,7 +145,7 @@ def test_all_that_is_wrong_is_told_at_once(settings: Settings) -> None:
         "more: unknown key; got 'more', expected slices, models or steps (did you mean models?)",
         "slices[2].name: this key is required",
         "slices[2].cores: too small; got 0, expected 1 or more",
-        "slices[2].nam: unknown key; got 'nam', expected name, cores or threads (did you mean name?)",
+        "slices[2].nam: unknown key; got 'nam', expected name, cores, threads, device or share (did you mean name?)",
         "slices[3]: not a mapping; got 7, expected keys and values (key: value)",
         "models.digits.slices[0]: unknown slice; got 'y', expected x",
         "models.digits.variant: planned for another variant than the one that answers; got 'cnn', expected "
