@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -57,9 +56,6 @@ SLICE_COUNT_MAX = 1024
 
 PROCESS_COUNT_MAX = 48
 """Processes in one MIG instance: the clients of its MPS daemon."""
-
-REPLAN = ("off", "advise", "apply")
-"""What a gateway does if it cannot reach its desired state: only log why, show another plan, or apply it."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -137,10 +133,6 @@ def _check_replicas(value: object) -> object:
     raise refuse(fault("not a number of replicas", value, expected))
 
 
-def _read_off(value: object) -> object:
-    return "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
-
-
 def _check_profiles(value: object) -> object:
     if isinstance(value, dict) or (isinstance(value, str) and 1 <= len(value) <= 4096):
         return value
@@ -160,6 +152,7 @@ class GatewayFile(Section):
     prices: list[object] = []
     scaling: dict[str, object] = {}
     placement: dict[str, object] = {}
+    mig: dict[str, object] = {}
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     tiers: Annotated[list[object], Field(max_length=TIER_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
@@ -324,14 +317,6 @@ class ScalingSection(Section):
     target: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
     cost_max_per_hour: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)] | None = None
     fair: bool = False
-
-
-class PlacementSection(Section):
-    """`placement:`; the defaults are those of PlacementSettings."""
-
-    replan: (
-        Annotated[str, BeforeValidator(_read_off), AfterValidator(known("way to replan", REPLAN))] | None
-    ) = None
 
 
 class ReplicasSection(Section):
