@@ -5,7 +5,6 @@ changed meanwhile is made again. `penstock status` shows it with the command tha
 """
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -82,7 +81,7 @@ class Replanning:
         self._job = job
         self._task: asyncio.Task[None] | None = None
         self._shown: tuple[ProposalStatus, ReplanFacts] | None = None
-        self._tried: set[str] = set()  # bodies that were carried out, or given up
+        self._tried: set[bytes] = set()  # bodies that were carried out, or given up
         fleet.on_replan = self.replan
 
     def replan(self, reason: str) -> None:
@@ -146,16 +145,15 @@ class Replanning:
             await self._take(facts, found)
 
     async def _take(self, facts: ReplanFacts, found: Advice) -> None:
-        body = json.dumps(found.body)
-        if self._current.settings.placement.replan != "apply" or body in self._tried:
+        if self._current.settings.placement.replan != "apply" or found.body in self._tried:
             self.outcomes["proposed"] += 1
             self._show(facts, found.reason, PROPOSED, found.verdict, found)
             logger.warning("there is another plan (%s); this applies it: %s", found.verdict, found.command)
             return
-        self._tried.add(body)
+        self._tried.add(found.body)
         logger.warning("another plan is being applied: %s", found.verdict)
         try:
-            await self._placement.apply(body.encode())
+            await self._placement.apply(found.body)
             ended = await self._placement.ended()
         except PlacementRequestError as error:
             self.outcomes["given up"] += 1
@@ -178,7 +176,7 @@ class Replanning:
         status, present = await self._look()
         return {
             name: replace(rate, requests=max(rate.requests, present.get(name, 0.0)))
-            for name, rate in rates_of(status).items()
+            for name, rate in (await asyncio.to_thread(rates_of, status)).items()
         }
 
     def _facts(self) -> ReplanFacts:
@@ -198,16 +196,11 @@ class Replanning:
     def _show(
         self, facts: ReplanFacts, reason: str, state: str, sentence: str, found: Advice | None = None
     ) -> None:
-        body = found.body if found is not None else {}
-        models = body.get("models", {})
         told: ProposalStatus = {
             "reason": reason,
             "state": state,
             "sentence": sentence,
-            "slices": {
-                each["name"]: [name for name, one in models.items() if each["name"] in one["slices"]]
-                for each in body.get("slices", ())
-            },
+            "slices": dict(found.slices) if found is not None else {},
             "attainment": dict(found.attainment) if found is not None else {},
             "refused": list(found.refused) if found is not None else [],
             "command": found.command if found is not None else "",

@@ -1,5 +1,6 @@
 """Another placement for a running gateway: what a job finds, and the command that applies the same."""
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -45,12 +46,14 @@ class AdviceTask:
 class Advice:
     """Another placement. `body`: that of `PUT /v2/placement`; `command` applies the same.
 
+    `slices`: the models on each slice.
     `refused`: the promises that it breaks; if there are any, nothing applies it.
     """
 
     reason: str
     verdict: str
-    body: Json
+    body: bytes
+    slices: Mapping[str, list[str]]
     attainment: Mapping[str, float]
     refused: tuple[str, ...]
     command: str
@@ -79,11 +82,20 @@ def _advice(asked: AdviceTask) -> Advice | str:
     return Advice(
         asked.reason,
         found.verdict,
-        said,
+        json.dumps(said).encode(),
+        _slices(said),
         _known(found),
         found.refused,
         "" if found.refused else _command(asked, rates),
     )
+
+
+def _slices(said: Json) -> dict[str, list[str]]:
+    on: dict[str, list[str]] = {each["name"]: [] for each in said.get("slices", ())}
+    for model, each in said.get("models", {}).items():
+        for name in each["slices"]:
+            on[name].append(model)
+    return on
 
 
 def _known(found: Proposal) -> dict[str, float]:

@@ -19,6 +19,11 @@ class FailingLoads:
         """Forget the failures, because a load has succeeded."""
         self._counts.pop((place, model), None)
 
+    def forget(self, model: str) -> None:
+        """Forget a model's failures on all places, because its files are others."""
+        for pair in [pair for pair in self._counts if pair[1] == model]:
+            del self._counts[pair]
+
     @property
     def found(self) -> frozenset[tuple[str, str]]:
         """The (place, model) pairs that have failed as often as a rollout allows."""

@@ -281,8 +281,15 @@ class Fleet:
         """Count a load of a variant that answers; another plan does without what fails again and again."""
         found = record.replicas.get(replica) if record is not None else None
         if record is not None and found is not None and found.variant == found.served.answering_variant:
-            count = self.failing.failed if failed else self.failing.loaded
-            count(record.spec.place, found.model)
+            place, model = record.spec.place, found.model
+            if failed:
+                self.failing.failed(place, model)
+                return
+            self.failing.loaded(place, model)
+            for name, other in self.failing.found:  # of slices that are no more, and would load it as well
+                spec = None if name in self.control.slices else self.specs.get(name)
+                if other == model and spec is not None and spec.share == record.spec.share:
+                    self.failing.loaded(name, model)
 
     def _busy_with(self, record: SliceRecord) -> set[str]:
         """Return the models that a slice's worker computes, loads or measures. A load and a batch run at the
@@ -375,6 +382,9 @@ class Fleet:
             case Withdraw(slice=name, reason=reason, blamed=blamed):
                 gateway.slice_down(name, reason, blamed)
             case ServeModel(model=served):
+                before = gateway.models.get(served.name)
+                if before is None or before.revision != served.revision:
+                    self.failing.forget(served.name)
                 gateway.serve(served)
             case RetireModel(model=model):
                 gateway.retire(model)

@@ -163,6 +163,9 @@ def test_a_model_that_loads_nowhere_leaves_a_sentence(tmp_path: Path) -> None:
         assert found["sentence"] == "nothing that is left can run held"
         assert found["command"] == ""
         assert slices(gateway) == BEFORE
+        (tmp_path / "held" / "broken").unlink()
+        await_true(lambda: "proposal" not in json.loads(gateway.get("/v2/status")[1]), gateway)
+        assert gateway.post("/v2/models/held/infer", REQUEST)[0] == 200
 
 
 def test_a_gateway_that_is_to_make_no_plan_only_says_why(tmp_path: Path) -> None:
@@ -172,3 +175,20 @@ def test_a_gateway_that_is_to_make_no_plan_only_says_why(tmp_path: Path) -> None
         await_true(lambda: 'penstock_replans_total{outcome="off"} 1' in gateway.read_metrics(), gateway)
         assert "`penstock place` may know better: spot cpu-b is lost: reclaimed" in gateway.output
         assert "proposal" not in json.loads(gateway.get("/v2/status")[1])
+
+
+def test_a_placement_that_does_not_load_leaves_a_plan_without_it(tmp_path: Path) -> None:
+    with serving(home(tmp_path)) as gateway:
+        ask(gateway)
+        (tmp_path / "held" / "broken").touch()
+        moved = {
+            "slices": [{"name": "cpu-a", "cores": 1}, {"name": "new", "cores": 1}],
+            "models": {"simple": {"slices": ["cpu-a"]}, "held": {"slices": ["new"]}},
+        }
+        assert gateway.change("PUT", "/v2/placement", json.dumps(moved).encode())[0] == 202
+        found = proposal(gateway, lambda told: told["state"] != "planning")
+        assert "slice new: " in found["reason"]
+        assert found["state"] == "none"  # held is loaded on another slice of that share, which stays
+        assert found["sentence"].startswith("what is left in place stays: ")
+        assert slices(gateway) == BEFORE
+        assert gateway.post("/v2/models/held/infer", REQUEST)[0] == 200

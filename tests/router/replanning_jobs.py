@@ -1,5 +1,6 @@
 """Jobs in place of a plan: each waits at a pipe, until the test has looked at what goes on."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from router.place.advising import Advice, AdviceTask
 
+SLICES = {"cpu-a": ["digits", "minilm"]}
 BODY = {
     "slices": [{"name": "cpu-a", "cores": 1, "threads": 1}],
     "models": {"digits": {"slices": ["cpu-a"]}, "minilm": {"slices": ["cpu-a"]}},
@@ -19,9 +21,12 @@ def wait_and_advise(asked: AdviceTask) -> Iterator[Advice | str]:
     said = pipe(asked.settings.path.parent, asked.reason, lost).read_text()
     match said:
         case "plan":
-            yield Advice(asked.reason, f"without {lost}", BODY, {"digits": 1.0}, (), f"at {asked.door}")
+            content = json.dumps(BODY).encode()
+            yield Advice(
+                asked.reason, f"without {lost}", content, SLICES, {"digits": 1.0}, (), f"at {asked.door}"
+            )
         case "broken":
-            yield Advice(asked.reason, "", {}, {"digits": 0.5}, ("digits is late",), "")
+            yield Advice(asked.reason, "", b"{}", {}, {"digits": 0.5}, ("digits is late",), "")
         case "error":
             raise RuntimeError("the job broke")
         case _:
