@@ -29,12 +29,13 @@ from loadtests.observed import Watch
 from loadtests.processes import cpu_us, pin
 from loadtests.wire import digits_question
 from serving.cache.benefit import CacheBenefit
+from serving.cache.spec import CacheSpec
 from serving.ports import Call, Reply
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.runtime.caching import CachedServing
 from serving.runtime.gateway import Gateway
-from serving.specs import BatchingSpec, CacheSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
+from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
 from serving.tensor import Tensor
 from serving.worker.batches import BatchOutput, BatchResult
 

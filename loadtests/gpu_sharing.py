@@ -40,6 +40,7 @@ from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.opening import PreparedShares
 from serving.simulation.patterns import POISSON_CV, due_times
 from serving.specs import Limits, ModelSpec, ServedModel, Share, SliceSpec
 from serving.tensor import ITEM_BYTES, Tensor
@@ -182,7 +183,8 @@ async def _opened(
         for spec in specs:
             settings[spec.name] = core_set(spec) if actuator is None else actuator.open(spec)
         with tempfile.TemporaryDirectory(prefix="penstock-profiles-") as folder:
-            fleet = Fleet(control, gateway, ProfileStore(Path(folder)), lambda spec: settings[spec.name])
+            shares = PreparedShares(lambda spec: settings[spec.name])
+            fleet = Fleet(control, gateway, ProfileStore(Path(folder)), shares)
             fleet.on_change = lambda: _settle(ready, gateway, control)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(fleet.run())

@@ -20,10 +20,10 @@ import uvloop
 
 from loadtests.redis_server import redis_server
 from serving.cache.entries import KeptAnswer, entry_of
+from serving.cache.spec import RedisSpec
 from serving.cache.values import decode, encode, seal_of
 from serving.runtime.clock import now_us
 from serving.runtime.redis_tier import Found, RedisQuery, RedisTier
-from serving.specs import RedisSpec
 from serving.tensor import Tensor
 
 MODEL = "m"

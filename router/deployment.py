@@ -1,11 +1,12 @@
 """One gateway with its servers and workers, put together from settings."""
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -52,6 +53,7 @@ from router.telemetry import (
     Telemetry,
     demand,
 )
+from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus, why_absent
 from serving.control.rules import Rules
@@ -65,8 +67,12 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
 from serving.runtime.selecting import SelectingServing
+from serving.runtime.slicing.choice import gpu_actuator
+from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
-from serving.specs import CacheSpec, Limits, ServedModel, SliceSpec
+from serving.specs import Limits, ServedModel, SliceSpec
+
+logger = logging.getLogger(__name__)
 
 
 class GatewayServer:
@@ -98,9 +104,9 @@ class GatewayServer:
         self.profile_problems = tuple(store.problems)
         rules = Rules(settings.remeasure, settings.scaling)
         control = Control(settings.slices, models, known, limits, device_kind, rules)
-        self.fleet = Fleet(
-            control, self.gateway, store, find_capacity=find_capacity, workers=settings.workers
-        )
+        shares = DeviceShares(make=partial(gpu_actuator, recut=settings.placement.recut))
+        shares.on_trouble = logger.warning
+        self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)

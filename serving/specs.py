@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import unquote, urlsplit
 
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
 
@@ -297,6 +296,8 @@ class Share:
     - "sm": chunks of a static MPS partition.
     - "mig": compute slices of the instance that `label` names ("3g.71gb").
     - "whole" (1): all of the device; "time" (1): all of it, in turns with others.
+
+    A label such as "2g.35gb*3" is of one process of three in that instance.
     """
 
     kind: str
@@ -318,6 +319,15 @@ class Share:
             raise ValueError(f"the amount of a share is a number above 0, not {amount!r} (in {text!r})")
         return cls(kind, float(number), label)
 
+    @property
+    def profile(self) -> str:
+        """The name of the MIG instance, "" of other shares."""
+        return self.label.partition("*")[0]
+
+    def with_processes(self, count: int) -> "Share":
+        """Return the share of one of `count` processes in this instance."""
+        return self if count == 1 else Share(self.kind, self.amount, f"{self.profile}*{count}")
+
 
 AMOUNT_MAX = 100_000
 _AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
@@ -327,10 +337,12 @@ _AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
 class SliceSpec:
     """A share of a device on which one worker process runs.
 
-    `cores`: the cores that its process stays on, () for any; `threads` compute there. `device`: "cpu", or a
-    GPU by its torch name ("cuda:0"). `part`: its share of the GPU, None for all. `memory_bytes`: its limit if
-    its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
-    take it back at any time.
+    `cores`: the cores that its process stays on, () for any; `threads` compute there. `device`: "cpu", a GPU
+    by its torch name ("cuda:0"), or the name of a rehearsed device. `kind`: the kind of its GPU as profiles
+    name it, "" for this machine's CPU. `part`: its share of the GPU, None for all. `memory_bytes`: its limit
+    if its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
+    take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says.
+    `instance`: the slices that share one MIG instance or MPS share have the same name here, "" for its own.
     """
 
     name: str
@@ -341,6 +353,9 @@ class SliceSpec:
     memory_bytes: int = 0
     price: float = 0.0
     spot: bool = False
+    kind: str = ""
+    rehearsed: bool = False
+    instance: str = ""
 
     @property
     def place(self) -> str:
@@ -397,7 +412,7 @@ class DeviceSpec:
 
     `kind`: as profiles name it ("gpu-nvidia-h200"). `divide`: the kind of shares, of DIVISIONS. `cores`: of a
     CPU. `memory_bytes`: 0 for no limit. `price`: of one for an hour. Devices of one `domain` fail together;
-    "": each fails alone.
+    "": each fails alone. `rehearse`: the devices are not here, and slices on them answer by their profiles.
     """
 
     name: str
@@ -408,6 +423,7 @@ class DeviceSpec:
     memory_bytes: int = 0
     price: float = 0.0
     domain: str = ""
+    rehearse: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -425,42 +441,6 @@ class RecordingSpec:
     folder: Path
     file_bytes: int = 16 << 20
     files: int = 8
-
-
-@dataclass(frozen=True, slots=True)
-class RedisSpec:
-    """The Redis server through which gateways of one `namespace` share answers. `url` (redis://, rediss:// or
-    unix://) and `password` may hold a password: neither is ever shown, nor is `key`. A look delays a call by
-    at most `budget_us`."""
-
-    url: str = field(repr=False)
-    password: str = field(default="", repr=False)
-    namespace: str = "penstock"
-    budget_us: int = 2_000
-    key: str = field(default="", repr=False)
-
-    @property
-    def secret(self) -> str:
-        """The secret that signs answers: `key`, else the password; "" if there is neither."""
-        return self.key or self.password or unquote(urlsplit(self.url).password or "")
-
-    @property
-    def place(self) -> str:
-        """The URL without its password, for display."""
-        url = urlsplit(self.url)
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class CacheSpec:
-    """How the gateway keeps answers: at most `memory_bytes` of them, each for `ttl_us`. `shared`: tenants
-    share answers; a tenant can then tell by the latency what others asked. `redis`: where answers are kept
-    for other gateways too."""
-
-    memory_bytes: int = 64 << 20
-    ttl_us: int = 300_000_000
-    shared: bool = False
-    redis: RedisSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

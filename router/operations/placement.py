@@ -25,6 +25,7 @@ from router.operations.applied import AppliedPlacement, applied, digest, kept, p
 from router.operations.current import TURNED_BACK as TOLD
 from router.operations.current import ChangeRefused, Current
 from router.operations.proposal import UnsoundError, proposal
+from router.operations.told import told_slice
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX
 from router.settings.slices import usable_cores
@@ -105,10 +106,7 @@ class PlacementService:
             "by": "file" if found is None else "apply",
             "id": found.id if found else "",
             "at": found.at if found else "",
-            "slices": [
-                {"name": each.name, "cores": len(each.cores), "threads": each.threads, "on": each.cores}
-                for each in settings.slices
-            ],
+            "slices": [told_slice(each) for each in settings.slices],
             "models": {
                 each.name: {
                     "slices": each.slices,

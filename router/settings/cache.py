@@ -5,7 +5,8 @@ from router.settings.findings import Findings
 from router.settings.problems import Loc, one_of, shown
 from router.settings.redis import read_redis
 from router.settings.schema import CacheSection, ServedSection
-from serving.specs import CacheSpec, ModelSpec
+from serving.cache.spec import CacheSpec
+from serving.specs import ModelSpec
 
 _LOC = ("cache",)
 

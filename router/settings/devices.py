@@ -62,8 +62,9 @@ def _read_device(findings: Findings, loc: Loc, section: DeviceSection, prices: P
         cores, memory_bytes = cores or len(usable_cores()), memory_bytes or usable_memory_bytes()
     price = device_price(prices, kind, cores) if section.price is None else section.price
     return DeviceSpec(
-        section.name, kind, divide, section.count, cores, memory_bytes, price, section.domain or ""
-    )
+        section.name, kind, divide, section.count, cores, memory_bytes, price, section.domain or "",
+        section.rehearse,
+    )  # fmt: skip
 
 
 def _check_sizes(findings: Findings, loc: Loc, section: DeviceSection, kind: str, divide: str) -> None:

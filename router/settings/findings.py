@@ -1,6 +1,8 @@
 """Gathers everything that is wrong with one document, so that a user sees it all at once."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import UnionType
 from typing import Any, TypeVar, get_args
 
@@ -10,6 +12,8 @@ from pydantic_core import ErrorDetails
 from router.settings.document import Document, Unreadable
 from router.settings.fields import FAULT
 from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
+from serving.runtime.slicing.inventory import Inventory, take_inventory
+from serving.specs import DeviceSpec
 
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -49,9 +53,21 @@ class Findings:
         self.document = document
         self.problems: list[SettingsProblem] = list(document.problems)
         self.warnings: list[SettingsProblem] = []
+        self.devices: Sequence[DeviceSpec] = ()
+        """Those of `devices:`, once they are read."""
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
         self._stop_if_many()
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The GPUs of this machine. Only a file with slices on GPUs asks for it."""
+        return take_inventory()
+
+    @cached_property
+    def visible_gpus(self) -> str | None:
+        """What CUDA_VISIBLE_DEVICES says; None if it is not set."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def add(self, loc: Loc, message: str, *, at_key: bool = False) -> None:
         """An error of the value at `loc` (of its key: `at_key`)."""

@@ -28,17 +28,9 @@ from router.settings.served import check_models, check_name, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
 from router.settings.workers import read_workers
+from serving.cache.spec import CacheSpec
 from serving.objectives import Needs, ScalingSpec
-from serving.specs import (
-    CacheSpec,
-    DeviceSpec,
-    Limits,
-    RecordingSpec,
-    ServedModel,
-    SliceSpec,
-    TenantSpec,
-    WorkersSpec,
-)
+from serving.specs import DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec, WorkersSpec
 
 _PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 1 / 6
@@ -123,8 +115,8 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     limits = _read_limits(findings)
     _look_at_messages(findings, limits)
     prices = read_prices(findings)
+    devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
-    devices = read_devices(findings, prices)
     check_kinds(findings, prices, devices)
     tiers, tenants = read_tiers(findings), read_tenants(findings)
     recording, logging = read_recording(findings), read_logging(findings)

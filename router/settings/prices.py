@@ -7,7 +7,7 @@ from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, shown
 from router.settings.schema import PriceSection
 from serving.profile.device import device_kind
-from serving.specs import DeviceSpec, SliceSpec
+from serving.specs import DeviceSpec, Share, SliceSpec
 
 _LOC = ("prices",)
 _CPU, _GPU = "cpu-", "gpu-"
@@ -71,6 +71,19 @@ def device_price(prices: Prices, kind: str, core_count: int) -> float:
     if tariff is None:
         return 0.0
     return tariff.on_demand * (core_count if kind.startswith(_CPU) else 1)
+
+
+def share_price(prices: Prices, kind: str, share: Share, *, spot: bool) -> float:
+    """Return what an hour of a GPU's share costs: its part of the GPU's price; 0 if there is no price.
+
+    A share by percentage or instance is its part; all other shares cost as the whole GPU.
+    """
+    tariff = prices.get(kind)
+    if tariff is None:
+        return 0.0
+    price = tariff.spot if spot and tariff.spot is not None else tariff.on_demand
+    whole = {"mps": 100.0, "mig": 7.0}.get(share.kind)
+    return price if whole is None else price * min(share.amount / whole, 1.0)
 
 
 def check_kinds(findings: Findings, prices: Prices, devices: Sequence[DeviceSpec]) -> None:

@@ -10,7 +10,7 @@ from router.settings.findings import Findings
 from router.settings.problems import Loc, one_of, shown
 from router.settings.schema import RedisSection
 from router.spelling import nearest
-from serving.specs import RedisSpec
+from serving.cache.spec import RedisSpec
 
 KEY_CHARS_MIN = 16
 """Of a key by which answers are signed: 64 bits as hexadecimal digits."""

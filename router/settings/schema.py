@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -55,8 +54,8 @@ DEVICE_COUNT_MAX = 100_000
 SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
 
-REPLAN = ("off", "advise", "apply")
-"""What a gateway does if it cannot reach its desired state: only log why, show another plan, or apply it."""
+PROCESS_COUNT_MAX = 48
+"""Processes in one MIG instance: the clients of its MPS daemon."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -134,10 +133,6 @@ def _check_replicas(value: object) -> object:
     raise refuse(fault("not a number of replicas", value, expected))
 
 
-def _read_off(value: object) -> object:
-    return "off" if value is False else value  # YAML 1.1 reads a bare `off` as false
-
-
 def _check_profiles(value: object) -> object:
     if isinstance(value, dict) or (isinstance(value, str) and 1 <= len(value) <= 4096):
         return value
@@ -157,6 +152,7 @@ class GatewayFile(Section):
     prices: list[object] = []
     scaling: dict[str, object] = {}
     placement: dict[str, object] = {}
+    mig: dict[str, object] = {}
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     tiers: Annotated[list[object], Field(max_length=TIER_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
@@ -292,9 +288,12 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price` that of `prices:`."""
+    """An entry of `slices:`; without `price` that of `prices:`. `device`, `share`: of a GPU."""
 
     name: Name
+    device: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    share: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    processes: Annotated[int, Field(ge=1, le=PROCESS_COUNT_MAX)] = 1
     count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -320,14 +319,6 @@ class ScalingSection(Section):
     fair: bool = False
 
 
-class PlacementSection(Section):
-    """`placement:`; the defaults are those of PlacementSettings."""
-
-    replan: (
-        Annotated[str, BeforeValidator(_read_off), AfterValidator(known("way to replan", REPLAN))] | None
-    ) = None
-
-
 class ReplicasSection(Section):
     """`replicas:` of a served model, where it is a mapping; the defaults are those of ReplicaSpec."""
 
@@ -348,6 +339,7 @@ class DeviceSection(Section):
     memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
     price: Price | None = None
     domain: Name | None = None
+    rehearse: bool = False
 
 
 class TenantSection(Section):

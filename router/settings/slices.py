@@ -2,13 +2,22 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from router.settings.cgroups import quota
 from router.settings.findings import Findings
-from router.settings.prices import Prices, machine_kind, slice_price
-from router.settings.problems import fault, shown
-from router.settings.schema import SLICE_COUNT_MAX, SliceSection
-from serving.specs import SliceSpec
+from router.settings.gpus import (
+    SlicedDevice,
+    check_devices,
+    device_names,
+    means_several,
+    read_share,
+    sliced_devices,
+)
+from router.settings.prices import Prices, machine_kind, share_price, slice_price
+from router.settings.problems import Loc, fault, shown
+from router.settings.schema import PROCESS_COUNT_MAX, SLICE_COUNT_MAX, SliceSection
+from serving.specs import Share, SliceSpec
 
 Cores = int | tuple[int, ...] | None
 """What a slice asks for: a count, named cores, or None for no pinning."""
@@ -66,23 +75,32 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
     if not isinstance(entries, list) or not entries:
         price = slice_price(prices, 1, spot=False)
         names = default_slices(usable)
-        dealt = deal_cores([1] * len(names), usable)
-        return tuple(SliceSpec(name, cores, price=price) for name, cores in zip(names, dealt, strict=True))
+        each_core = zip(names, deal_cores([1] * len(names), usable), strict=True)
+        return tuple(SliceSpec(name, cores, price=price) for name, cores in each_core)
     sections = [findings.parse(SliceSection, ("slices", index)) for index in range(len(entries))]
     _check_names(findings, sections)
     _check_cores(findings, sections, usable)
     _check_spot(findings, sections, prices)
-    each_one = [
-        (name, section) for section in sections if section for name in _names(section.name, section.count)
-    ]
-    dealt = deal_cores([section.cores for _, section in each_one], usable)
-    return tuple(
-        _slice(name, section, cores, prices) for (name, section), cores in zip(each_one, dealt, strict=True)
-    )
+    on_cores = [section for section in sections if section and section.device is None]
+    each_one = [(name, section) for section in on_cores for name in _names(section.name, section.count)]
+    dealt = iter(deal_cores([section.cores for _, section in each_one], usable))
+    found: list[SliceSpec] = []
+    asked: list[tuple[Loc, SlicedDevice, Share]] = []
+    for index, section in enumerate(sections):
+        if section is None:
+            continue
+        if section.device is not None:
+            found += _gpu_slices(findings, ("slices", index), section, prices, asked)
+        else:
+            _check_keys(findings, ("slices", index), section)
+            names = _names(section.name, section.count)
+            found += [_slice(name, section, next(dealt), prices) for name in names]
+    check_devices(findings, asked)
+    return tuple(found)
 
 
 def _slice(name: str, section: SliceSection, cores: tuple[int, ...], prices: Prices) -> SliceSpec:
-    """One that is pinned to no cores costs what its threads can keep busy."""
+    """Return a slice of cores. A slice without cores of its own costs what its threads can keep busy."""
     price = section.price
     if price is None:
         price = slice_price(prices, len(cores) or section.threads, spot=section.spot)
@@ -94,6 +112,63 @@ def _slice(name: str, section: SliceSection, cores: tuple[int, ...], prices: Pri
         price=price,
         spot=section.spot,
     )
+
+
+def _gpu_slices(
+    findings: Findings,
+    loc: Loc,
+    section: SliceSection,
+    prices: Prices,
+    asked: list[tuple[Loc, SlicedDevice, Share]],
+) -> list[SliceSpec]:
+    """Return the slices of an entry on GPUs, device by device. Enter into `asked` what they ask for.
+
+    Without `price` a slice costs its part of the GPU's price.
+    """
+    share, text = read_share(findings, loc, section.share), section.device or ""
+    devices = sliced_devices(findings, loc, text)
+    if share is None or not devices:
+        return []
+    if section.processes > 1 and share.kind != "mig":
+        message = f"{section.processes} processes in a share of kind {share.kind}"
+        findings.add((*loc, "processes"), f"{message}; expected a mig: share, or `count` slices by mps:")
+        return []
+    cores = section.cores if isinstance(section.cores, tuple) else ()
+    part = share.with_processes(section.processes)
+    names = iter(_entry_names(findings, section.name, text, section.count, section.processes))
+    memory_bytes = round((section.memory_mb or 0) * (1 << 20))
+    found: list[SliceSpec] = []
+    for device in devices:
+        whole_price = share_price(prices, device.kind, share, spot=section.spot)
+        price = whole_price / section.processes if section.price is None else section.price
+        for number in range(section.count or 1):
+            asked.append((loc, device, share))
+            instance = f"{section.name} {device.name} {number}" if section.processes > 1 else ""
+            spec = SliceSpec("", cores, section.threads, device.name, part, memory_bytes, price, section.spot)
+            spec = replace(spec, kind=device.kind, rehearsed=device.rehearsed, instance=instance)
+            found += [replace(spec, name=next(names)) for _ in range(section.processes)]
+    return found
+
+
+def _entry_names(
+    findings: Findings, name: str, device: str | None, count: int | None, processes: int = 1
+) -> tuple[str, ...]:
+    """Return the names of an entry's slices: of one that may mean several devices they are numbered."""
+    if device is None:
+        return _names(name, count)
+    if count is None and processes == 1 and not means_several(findings, device):
+        return (name,)
+    return _names(name, len(device_names(findings, device)) * (count or 1) * processes)
+
+
+def _check_keys(findings: Findings, loc: Loc, section: SliceSection) -> None:
+    """Add keys that only a slice on a GPU may have."""
+    for key, stated in (("share", section.share is not None), ("processes", section.processes > 1)):
+        if stated:
+            message = (
+                f"`{key}` is of a GPU, and the entry names none; expected `device: cuda:0`, say, beside it"
+            )
+            findings.add((*loc, key), message, at_key=True)
 
 
 def _names(name: str, count: int | None) -> tuple[str, ...]:
@@ -113,9 +188,17 @@ def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
             return {}
-        count = entry.get("count")
-        counted = type(count) is int and 1 <= count <= SLICE_COUNT_MAX
-        found.setdefault(name, _names(name, count if counted else None))
+        count, processes, device = entry.get("count"), entry.get("processes"), entry.get("device")
+        found.setdefault(
+            name,
+            _entry_names(
+                findings,
+                name,
+                device if isinstance(device, str) else None,
+                count if type(count) is int and 1 <= count <= SLICE_COUNT_MAX else None,
+                processes if type(processes) is int and 1 <= processes <= PROCESS_COUNT_MAX else 1,
+            ),
+        )
     return found
 
 
@@ -132,7 +215,8 @@ def _check_names(findings: Findings, sections: Sequence[SliceSection | None]) ->
     for index, section in enumerate(sections):
         if section is None:
             continue
-        own = {section.name, *_names(section.name, section.count)}
+        names = _entry_names(findings, section.name, section.device, section.count, section.processes)
+        own = {section.name, *names}
         if twice := sorted(own & seen):
             findings.add(("slices", index, "name"), f"{shown(twice[0])} is used twice; name each slice once")
         seen |= own
@@ -144,13 +228,15 @@ def _check_cores(findings: Findings, sections: Sequence[SliceSection | None], us
     for index, section in enumerate(sections):
         if section is None:
             continue
-        if isinstance(section.cores, tuple):
+        if section.device is not None:
+            _check_gpu_cores(findings, index, section, usable)
+        elif isinstance(section.cores, tuple):
             _check_named_cores(findings, index, section, owners, usable)
             _check_threads(findings, index, section, len(section.cores))
         elif section.cores is not None:
             counted += section.cores * (section.count or 1)
             _check_threads(findings, index, section, section.cores)
-    named = [section.cores for section in sections if section]
+    named = [section.cores for section in sections if section and section.device is None]
     free = [core for core in usable if core not in owners]
     if counted > len(free):
         message = (
@@ -174,6 +260,16 @@ def _check_named_cores(
         elif core in owners:
             findings.add(loc, f"core {core} is slice {shown(owners[core])}'s already; expected another")
         owners.setdefault(core, section.name)
+
+
+def _check_gpu_cores(findings: Findings, index: int, section: SliceSection, usable: Sequence[int]) -> None:
+    """Check the host cores of a GPU's workers: named ones only, which several slices may have."""
+    loc = ("slices", index, "cores")
+    if isinstance(section.cores, int):
+        expected = "core numbers such as [0, 1], or no such key: the cores near the GPU"
+        findings.add(loc, fault("a number of cores for a slice on a GPU", section.cores, expected))
+    elif section.cores and (missing := [core for core in section.cores if core not in usable]):
+        findings.add(loc, fault("no such core here", missing[0], f"cores from {_ranges(usable)}"))
 
 
 def _check_threads(findings: Findings, index: int, section: SliceSection, core_count: int) -> None:

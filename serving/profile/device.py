@@ -10,11 +10,13 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def device_kind(slice_spec: SliceSpec) -> str:
-    """For example `cpu-amd-epyc-f25m17`: the processor's name, family and model. ValueError for a GPU, whose
-    name only its driver knows."""
-    if slice_spec.device != "cpu":
+    """Return for example `cpu-amd-epyc-f25m17`: the processor's name, family and model; of a GPU its kind.
+
+    Raises ValueError for a GPU whose kind the slice does not name: only its driver knows it.
+    """
+    if slice_spec.device != "cpu" and not slice_spec.kind:
         raise ValueError(f"{slice_spec.device} is no CPU")
-    return _processor()
+    return slice_spec.kind or _processor()
 
 
 def gpu_kind(name: str) -> str:

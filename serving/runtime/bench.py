@@ -10,6 +10,7 @@ from typing import TypeVar
 from serving.runtime.link import Link
 from serving.runtime.slicing.contract import Setting
 from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.opening import PreparedShares
 from serving.runtime.supervisor import Supervisor
 from serving.specs import ModelSpec, SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
@@ -129,7 +130,7 @@ async def bench_of(
     """A worker on each of these slices; they end with the block. BenchError where one does not come up. They
     have all of this process's environment: a command measures no model in the name of others."""
     bench = Bench()
-    supervisor = Supervisor(bench, prepare, workers=WorkersSpec(inherit=tuple(os.environ)))
+    supervisor = Supervisor(bench, PreparedShares(prepare), workers=WorkersSpec(inherit=tuple(os.environ)))
     try:
         for spec in specs:
             await bench.start(supervisor, spec)

@@ -15,6 +15,7 @@ from serving.cache.flights import Flights, Join, ends_alike
 from serving.cache.keys import question_key
 from serving.cache.memory import MemoryStore
 from serving.cache.soundness import fault_of
+from serving.cache.spec import CacheSpec
 from serving.cache.suiting import accuracy_of, suits
 from serving.ports import Call, Reply
 from serving.runtime.accounts import Accounts
@@ -34,7 +35,7 @@ from serving.runtime.pending_calls import (
 )
 from serving.runtime.searching import Question, Searches, SharedTier
 from serving.scheduler.variant_reasons import VariantReasons
-from serving.specs import DEFAULT_TENANT, CacheSpec, Limits
+from serving.specs import DEFAULT_TENANT, Limits
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,

@@ -55,8 +55,7 @@ from serving.runtime.link import Link
 from serving.runtime.model_log import ModelLog
 from serving.runtime.observer import FleetObserver
 from serving.runtime.scaling import ScalingJobs
-from serving.runtime.slicing.contract import Setting
-from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.opening import Shares
 from serving.runtime.supervisor import Supervisor
 from serving.scheduler.commands import FlagProfile
 from serving.specs import SliceSpec, WorkersSpec
@@ -76,11 +75,11 @@ class Fleet:
         control: Control,
         gateway: Gateway,
         store: ProfileStore,
-        prepare: Callable[[SliceSpec], Setting] = core_set,
+        shares: Shares | None = None,
         find_capacity: Work[FindCapacity, Capacity] | None = None,
         workers: WorkersSpec = _UNBOUND,
     ) -> None:
-        """`prepare`, `workers`: as the supervisor's. `find_capacity`: simulates what replicas carry
+        """`shares`, `workers`: as the supervisor's. `find_capacity`: simulates what replicas carry
         (`serving.simulation.tables`); without it that is guessed."""
         self.control = control
         self.observer: FleetObserver | None = None
@@ -91,7 +90,7 @@ class Fleet:
         self._gateway = gateway
         self._store = store
         self._model_log = ModelLog()
-        self._supervisor = Supervisor(self, prepare, self._model_log, workers)
+        self._supervisor = Supervisor(self, shares, self._model_log, workers)
         self._keeps_spares = workers.spare
         self._links: dict[str, Link] = {}
         self.specs: dict[str, SliceSpec] = {}  # of slices that were ever started, let go since or not
@@ -267,6 +266,8 @@ class Fleet:
         free_bytes = self.free_memory() if self._keeps_spares else 0
         lost = self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed, free_bytes)
         self._execute(lost, now)
+        if link.slice not in self.control.slices:
+            self._supervisor.release(link.slice)
 
     # steps
 

@@ -19,11 +19,11 @@ from redis.exceptions import RedisError, ResponseError
 from serving.cache.breaker import Breaker
 from serving.cache.entries import KeptAnswer
 from serving.cache.epochs import Epochs, read_epoch
+from serving.cache.spec import RedisSpec
 from serving.cache.values import decode, encode, seal_of
 from serving.runtime.alarm import GRAIN_US, Alarm
 from serving.runtime.clock import now_us
 from serving.runtime.redis_wire import LATEST_S, LOOK, RENEW, Command, RedisNames, Wire, connect, pool_of
-from serving.specs import RedisSpec
 
 logger = logging.getLogger(__name__)
 

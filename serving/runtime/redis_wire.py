@@ -12,7 +12,7 @@ from redis.asyncio import Connection, ConnectionPool
 from redis.exceptions import ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from serving.specs import RedisSpec
+from serving.cache.spec import RedisSpec
 
 FORMAT = "2"
 """Of keys and values: gateways that write another one share nothing with these."""

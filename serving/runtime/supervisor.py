@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ from serving.runtime.environment import environment
 from serving.runtime.link import Link, LinkEvents
 from serving.runtime.model_log import ModelLog, Printed
 from serving.runtime.slicing.contract import Setting, SlicingError
-from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.opening import PreparedShares, Shares
 from serving.specs import SliceSpec, WorkersSpec
 from serving.worker.keeper import DONE
 from serving.worker.shared import SharedArea
@@ -110,15 +109,18 @@ class Supervisor:
     def __init__(
         self,
         events: LinkEvents,
-        prepare: Callable[[SliceSpec], Setting] = core_set,
+        shares: Shares | None = None,
         log: ModelLog | None = None,
         workers: WorkersSpec = _UNBOUND,
     ) -> None:
-        """`prepare` says what the worker of a slice is started with, each time that it is. It is called in
-        the event loop: what takes time to open is opened before. `log` takes what models raise and print;
-        without it workers print where this process does. `workers`: what each is given and held to."""
+        """Watch the workers of these shares, by default of cores.
+
+        `log` takes what models raise and print; without it workers print where this process does. `workers`:
+        what each is given and held to.
+        """
         self._events = events
-        self._prepare = prepare
+        self._shares = shares or PreparedShares()
+        self._opening: dict[str, str] = {}  # slices whose share is being opened; why they are to end
         self._log = log
         self._workers = workers
         self._links: set[Link] = set()
@@ -135,9 +137,10 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         pipes = _Pipes()
         try:
+            setting = await self._open(spec)
             if self._log is not None:
                 pipes.open()
-            ours, child, areas = _spawn(spec.name, self._prepare(spec), self._workers, pipes)
+            ours, child, areas = _spawn(spec.name, setting, self._workers, pipes)
         except (OSError, SlicingError) as error:
             pipes.close()
             Link(spec.name, self._events).fail_to_start(str(error))
@@ -151,8 +154,25 @@ class Supervisor:
         loop.add_reader(child.pidfd, self._reap, loop, child, link, printed)
         await loop.create_unix_connection(lambda: link, sock=ours)
 
+    async def _open(self, spec: SliceSpec) -> Setting:
+        """Return what the worker starts with; raises SlicingError if it is to end before it has begun."""
+        self._opening[spec.name] = ""
+        try:
+            setting = await self._shares.open(spec)
+        finally:
+            reason = self._opening.pop(spec.name)
+        if self._stopping or reason:
+            raise SlicingError(reason or "was ended: the gateway stops")
+        return setting
+
+    def release(self, slice_name: str) -> None:
+        """Give back the share of a slice that is gone, once its worker has ended."""
+        self._shares.close(slice_name)
+
     def kill(self, slice_name: str, reason: str) -> None:
         """End the slice's worker now, ready or not; `worker_lost` follows, with the reason."""
+        if slice_name in self._opening:
+            self._opening[slice_name] = reason
         for link in self._links:
             if link.slice == slice_name:
                 link.kill(reason)
@@ -170,11 +190,11 @@ class Supervisor:
         self._stopping = True
         for link in self._links:
             link.close()
-        if await self._all_end(grace_s):
-            return
-        for link in self._links:
-            link.kill()
-        await self._all_end(KILLED_WAIT_S)
+        if not await self._all_end(grace_s):
+            for link in self._links:
+                link.kill()
+            await self._all_end(KILLED_WAIT_S)
+        await self._shares.stop()
 
     async def _all_end(self, wait_s: float) -> bool:
         with suppress(TimeoutError):

@@ -17,7 +17,8 @@ import yaml
 from loadtests.redis_server import redis_server
 from router.settings import ServerSettings, Settings, load_settings
 from router.settings.admin import AdminSettings
-from serving.specs import CacheSpec, Limits, RedisSpec
+from serving.cache.spec import CacheSpec, RedisSpec
+from serving.specs import Limits
 from tests.deploy.files import COMPOSE, COMPOSE_FILE, ROOT, SERVICES
 
 GATEWAY = SERVICES["gateway"]

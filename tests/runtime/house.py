@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from router.settings import load_model
+from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.ports import Call, Reply
 from serving.profile.device import device_kind
@@ -20,7 +21,7 @@ from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
-from serving.specs import BatchingSpec, CacheSpec, Limits, ServedModel, SliceSpec
+from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED, Outcome
 

@@ -8,10 +8,10 @@ import pytest
 
 from loadtests.redis_server import RedisServer
 from serving.cache.entries import KeptAnswer, entry_of
+from serving.cache.spec import RedisSpec
 from serving.runtime import redis_tier, redis_wire
 from serving.runtime.clock import now_us
 from serving.runtime.redis_tier import FaultOf, Found, RedisQuery, RedisTier
-from serving.specs import RedisSpec
 from serving.tensor import Tensor
 from tests.runtime.house import until
 

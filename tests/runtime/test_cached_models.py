@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from serving.cache.benefit import ASKS
+from serving.cache.spec import CacheSpec
 from serving.runtime.caching import CachedServing
-from serving.specs import BatchingSpec, CacheSpec, ServedModel
+from serving.specs import BatchingSpec, ServedModel
 from serving.vocabulary import COMPLETED, NO_REPLICA
 from tests.builders import model_spec, served
 from tests.runtime.ground import MODEL, Ground, turn

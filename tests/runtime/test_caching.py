@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from serving.cache.spec import CacheSpec
 from serving.ports import Call, Reply
 from serving.runtime.caching import CachedServing
-from serving.specs import BatchingSpec, CacheSpec, ServedModel
+from serving.specs import BatchingSpec, ServedModel
 from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,

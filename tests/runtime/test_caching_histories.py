@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from serving.cache.benefit import ASKS, class_of
 from serving.cache.flights import FAILURES_MAX
 from serving.cache.keys import DIGEST_BYTES_MAX
+from serving.cache.spec import CacheSpec
 from serving.ports import Call, Reply
 from serving.profile.latency import Latency
 from serving.runtime.caching import CachedServing
 from serving.runtime.gateway import Gateway
-from serving.specs import BatchingSpec, CacheSpec, Limits
+from serving.specs import BatchingSpec, Limits
 from serving.tensor import Tensor
 from serving.vocabulary import (
     CLIENT_GONE,

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.cache.entries import KeptAnswer, entry_of
+from serving.cache.spec import CacheSpec
 from serving.objectives import Needs
 from serving.ports import Call, Reply
 from serving.runtime.caching import CachedServing
 from serving.runtime.pending_calls import describe
-from serving.specs import BatchingSpec, CacheSpec, ServedModel
+from serving.specs import BatchingSpec, ServedModel
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED, Downgrade
 from tests.builders import graded

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.redis_server import RedisServer, redis_server
+from serving.cache.spec import RedisSpec
 from serving.runtime.redis_tier import RedisTier
-from serving.specs import RedisSpec
 from tests.runtime.house import until
 from tests.runtime.redis_tiers import (
     EPOCH_US,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import Settings, load_settings
-from serving.specs import CacheSpec
+from serving.cache.spec import CacheSpec
 from tests.router.settings.samples import DIGITS, TEXT, gateway_faults, write_gateway, write_model
 
 MODELS = "models: [{path: models/digits}]\n"

@@ -99,8 +99,8 @@ HOST, GPU = "devices[0]", "devices[1]"
         ("memory_gb: 64", "memory_gb: 0", "0, price", f"{HOST}.memory_gb",
          "too small; got 0, expected 0.001 or more"),
         ("price: 0.8", "prize: 0.8", "prize", f"{HOST}.prize",
-         "unknown key; got 'prize', expected name, kind, count, divide, cores, memory_gb, price or domain "
-         "(did you mean price?)"),
+         "unknown key; got 'prize', expected name, kind, count, divide, cores, memory_gb, price, domain or "
+         "rehearse (did you mean price?)"),
         ("name: gpu, ", "", "{kind: gpu", f"{GPU}.name", "this key is required"),
         (DEVICES, "devices: {host: 1}", "{host", "devices",
          "not a list; got a mapping, expected a list: [a, b], or lines that begin with '- '"),

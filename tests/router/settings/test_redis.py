@@ -6,7 +6,7 @@ import pytest
 
 from router.check import check
 from router.settings import SettingsError, load_settings
-from serving.specs import RedisSpec
+from serving.cache.spec import RedisSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 MODELS = "models: [{path: models/digits}]\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from serving.runtime.slicing.contract import Setting, SlicingError
+from serving.runtime.slicing.opening import PreparedShares
 from serving.runtime.slicing.timeslice import TimeSlices
 from serving.runtime.supervisor import Supervisor
 from serving.specs import SliceSpec
@@ -38,7 +39,9 @@ async def test_a_workers_process_has_its_share_and_its_model_the_device(
     core = min(os.sched_getaffinity(0))
     heard = Recorder()
     spec = SliceSpec("s", (core,), 2, "cuda:1")
-    message = await told(Supervisor(heard, TimeSlices("GPU-7").open), heard, spec, tmp_path / "m")
+    message = await told(
+        Supervisor(heard, PreparedShares(TimeSlices("GPU-7").open)), heard, spec, tmp_path / "m"
+    )
     assert f"(('cuda:0', 'GPU-7', '2'), [{core}])" in message
 
 
@@ -51,7 +54,9 @@ async def test_a_variable_that_the_share_takes_away_is_not_inherited(
     def prepare(spec: SliceSpec) -> Setting:
         return Setting((("CUDA_VISIBLE_DEVICES", None),), spec.cores, 1, "cuda:0")
 
-    message = await told(Supervisor(heard, prepare), heard, SliceSpec("s", ()), tmp_path / "m")
+    message = await told(
+        Supervisor(heard, PreparedShares(prepare)), heard, SliceSpec("s", ()), tmp_path / "m"
+    )
     assert "(('cuda:0', None, " in message
 
 
@@ -69,5 +74,5 @@ async def test_a_worker_whose_share_cannot_be_had_is_lost_with_the_reason() -> N
     def prepare(spec: SliceSpec) -> Setting:
         raise SlicingError(f"slice {spec.name}: no such thing")
 
-    await Supervisor(heard, prepare).start(SliceSpec("s", ()))
+    await Supervisor(heard, PreparedShares(prepare)).start(SliceSpec("s", ()))
     assert "could not be started: slice s: no such thing" in await heard.hear_lost()

@@ -1,0 +1,181 @@
+"""Slices on GPUs: which devices an entry of `slices:` means, and whether they have the shares.
+
+An entry means GPUs of this machine, or rehearsed devices of `devices:`, which need not be here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from router.settings.findings import Findings
+from router.settings.problems import Loc, fault, one_of, shown
+from serving.profile.device import gpu_kind
+from serving.runtime.slicing.choice import gpu_named
+from serving.runtime.slicing.contract import SlicingError
+from serving.runtime.slicing.inventory import Gpu, Inventory
+from serving.specs import DeviceSpec, Share
+
+ALL: Final = ("all", "gpus: all")
+"""Names of all GPUs of this machine."""
+WHOLE: Final = Share("whole", 1.0)
+TIME: Final = Share("time", 1.0)
+CLIENTS_MAX: Final = 48
+CLIENTS_MAX_13_1: Final = 60
+"""Processes at one MPS daemon: 48, and 60 since CUDA 13.1 (NVIDIA, MPS, "Limitations")."""
+_CUDA_13_1: Final = 13010
+_SHARES: Final = "whole, time, mps:30 (per cent), sm:16 (chunks) or mig:2g.35gb (an instance)"
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedDevice:
+    """A GPU that an entry means. `gpu` is None for a rehearsed device."""
+
+    name: str
+    kind: str
+    rehearsed: bool = False
+    gpu: Gpu | None = None
+
+
+def device_names(findings: Findings, text: str) -> tuple[str, ...]:
+    """Return the names of the devices that `device: text` means; `text` alone if they are unknown."""
+    return tuple(each.name for each in _meant(findings, text)) or (text,)
+
+
+def means_several(findings: Findings, text: str) -> bool:
+    """Return whether `text` names a group of devices: then the slices of the entry are numbered."""
+    return text in ALL or any(each.name == text and each.count > 1 for each in findings.devices)
+
+
+def read_share(findings: Findings, loc: Loc, text: str | None) -> Share | None:
+    """Return the share that an entry asks for, all of the device by default; None if it is faulty."""
+    try:
+        return share_of(text)
+    except ValueError:
+        findings.add((*loc, "share"), fault("no share of a GPU", text, _SHARES))
+        return None
+
+
+def share_of(text: str | None) -> Share:
+    """Return the share of a GPU that `text` writes; ValueError if it writes none."""
+    if text in (None, "whole", "time"):
+        return TIME if text == "time" else WHOLE
+    share = Share.parse(text or "")
+    wrong = share.kind == "cores" or (share.kind == "mps" and share.amount > 100)
+    if wrong or (share.kind in ("mps", "sm") and share.amount % 1):
+        raise ValueError(text)
+    return share
+
+
+def sliced_devices(findings: Findings, loc: Loc, text: str) -> Sequence[SlicedDevice]:
+    """Return the devices that an entry means; none, with a problem, if there are none."""
+    found = _meant(findings, text)
+    if not found:
+        findings.add((*loc, "device"), _missing(findings, text))
+    return found
+
+
+def check_devices(findings: Findings, asked: Sequence[tuple[Loc, SlicedDevice, Share]]) -> None:
+    """Add what cannot be of the shares that all entries ask for, device by device; warn of what may be slow.
+
+    `asked`: an item for each slice.
+    """
+    by_device: dict[str, list[tuple[Loc, SlicedDevice, Share]]] = {}
+    for each in asked:
+        by_device.setdefault(each[1].name, []).append(each)
+    for on_device in by_device.values():
+        _check_device(findings, on_device)
+
+
+def _meant(findings: Findings, text: str) -> Sequence[SlicedDevice]:
+    rehearsed = [each for each in findings.devices if each.rehearse]
+    for spec in rehearsed:
+        if text == spec.name or text in spec.names:
+            names = spec.names if text == spec.name else (text,)
+            return [SlicedDevice(name, spec.kind, rehearsed=True) for name in names]
+    visible = _visible(findings)
+    if text in ALL:
+        return visible
+    called = (each for each in visible if each.gpu is not None and text in _calls(each.name, each.gpu))
+    return [*called]
+
+
+def _visible(findings: Findings) -> list[SlicedDevice]:
+    """Return the GPUs that this process may use, as CUDA counts them."""
+    found: list[SlicedDevice] = []
+    for number in range(len(findings.inventory.gpus)):
+        name = f"cuda:{number}"
+        try:
+            gpu = gpu_named(name, findings.inventory, findings.visible_gpus)
+        except SlicingError:
+            break
+        found.append(SlicedDevice(name, gpu_kind(gpu.name), gpu=gpu))
+    return found
+
+
+def _calls(name: str, gpu: Gpu) -> tuple[str, ...]:
+    """Return how an entry may call a GPU."""
+    return name, f"gpu-{gpu.index}", gpu.uuid
+
+
+def _missing(findings: Findings, text: str) -> str:
+    planned = next((each for each in findings.devices if text == each.name or text in each.names), None)
+    if planned is not None:
+        what = f"{shown(text)} is a device to plan with, and no GPU of this machine"
+        return f"{what}; expected `rehearse: true` there, or a GPU such as cuda:0"
+    inventory: Inventory = findings.inventory
+    why = f" ({inventory.reason})" if inventory.reason else ""
+    count = len(inventory.gpus)
+    there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0" if count else "no GPU"
+    cure = "" if count else "; to rehearse without one, name a device of `devices:` with `rehearse: true`"
+    return f"no such GPU here; got {text}, there is {there}{why}{cure}"
+
+
+def _check_device(findings: Findings, asked: Sequence[tuple[Loc, SlicedDevice, Share]]) -> None:
+    name, shares = asked[0][1].name, [share for _, _, share in asked]
+    kinds = {share.kind for share in shares}
+    loc = asked[-1][0]
+    if "whole" in kinds and len(asked) > 1:
+        message = f"{name} is whole for one slice, and {len(asked)} slices ask for it"
+        findings.add((*loc, "share"), f"{message}; expected share: time, an mps: or a mig: share")
+        return
+    if len(kinds) > 1:
+        message = f"the slices of {name} ask for shares of several kinds, {one_of(sorted(kinds))}"
+        findings.add((*loc, "share"), f"{message}; expected one kind for each GPU")
+        return
+    for problem in _problems(asked[0][1], shares, findings.inventory):
+        findings.add((*loc, "share"), problem)
+    percent = sum(share.amount for share in shares if share.kind == "mps")
+    if percent > 100:
+        message = f"the MPS shares of {name} add up to {percent:g} %; they are caps, so slices will wait"
+        findings.warn((*loc, "share"), message)
+
+
+def _problems(device: SlicedDevice, shares: Sequence[Share], inventory: Inventory) -> Iterator[str]:
+    gpu, kind = device.gpu, shares[0].kind
+    newer = gpu is None or (inventory.cuda or 0) >= _CUDA_13_1
+    clients = CLIENTS_MAX_13_1 if newer else CLIENTS_MAX
+    if kind in ("mps", "sm") and len(shares) > clients:
+        yield f"{device.name}: {len(shares)} slices by MPS; expected at most {clients}"
+    if gpu is None:
+        return
+    if kind == "mig" and not gpu.mig:
+        yield (
+            f"{device.name} is not in MIG mode; end all of its processes and run "
+            f"`nvidia-smi -i {gpu.index} -mig 1` as root, or ask for another share"
+        )
+    if kind != "mig" and gpu.mig:
+        yield (
+            f"{device.name} is in MIG mode, so its shares are instances; expected share: mig:PROFILE, or "
+            f"`nvidia-smi -i {gpu.index} -mig 0` as root"
+        )
+    if kind == "sm" and not newer:
+        yield f"{device.name}: sm: shares need CUDA 13.1 and an Ampere or later; expected mps: shares"
+    elif kind == "sm" and gpu.sms is not None and gpu.chunk_sms is not None:
+        chunks, wanted = gpu.sms // gpu.chunk_sms, sum(share.amount for share in shares)
+        if wanted > chunks:
+            yield f"{device.name} has {chunks} chunks of multiprocessors; the slices ask for {wanted:g}"
+
+
+def has_rehearsed(devices: Sequence[DeviceSpec]) -> bool:
+    """Return whether any of these devices is rehearsed."""
+    return any(each.rehearse for each in devices)

@@ -1,0 +1,72 @@
+"""What `DeviceShares` promises: a share stays over restarts, and goes back when its slice is gone."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from serving.runtime.slicing.contract import Actuator, SlicingError
+from serving.runtime.slicing.inventory import Gpu, Inventory
+from serving.runtime.slicing.opening import DeviceShares
+from serving.runtime.slicing.timeslice import TimeSlices
+from serving.specs import Share, SliceSpec
+
+GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1, 0, (9, 0), 132, False, (), None, None, 0, ())
+SPEC = SliceSpec("a", (), device="cuda:0", part=Share("time", 1.0), kind="gpu-nvidia-h200")
+
+
+class Noted(TimeSlices):
+    """Turns on a GPU that note what was asked of them."""
+
+    def __init__(self, uuid: str, noted: list[str]) -> None:
+        super().__init__(uuid)
+        self._noted = noted
+
+    def close(self, name: str) -> None:
+        self._noted.append(f"close {name}")
+
+    def stop(self) -> None:
+        self._noted.append("stop")
+
+
+def shares(noted: list[str]) -> DeviceShares:
+    def make(kind: str, gpu: Gpu, _: Inventory) -> Actuator:
+        noted.append(f"make {kind} on {gpu.uuid}")
+        return Noted(gpu.uuid, noted)
+
+    return DeviceShares(lambda: Inventory((0,), (GPU,)), make, {})
+
+
+async def test_a_share_stays_open_over_restarts_and_goes_back_with_its_slice() -> None:
+    noted: list[str] = []
+    there = shares(noted)
+    first = await there.open(SPEC)
+    assert ("CUDA_VISIBLE_DEVICES", "GPU-0") in first.environment
+    assert await there.open(SPEC) == first
+    await there.open(replace(SPEC, name="b"))
+    assert noted == ["make time on GPU-0"]
+    there.close("a")
+    there.close("b")
+    await there.open(replace(SPEC, name="c"))  # behind the two in the one thread
+    assert noted == ["make time on GPU-0", "close a", "close b", "stop", "make time on GPU-0"]
+    await there.stop()
+    assert noted[-1] == "stop"
+
+
+async def test_another_kind_of_share_waits_until_the_gpu_is_free() -> None:
+    there = shares([])
+    await there.open(SPEC)
+    other = replace(SPEC, name="b", part=Share("whole", 1.0))
+    with pytest.raises(SlicingError, match="cuda:0 still has shares of kind time; whole:1 waits"):
+        await there.open(other)
+    there.close("a")
+    await there.open(other)
+    await there.stop()
+
+
+async def test_a_slice_of_cores_needs_no_gpu_and_a_gpu_that_is_gone_is_named() -> None:
+    there = DeviceShares(lambda: Inventory((0,), reason="NVML: not found"), environ={})
+    assert (await there.open(SliceSpec("c", (0,)))).cores == (0,)
+    with pytest.raises(SlicingError, match=r"no cuda:0 here; there is no GPU \(NVML: not found\)"):
+        await there.open(SPEC)
+    await asyncio.wait_for(there.stop(), 5)
