@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from router.feasibility import promised_text, tier_text
+from router.gpu_plan import gpu_lines
 from router.isolation import isolate_lines, shared_out
 from router.settings import Settings
 from router.settings.floors import ENSEMBLE, accuracy_text, objectives
@@ -39,6 +40,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
         yield from isolate_lines(model, beside)
         yield from guard_lines(model)
     yield from slice_lines(settings)
+    yield from gpu_lines(settings)
     yield from worker_lines(settings.workers)
     yield from scaling_lines(settings)
     yield from tenant_lines(settings.tenants)

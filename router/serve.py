@@ -20,6 +20,7 @@ from router.builds import identified
 from router.deployment import GatewayServer
 from router.descriptors import raise_limit
 from router.example import example_curl
+from router.gpu_plan import gpu_lines
 from router.key_env import KEY_ENV
 from router.logs import logging_to_output, say
 from router.operations.applied import settings_in_force
@@ -160,7 +161,7 @@ async def _announce_changes(deployment: GatewayServer) -> None:
 
 def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeySpec]) -> None:
     recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
-    told = (*slice_lines(settings), *cache_lines(settings), *key_lines(settings, keys))
+    told = (*slice_lines(settings), *gpu_lines(settings), *cache_lines(settings), *key_lines(settings, keys))
     defaults = [f"  {line}" for line in told]
     with_key = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
     specs = (model.spec for model in deployment.gateway.models.values())
