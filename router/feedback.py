@@ -16,8 +16,8 @@ from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.nesting import over_count
 from router.tensors.wording import quoted
-from serving.runtime.feedback import Feedback, FeedbackError
 from serving.runtime.selecting import SelectingServing
+from serving.selection.feedback import Feedback, FeedbackError
 
 BODY_BYTES_MAX = 1 << 17  # a loss in full for each of 4,096 rows, and room
 VALUES_MAX = 16_384  # in a body: they are read at once, in some 2 ms

@@ -47,6 +47,7 @@ PURE_PLACES = (
     "serving/cache/",
     "serving/scheduler/",
     "serving/control/",
+    "serving/selection/",
     *(f"serving/profile/{name}.py" for name in ("curve", "exploration", "fewshot", "interference", "knee")),
     *(f"serving/profile/{name}.py" for name in ("noise", "precision", "surface", "sweep")),
 )

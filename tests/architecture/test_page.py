@@ -65,17 +65,19 @@ def events(source: Source, machine: str) -> dict[str, str]:
     }
 
 
-def test_all_events_of_both_machines_are_listed_and_those_without_commands(everything: list[Source]) -> None:
+def test_all_events_of_the_machines_are_listed_and_those_without_commands(everything: list[Source]) -> None:
     by_path = {source.path: source for source in everything}
-    scheduler = events(by_path["serving/scheduler/scheduler.py"], "Scheduler")
-    control = events(by_path["serving/control/control.py"], "Control")
+    machines = {
+        name: events(by_path[f"serving/{name}/{name}.py"], name.capitalize())
+        for name in ("scheduler", "control", "selection")
+    }
     table = rows(section("Decide, then do"), "machine")
-    assert {row[0] for row in table} == {"scheduler", "control"}
-    assert sorted(named(row[2] for row in table if row[0] == "scheduler")) == sorted(scheduler)
-    assert sorted(named(row[2] for row in table if row[0] == "control")) == sorted(control)
+    assert {row[0] for row in table} == set(machines)
+    for name, known in machines.items():
+        assert sorted(named(row[2] for row in table if row[0] == name)) == sorted(known)
     silent = re.search(r"return none: (.*?)\.\s", section("Decide, then do"))
     assert silent
-    returned = (scheduler | control).items()
+    returned = [each for known in machines.values() for each in known.items()]
     assert sorted(named([silent.group(1)])) == sorted(name for name, kind in returned if kind == "None")
 
 
@@ -110,10 +112,10 @@ def test_every_file_that_sets_a_timer_is_listed(running: list[Source]) -> None:
 
 
 def test_every_alarm_is_listed(running: list[Source]) -> None:
-    told = section("Clocks and timers").split("There are six kinds:")[1].split("\n\n")[0]
+    told = section("Clocks and timers").split("There are seven kinds:")[1].split("\n\n")[0]
     made = [source.path for source in running if re.search(r"= Alarm\(", source.text)]
     assert sorted(path for path in named([told]) if path.endswith(".py")) == sorted(made)
-    assert len(made) == 6
+    assert len(made) == 7
 
 
 def test_every_policy_of_the_catalogues_is_named() -> None:

@@ -14,7 +14,8 @@ from serving.ports import Reply
 from serving.runtime.selecting import SelectingServing
 from serving.specs import Limits, TenantSpec
 from tests.router.fakes import SIMPLE
-from tests.runtime.members import Members, ask, selecting_model
+from tests.runtime.members import Members
+from tests.selection.panels import ask, selecting_model
 
 
 class Desk:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.ports import Call, Reply
-from serving.runtime.feedback import Feedback, FeedbackError
 from serving.runtime.selecting import FIRST_ID, SelectingServing
+from serving.selection.feedback import Feedback, FeedbackError
 from serving.specs import ServedModel
 from serving.vocabulary import (
     ALL_OUTCOMES,
@@ -24,7 +24,8 @@ from serving.vocabulary import (
     OVERLOAD,
     Outcome,
 )
-from tests.runtime.members import ACCURACY, CLASSES, NAMES, Load, Members, ask, selecting_model, validation
+from tests.runtime.members import Load, Members
+from tests.selection.panels import ACCURACY, CLASSES, NAMES, ask, selecting_model, validation
 
 
 class Desk:
@@ -359,13 +360,13 @@ async def test_what_was_learnt_outlives_a_reload_that_keeps_the_members() -> Non
 
 async def test_a_panel_is_measured_anew_only_where_its_data_or_members_are_others() -> None:
     desk = Desk("ensemble")
-    known = desk.serving._chooser(desk.model).panel
+    known = desk.serving._selection.chooser(desk.model).panel
     served = desk.behind.models
     assert isinstance(served, dict)
     served["m"] = replace(desk.model, slo_us=7_000)
-    assert desk.serving._chooser(served["m"]).panel is known
+    assert desk.serving._selection.chooser(served["m"]).panel is known
     served["m"] = replace(desk.model, spec=replace(desk.model.spec, validation=validation(120)))
-    assert desk.serving._chooser(served["m"]).panel is not known
+    assert desk.serving._selection.chooser(served["m"]).panel is not known
 
 
 async def test_a_selection_that_does_not_fit_ends_calls_with_words_and_harms_nobody_else() -> None:

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from serving.runtime import feedback
-from serving.runtime.feedback import AnsweredPoll, Feedback, FeedbackError, Queries
+from serving.runtime.selecting import name_answer
+from serving.selection import feedback
+from serving.selection.feedback import AnsweredPoll, Feedback, FeedbackError, Queries
 
 ONE = AnsweredPoll((0,), np.array([[3]], np.int32), 0.5)
 
 
 def test_a_name_tells_nothing_of_another() -> None:
-    first, second = Queries(10), Queries(10)
+    first, second = Queries(10, name_answer), Queries(10, name_answer)
     names = [kept.keep(ONE, 0) for kept in (first, second) for _ in range(500)]
     assert {len(each) for each in names} == {32}
     for place in range(0, 32, 8):  # no part of it is shared or counts on: 124,750 pairs out of 2^32
@@ -21,7 +22,7 @@ def test_a_name_tells_nothing_of_another() -> None:
 
 
 def test_feedback_is_taken_of_the_tenant_that_asked_alone() -> None:
-    queries = Queries(10)
+    queries = Queries(10, name_answer)
     query = queries.keep(ONE, 0, "gold")
     with pytest.raises(FeedbackError) as none:
         queries.find("0" * 32, 5, "silver")
@@ -39,7 +40,7 @@ def test_feedback_is_taken_of_the_tenant_that_asked_alone() -> None:
 def test_the_oldest_go_first_beyond_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feedback, "ANSWERS_MAX", 3)
     monkeypatch.setattr(feedback, "ROWS_MAX", 8)
-    queries = Queries(1000)
+    queries = Queries(1000, name_answer)
     names = [queries.keep(ONE, 0) for _ in range(4)]
     assert len(queries) == 3
     with pytest.raises(FeedbackError, match="unknown"):
@@ -51,7 +52,7 @@ def test_the_oldest_go_first_beyond_the_bounds(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_over_its_time_is_forgotten() -> None:
-    queries = Queries(1000)
+    queries = Queries(1000, name_answer)
     old = queries.keep(ONE, 0)
     assert queries.find(old, 1000) is ONE
     with pytest.raises(FeedbackError, match="too long ago"):

@@ -1,6 +1,6 @@
 """What is known of a model's members: who is to be asked, what votes weigh, what feedback has taught."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from serving.policy.exp3 import Exp3
 from serving.policy.exp4 import Exp4
 from serving.policy.pressure import Pressure
 from serving.policy.voting import Classes, Panel, Subset, Weights, convene
-from serving.runtime.ballots import Ballot
-from serving.runtime.feedback import Feedback, FeedbackError, Queries
+from serving.selection.ballots import Ballot
+from serving.selection.feedback import Feedback, FeedbackError, Queries
 from serving.specs import ServedModel, Validation
 
 _ROUNDING = 1e-9
@@ -18,15 +18,18 @@ _FLOORS_MAX = 64  # clients choose floors
 
 class Chooser:
     """Of one model with a `selection`. `before`: of the same model until now: what it learnt of the same
-    members by the same policy goes on. `panel` is an ensemble's, `exp3` and `exp4` are those policies', None
-    with the others. ValueError where the selection does not fit the model."""
+    members by the same policy goes on. `name_answer`: as of `Queries`. `panel` is an ensemble's, `exp3` and
+    `exp4` are those policies', None with the others. ValueError where the selection does not fit the model.
+    """
 
     __slots__ = (
         "_asked", "ballot", "exp3", "exp4", "members", "model", "panel", "policy", "pressure", "queries",
         "taken",
     )  # fmt: skip
 
-    def __init__(self, model: ServedModel, before: "Chooser | None" = None) -> None:
+    def __init__(
+        self, model: ServedModel, name_answer: Callable[[], str], before: "Chooser | None" = None
+    ) -> None:
         selection = model.selection
         if selection is None:
             raise ValueError(f"{model.name} has no selection")
@@ -47,7 +50,7 @@ class Chooser:
             self.exp4 = Exp4(count)
         self.pressure = Pressure(count)
         self._asked: dict[float, Subset] = {}
-        self.queries = Queries(selection.keep_us)
+        self.queries = Queries(selection.keep_us, name_answer)
         self.taken = 0
         if before is not None and (before.policy, before.members) == (self.policy, self.members):
             self.exp3, self.exp4, self.taken = before.exp3, before.exp4, before.taken

@@ -1,10 +1,8 @@
 """What clients say of answers they got: which answers it is taken of, and for how long."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from secrets import token_hex
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +13,6 @@ ANSWERS_MAX = 65_536
 """Of a model, on which feedback is taken at a time; the oldest go first."""
 ROWS_MAX = 1 << 22
 """Votes on rows that are kept for them, of 4 bytes."""
-
-NAME_BYTES: Final = 16
-"""Of chance in a name. NIST SP 800-63B asks for 64 bits; a name is easy to send at any length."""
 
 Named = npt.NDArray[np.int32]
 
@@ -71,12 +66,14 @@ class AnsweredPoll:
 
 class Queries:
     """Answers by the names that clients know them by, each by chance and for the tenant that asked: no other
-    client guesses it, or one from before a restart. `keep_us`: for how long."""
+    client guesses it, or one from before a restart. `keep_us`: for how long; `name_answer` makes the names.
+    """
 
-    __slots__ = ("_answers", "_rows", "keep_us")
+    __slots__ = ("_answers", "_name_answer", "_rows", "keep_us")
 
-    def __init__(self, keep_us: int) -> None:
+    def __init__(self, keep_us: int, name_answer: Callable[[], str]) -> None:
         self.keep_us = keep_us
+        self._name_answer = name_answer
         self._answers: OrderedDict[str, tuple[int, str, AnsweredPoll | None]] = OrderedDict()
         self._rows = 0
 
@@ -86,7 +83,7 @@ class Queries:
 
     def keep(self, answered: AnsweredPoll, now_us: int, tenant: str = DEFAULT_TENANT) -> str:
         """Return the name of an answer to that tenant from now on."""
-        query = token_hex(NAME_BYTES)
+        query = self._name_answer()
         self._answers[query] = now_us, tenant, answered
         self._rows += answered.named.size
         while len(self._answers) > ANSWERS_MAX or self._rows > ROWS_MAX or self._expired(now_us):

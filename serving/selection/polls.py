@@ -1,16 +1,15 @@
 """A call that members answer for: one that is played, or several that vote."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from serving.objectives import Objective
 from serving.policy.voting import Classes
 from serving.ports import Call, Reply
-from serving.runtime.ballots import decide
-from serving.runtime.choosers import Chooser
-from serving.runtime.feedback import AnsweredPoll
-from serving.runtime.pending_calls import Deliver
+from serving.selection.ballots import decide
+from serving.selection.choosers import Chooser
+from serving.selection.feedback import AnsweredPoll
 from serving.vocabulary import COMPLETED, DEADLINE_UNMET, MODEL_ERROR, Downgrade, Kind, Reason
 
 _CROWDED = frozenset({Reason.OVERLOAD, Reason.QUEUE_FULL, Reason.MEMORY_FULL, Reason.QUOTA})
@@ -34,31 +33,24 @@ def ask_member(call: Call, variant: str, timeout_us: int | None) -> Call:
 
 class Play:
     """One member answers, drawn with `probability` of those `allowed`. `barred`: those that could not;
-    `request_id`: 0 while nobody is asked."""
+    `answered`: it has."""
 
-    __slots__ = (
-        "allowed", "barred", "call", "chooser", "deliver", "id", "member", "probability", "request_id",
-    )  # fmt: skip
+    __slots__ = ("allowed", "answered", "barred", "call", "chooser", "id", "member", "probability")
 
-    def __init__(self, play_id: int, call: Call, deliver: Deliver, chooser: Chooser) -> None:
+    def __init__(self, play_id: int, call: Call, chooser: Chooser) -> None:
         self.id = play_id
         self.call = call
-        self.deliver = deliver
         self.chooser = chooser
         self.member = 0
         self.probability = 1.0
         self.allowed: Sequence[bool] = ()
         self.barred: set[int] = set()
-        self.request_id = 0
+        self.answered = False
 
     @property
-    def waiting(self) -> int:
-        """Requests of members that are open."""
-        return int(self.request_id != 0)
-
-    def close(self) -> Iterable[int]:
-        """Return the ids of requests that are open still."""
-        return (self.request_id,) if self.request_id else ()
+    def waiting(self) -> Sequence[int]:
+        """Return the members that were asked and have not answered."""
+        return () if self.answered else (self.member,)
 
     def sign(self, reply: Reply, now_us: int) -> None:
         """Give an answer its accuracy, and the name for feedback."""
@@ -73,33 +65,21 @@ class Play:
 
 
 class Poll:
-    """Several members answer: `asked`, of whom those in `left` have not yet. `requests`: open, by member."""
+    """Several members answer: `asked`; the members in `waiting` have not yet."""
 
-    __slots__ = ("_named", "_replies", "asked", "call", "chooser", "deliver", "id", "left", "requests")
+    __slots__ = ("_named", "_replies", "asked", "call", "chooser", "id", "waiting")
 
-    def __init__(self, poll_id: int, call: Call, deliver: Deliver, chooser: Chooser) -> None:
+    def __init__(self, poll_id: int, call: Call, chooser: Chooser, asked: Sequence[int]) -> None:
         self.id = poll_id
         self.call = call
-        self.deliver = deliver
         self.chooser = chooser
-        self.asked: tuple[int, ...] = ()
-        self.left: tuple[int, ...] = ()
-        self.requests: dict[int, int] = {}
+        self.asked = self.waiting = tuple(asked)
         self._replies: dict[int, Reply] = {}  # in the order in which they came
         self._named: dict[int, Classes] = {}
 
-    @property
-    def waiting(self) -> int:
-        """Requests of members that are open."""
-        return len(self.requests)
-
-    def close(self) -> Iterable[int]:
-        """Return the ids of requests that are open still."""
-        return list(self.requests.values())
-
     def take(self, member: int, reply: Reply) -> None:
         """A member has answered, or failed to."""
-        self.left = tuple(each for each in self.left if each != member)
+        self.waiting = tuple(each for each in self.waiting if each != member)
         self._replies[member] = reply
         self.chooser.pressure.voted(reply.outcome.reason in _CROWDED)
         if reply.outcome is not COMPLETED:
