@@ -5,11 +5,11 @@ Before the first request comes, workers start and load what is held without any 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from serving.control.commands import Command, FindCapacity, Look, Route, StartWorker, Unroute, Withdraw
+from serving.control.commands import Command, FindCapacity, Route, StartWorker, Unroute, Withdraw
 from serving.control.control import Control
 from serving.control.observed import KnownProfiles
 from serving.control.replicas import ReplicaStatus, WorkerStatus
@@ -17,12 +17,9 @@ from serving.control.rules import Rules
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.profile.device import device_kind
-from serving.scheduler.commands import Command as Order
-from serving.scheduler.commands import Miss
-from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import routed
+from serving.simulation.dataplane import Steered
 from serving.simulation.device import BatchDevice
 from serving.simulation.faults import Fault
 from serving.simulation.held import HeldSlices, Presence, Replicas
@@ -32,7 +29,6 @@ from serving.simulation.site import Site
 from serving.simulation.tally import Tally
 from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
 from serving.specs import ServedModel, SliceSpec
-from serving.vocabulary import NEVER_US
 
 _SECOND = 1_000_000
 _LEAD_S_MAX = 600
@@ -57,11 +53,6 @@ class Governance:
     profiles: KnownProfiles
     scaling: ScalingSpec
     capacity: Callable[[FindCapacity], Capacity | None]
-
-    @property
-    def prices(self) -> Mapping[str, float]:
-        """Of each slice for an hour."""
-        return {each.name: each.price for each in self.slices}
 
     def terms(self, start_us: int) -> WorkerTerms:
         """Workers that do as they are told, and load as slowly as was measured."""
@@ -118,9 +109,9 @@ class _Governing(ControlledSimulation):
         )
 
 
-class Governed(Chronicle):
-    """One run, which keeps what happens; a `serving.simulation.controlled.DataPlane`. Its instant 0 is when
-    what is wanted without any load is there, and requests come from then on for `length_us`."""
+class Governed(Steered, Chronicle):
+    """One run, which keeps what happens. Its instant 0 is when what is wanted without any load is there, and
+    requests come from then on for `length_us`."""
 
     def __init__(
         self,
@@ -132,13 +123,10 @@ class Governed(Chronicle):
         length_us: int,
     ) -> None:
         """Of `site` the residents say what may be where, and what is true of it there."""
-        self._governance = governance
-        self._by_name = {model.name: model for model in governance.models}
-        self._prices = governance.prices
-        self._presence = Presence(self._by_name)
+        self._presence = Presence([model.name for model in governance.models])
         self._faults = faults
         self._length_us = length_us
-        super().__init__(site, device)
+        super().__init__(site, device, governance.models, governance.slices)
         self._governing = _Governing(self, governance, seed)
 
     # what came of it
@@ -165,15 +153,6 @@ class Governed(Chronicle):
 
     # as a simulation
 
-    def build(self) -> Scheduler:
-        """See `Simulation`."""
-        tenants = {each.name: each for each in self.site.tenants}
-        devices = {each.name: each.device for each in self._governance.slices}
-        return Scheduler(self._governance.models, self.site.limits, tenants, devices=devices)
-
-    def begin(self) -> None:
-        """See `Simulation`: nothing is there before control says so."""
-
     def play(self, arrivals: Iterable[Arrival]) -> Tally:
         """See `Simulation`. NotReadyError where that can be."""
         governing = self._governing
@@ -189,31 +168,19 @@ class Governed(Chronicle):
         self.epoch_us = until_us
         for fault in self._faults:
             self.befall(fault._replace(at_us=fault.at_us + until_us))
-        return super().play(each._replace(at_us=each.at_us + until_us) for each in arrivals)
-
-    def advance(self, until_us: int) -> None:
-        """See `Simulation`."""
-        if until_us < NEVER_US:
-            self._governing.play(until_us)
-            return
-        until_us = self.epoch_us + self._length_us
-        self._governing.play(until_us)
+        self.ask(each._replace(at_us=each.at_us + self.epoch_us) for each in arrivals)
+        until_us += self._length_us
+        governing.play(until_us)
         last_us = until_us + _END_S_MAX * _SECOND
-        while self.scheduler.open_requests and until_us < last_us:
+        while self.open and until_us < last_us:
             until_us += _SECOND
-            self._governing.play(until_us)
+            governing.play(until_us)
+        return self.tally
 
-    def told(self, command: Order, now_us: int) -> None:
-        """See `Simulation`."""
-        if isinstance(command, Miss):
-            model, variant = command.model, command.variant
-            self._governing.at(now_us, lambda at_us: self._missed(model, variant, at_us))
-
-    def crash(self, slice_name: str, reason: str, now_us: int) -> None:
-        """See `Simulation`; `reason` is the worker's own."""
+    def crash(self, slice_name: str, reason: str, now_us: int) -> None:  # noqa: ARG002  a Simulation
+        """See `Simulation`: its loss comes back from its link."""
         if slice_name in self._governing.held:
-            if reason == "died":
-                self.broken.append(Fault(now_us, slice_name))
+            self.broken.append(Fault(now_us, slice_name))
             self._governing.crash(now_us, slice_name)
 
     def stall(self, slice_name: str, stall_us: int, now_us: int) -> None:
@@ -224,41 +191,13 @@ class Governed(Chronicle):
 
     # as a data plane
 
-    @property
-    def wake_us(self) -> int:
-        """See `DataPlane`."""
-        return self.due_us
-
-    def wake(self, now_us: int) -> Iterable[Happening]:
-        """See `DataPlane`."""
-        self.step(now_us)
-        return ()
-
     def carry_out(self, command: Command, now_us: int) -> Iterable[Happening]:
         """See `DataPlane`."""
         match command:
-            case Look():
-                return (("seen", self.scheduler.seen(now_us)),)
             case Route(slice=name, model=model, variant=variant):
                 self._presence.up(name, model, variant, now_us)
             case Unroute(slice=name, model=model, variant=variant):
                 self._presence.down(name, model, variant, now_us)
             case Withdraw(slice=name):
                 self._presence.gone(name, now_us)
-        self._carry_out(routed(self.scheduler, command, self._by_name, self._prices, now_us), now_us)
-        return ()
-
-    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:  # noqa: ARG002  a DataPlane
-        """See `DataPlane`."""
-        if happening[0] == "worker_lost":
-            self.forget(slice_name)
-        return ()
-
-    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
-        """See `DataPlane`."""
-        return [name for name in slices if self.scheduler.is_quiet(name, now_us)]
-
-    def _missed(self, model: str, variant: str, now_us: int) -> Sequence[Command]:
-        """Control hears that somebody asks for what is on no slice."""
-        busy = {name: self.scheduler.busy(name) for name in self._governing.control.slices}
-        return self._governing.control.missed(model, variant, self.scheduler.rates(now_us), busy, now_us)
+        return super().carry_out(command, now_us)

@@ -20,7 +20,7 @@ from serving.control.commands import FindCapacity
 from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
-from serving.simulation.dataplane import VirtualRequest
+from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import RateStep, draw
 
 MODEL = ScaledModel(load_us=3 * SECOND)
@@ -41,10 +41,10 @@ class Guesses(SimulatedTables):
         return guess(asked.profile, asked.model)
 
 
-def offered(*steps: tuple[float, float]) -> list[VirtualRequest]:
+def offered(*steps: tuple[float, float]) -> list[Arrival]:
     """Poisson at each rate for so many seconds."""
     instants = draw([RateStep(*step) for step in steps], 1.0, np.random.default_rng(3))
-    return [VirtualRequest(int(at_s * SECOND) + 1, "m") for at_s in instants.tolist()]
+    return [Arrival(int(at_s * SECOND) + 1, 0) for at_s in instants.tolist()]
 
 
 def play(world: ScaledWorld, *steps: tuple[float, float]) -> tuple[Score, ScaledSimulation]:
