@@ -9,9 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from serving.control.commands import Command, FindCapacity, Route, StartWorker, Unroute, Withdraw
 from serving.control.control import Control
 from serving.control.observed import KnownProfiles
+from serving.control.reconciling import START_TRIES
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.control.rules import Rules
 from serving.objectives import ScalingSpec
@@ -23,12 +26,14 @@ from serving.simulation.dataplane import Steered
 from serving.simulation.device import BatchDevice
 from serving.simulation.faults import Fault
 from serving.simulation.held import HeldSlices, Presence, Replicas
+from serving.simulation.losses import Loss, LossCourse, LossFigures
 from serving.simulation.planning import Stubborn
 from serving.simulation.series import Chronicle, Span
 from serving.simulation.site import Site
 from serving.simulation.tally import Tally
 from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
 from serving.specs import ServedModel, SliceSpec
+from serving.vocabulary import NEVER_US
 
 _SECOND = 1_000_000
 _LEAD_S_MAX = 600
@@ -70,6 +75,14 @@ class Governance:
         return Control(self.slices, models, self.profiles, site.limits, device_kind, rules)
 
 
+@dataclass(frozen=True, slots=True)
+class Mishaps:
+    """What goes wrong in a run, at instants from its 0 on."""
+
+    faults: Sequence[Fault] = ()
+    losses: Sequence[Loss] = ()
+
+
 class _Governing(ControlledSimulation):
     """Keeps what is held, and which capacities had to be guessed."""
 
@@ -77,6 +90,7 @@ class _Governing(ControlledSimulation):
         self._governance = governance
         self.held = HeldSlices()
         self.guessed: set[str] = set()
+        self.losses: list[LossCourse] = []
         site = governed.site
         control, terms = governance.control(site), governance.terms(site.start_us)
         super().__init__(control, terms, Stubborn(), governed, seed, calm_us=0)
@@ -90,6 +104,22 @@ class _Governing(ControlledSimulation):
         """See `ControlledSimulation`."""
         if happening[0] == "worker_lost":
             self.held.lost(slice_name, self.now_us)
+
+    def settled(self) -> None:
+        """See `ControlledSimulation`."""
+        for each in self.losses:
+            if each.begun and each.found_us == NEVER_US and self._knows(each):
+                each.found_us = self.now_us
+
+    def _knows(self, course: LossCourse) -> bool:
+        """Return whether control counts on one of these slices no more: no worker starts there."""
+        specs = (spec for spec in self._governance.slices if spec.name in course.slices)
+        records = (self.control.slices.get(name) for name in course.slices)
+        return any(record is not None and record.failures >= START_TRIES for record in records) or any(
+            self.control.scaling.cordon.is_cordoned(spec, model, self.now_us)
+            for spec in specs
+            for model in course.before
+        )
 
     def capacity(self, asked: FindCapacity) -> Capacity | None:
         """See `ControlledSimulation`."""
@@ -117,14 +147,15 @@ class Governed(Steered, Chronicle):
         self,
         site: Site,
         device: BatchDevice,
-        faults: Sequence[Fault],
+        mishaps: Mishaps,
         governance: Governance,
         seed: int,
         length_us: int,
     ) -> None:
         """Of `site` the residents say what may be where, and what is true of it there."""
         self._presence = Presence([model.name for model in governance.models])
-        self._faults = faults
+        self._mishaps = mishaps
+        self._seed = seed
         self._length_us = length_us
         super().__init__(site, device, governance.models, governance.slices)
         self._governing = _Governing(self, governance, seed)
@@ -151,6 +182,24 @@ class Governed(Steered, Chronicle):
             total[name] += held_us
         return {name: total[name] / (span.end_us - span.start_us) for name in self.site.slices}
 
+    def losses(self) -> list[LossFigures]:
+        """Return what became of each loss that was asked for."""
+        return [self._figures(course) for course in self._governing.losses]
+
+    def _figures(self, course: LossCourse) -> LossFigures:
+        run, epoch_us = self.columns(), self.epoch_us
+        start_us, end_us = (each - epoch_us for each in course.span_us(epoch_us + self._length_us))
+        numbers = [number for number, model in enumerate(self.site.served) if model.name in course.before]
+        felt = np.isin(run.model, numbers) & (run.at_us >= start_us) & (run.at_us < end_us)
+        found_s, replaced_s = (
+            None if at_us == NEVER_US else (at_us - epoch_us) / 1e6
+            for at_us in (course.found_us, course.replaced_us)
+        )
+        return LossFigures(
+            course.loss, self._seed, course.slices, tuple(course.before), found_s, replaced_s,
+            (end_us - start_us) / 1e6, int(felt.sum()), int((run.ending[felt] == 0).sum()),
+        )  # fmt: skip
+
     # as a simulation
 
     def play(self, arrivals: Iterable[Arrival]) -> Tally:
@@ -166,8 +215,10 @@ class Governed(Steered, Chronicle):
             until_us += _SECOND
             governing.play(until_us)
         self.epoch_us = until_us
-        for fault in self._faults:
+        for fault in self._mishaps.faults:
             self.befall(fault._replace(at_us=fault.at_us + until_us))
+        for loss in self._mishaps.losses:
+            self._lose(loss)
         self.ask(each._replace(at_us=each.at_us + self.epoch_us) for each in arrivals)
         until_us += self._length_us
         governing.play(until_us)
@@ -200,4 +251,26 @@ class Governed(Steered, Chronicle):
                 self._presence.down(name, model, variant, now_us)
             case Withdraw(slice=name):
                 self._presence.gone(name, now_us)
+        for each in self._governing.losses:
+            each.look(self._presence, now_us)
         return super().carry_out(command, now_us)
+
+    # losses
+
+    def _lose(self, loss: Loss) -> None:
+        """Let it come, with all slices that go with its slice."""
+        governing, domain = self._governing, self._specs[loss.slice].domain
+        slices = tuple(name for name, spec in self._specs.items() if spec.domain == domain)
+        course = LossCourse(loss, domain, slices, self.epoch_us)
+        governing.losses.append(course)
+
+        def begin(now_us: int) -> Sequence[Command]:
+            course.begin(self._presence, self._served, now_us)
+            return ()
+
+        governing.at(course.at_us, begin)
+        if loss.notice_s is None:
+            governing.fail(course.gone_us, domain, course.back_us)
+        else:
+            governing.warn(course.at_us, domain, f"goes in {loss.notice_s:g} s")
+            governing.lose(course.gone_us, domain, course.back_us)

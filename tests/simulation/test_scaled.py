@@ -112,7 +112,7 @@ def test_a_spot_slice_that_is_taken_away_is_replaced_before_when_it_was_said() -
     run.play(90 * SECOND)
     taken = [name for each in run.control.scaling.standings().values() for name in each.slices]
     spot = next(name for name in taken if f"spot {name}" in {each.domain for each in world.specs})
-    run.at(91 * SECOND, lambda now_us: run.control.device_leaving(f"spot {spot}", "a notice", now_us))
+    run.warn(91 * SECOND, f"spot {spot}", "a notice")
     run.lose(121 * SECOND, f"spot {spot}")
     run.play(120 * SECOND)
     left = [name for each in run.control.scaling.standings().values() for name in each.slices]

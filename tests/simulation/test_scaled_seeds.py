@@ -183,10 +183,7 @@ class ScaledFleet:
             back_us = at_us + random.randint(0, 20 * SECOND)
             if random.random() < 0.5:
                 leaving_us = max(at_us - random.randint(1, 20) * SECOND, 0)
-                watch.at(
-                    leaving_us,
-                    lambda now_us, domain=domain: watch.control.device_leaving(domain, "a notice", now_us),  # type: ignore[misc]
-                )
+                watch.warn(leaving_us, domain, "a notice")
             watch.lose(at_us, domain, *([back_us] if random.random() < 0.5 else []))
         for _ in range(random.choice((0, 1, 4))):
             watch.crash(random.randint(0, CALM_US), random.choice(self.slices).name)
