@@ -37,7 +37,7 @@ from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.baselines.oracle import Oracle
 from serving.policy.scaling.catalogue import create_policy
 from serving.policy.scaling.interface import ReplicaPolicy
-from serving.simulation.dataplane import VirtualRequest
+from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import Seconds
 
 POLICIES: dict[str, tuple[str, float | None]] = {
@@ -106,7 +106,7 @@ def play(case: Case, tables: SimulatedTables) -> Row:
     began_s = process_time()
     load = WORKLOADS[case.workload]
     instants = load.instants(case.seed, case.share)
-    asked = [VirtualRequest(int(at_s * SECOND) + 1, "m", load.rows) for at_s in instants.tolist()]
+    asked = [Arrival(int(at_s * SECOND) + 1, 0, load.rows) for at_s in instants.tolist()]
 
     def create(spec: ScalingSpec) -> ReplicaPolicy:
         return _oracle(instants, load.rows) if case.policy == "oracle" else create_policy(spec)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
+from loadtests.virtual_moves import ToldDevice
 from loadtests.virtual_world import VirtualVariant
 from serving.control.commands import Command, FindCapacity, StartWorker
 from serving.control.control import Control
@@ -18,10 +19,12 @@ from serving.policy.scaling.interface import ReplicaPolicy
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
+from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import Requests, VirtualRequest
+from serving.simulation.dataplane import Steered
 from serving.simulation.held import HeldSlices
 from serving.simulation.planning import Stubborn
+from serving.simulation.site import Site
 from serving.simulation.tables import find_capacity
 from serving.simulation.tally import mean_accuracy
 from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
@@ -197,31 +200,26 @@ class Score:
         return max((each.violations for each in self.minutes if each.offered >= ROWS_COUNTED), default=0.0)
 
 
-class Counting(Requests):
+class Counting(Steered):
     """Counts by the minute and by variant in place of keeping every answer."""
 
-    def __init__(self, world: ScaledWorld, asked: Iterable[VirtualRequest]) -> None:
+    def __init__(self, world: ScaledWorld, asked: Iterable[Arrival]) -> None:
         models = {model.name: model for model in world.models}
         specs = world.specs
 
         def truth(_slice: str, model: str, variant: str, rows: int) -> int:
             return models[model].latency_us(variant, rows)
 
-        super().__init__(
-            [model.served(specs) for model in world.models],
-            truth,
-            asked,
-            {each.name: each.device for each in specs},
-            {each.name: each.price for each in specs},
-        )
+        served = tuple(model.served(specs) for model in world.models)
+        super().__init__(Site(served, ()), ToldDevice(truth), served, specs)
+        self.ask(asked)
         self.offered: Counter[int] = Counter()  # rows by minute of arrival
         self.good: Counter[int] = Counter()
         self.rows: Counter[tuple[str, str]] = Counter()  # that were answered, by model and variant
 
     def answered(self, answer: Answer, now_us: int) -> None:
-        """See `Requests`."""
+        """See `Simulation`."""
         request = answer.request
-        self.open -= 1
         minute = request.arrived_us // MINUTE
         self.offered[minute] += request.rows
         if answer.outcome is COMPLETED and answer.batch is not None:
@@ -234,7 +232,7 @@ class ScaledSimulation(ControlledSimulation):
     """One run of a world."""
 
     def __init__(
-        self, world: ScaledWorld, asked: Iterable[VirtualRequest], tables: SimulatedTables, seed: int = 0,
+        self, world: ScaledWorld, asked: Iterable[Arrival], tables: SimulatedTables, seed: int = 0,
         create: Create = create_policy,
     ) -> None:  # fmt: skip
         self.counting = Counting(world, asked)

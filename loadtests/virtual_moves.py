@@ -7,9 +7,10 @@ Run: python -m loadtests.virtual_moves
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,13 +18,17 @@ from serving.control.control import Control
 from serving.control.desired import DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
+from serving.scheduler.commands import Answer, RunBatch
+from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import Ended, Requests, VirtualRequest
+from serving.simulation.dataplane import Steered
+from serving.simulation.device import BatchTimes
 from serving.simulation.patterns import POISSON_CV, RateStep, draw
 from serving.simulation.planning import Stubborn
+from serving.simulation.site import Site
 from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits, ModelSpec, ServedModel, Share, SliceSpec, TensorSpec, VariantSpec
-from serving.vocabulary import Kind
+from serving.vocabulary import Kind, Outcome
 
 SECOND = 1_000_000
 MOVE_US, END_US = 15 * SECOND, 25 * SECOND
@@ -50,6 +55,50 @@ def wanted(*there: tuple[SliceSpec, tuple[ServedModel, ...]]) -> DesiredState:
 def batch_us(share: Share, rows: int) -> int:
     """Return the truth."""
     return (BASE_US + ROW_US * rows) // (1 if share == SMALL else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldDevice:
+    """Batches take what `truth` says of their slice, model, variant and rows. A `BatchDevice`."""
+
+    truth: Callable[[str, str, str, int], int]
+
+    def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:  # noqa: ARG002  a BatchDevice
+        """See `BatchDevice`."""
+        took_us = self.truth(batch.slice, batch.model, batch.variant, batch.rows)
+        return BatchTimes(took_us, took_us)
+
+
+class Ended(NamedTuple):
+    """How a request ended. `late_us`: after its deadline, at most 0 in time."""
+
+    arrived_us: int
+    model: str
+    outcome: Outcome
+    late_us: int
+    detail: str
+
+
+class Listed(Steered):
+    """Keeps how requests ended, in the order of their ends."""
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        slices: Sequence[SliceSpec],
+        truth: Callable[[str, str, str, int], int],
+        asked: Sequence[Arrival],
+    ) -> None:
+        """`asked` in ascending order, by the places of `models`."""
+        self.ended: list[Ended] = []
+        super().__init__(Site(tuple(models), ()), ToldDevice(truth), models, slices)
+        self.ask(asked)
+
+    def answered(self, answer: Answer, now_us: int) -> None:
+        """See `Simulation`."""
+        request = answer.request
+        late_us = now_us - request.deadline_us
+        self.ended.append(Ended(request.arrived_us, request.model, answer.outcome, late_us, answer.detail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +132,9 @@ class Scene:
         rng = np.random.default_rng(seed)
         names = [each.name for each in self.before.models if each.name in {m.name for m in self.after.models}]
         steps = [RateStep(rate, END_US / 1e6)]
+        places = {each.name: place for place, each in enumerate(self.before.models)}
         asked = [
-            VirtualRequest(int(at_s * 1e6) + 1, name)
+            Arrival(int(at_s * 1e6) + 1, places[name])
             for name in names
             for at_s in draw(steps, POISSON_CV, rng).tolist()
         ]
@@ -99,8 +149,7 @@ class Scene:
         def truth(slice_name: str, _model: str, _variant: str, rows: int) -> int:
             return batch_us(control.slices[slice_name].spec.share, rows)
 
-        devices = {spec.name: spec.device for spec in self._specs()}
-        plane = Requests(self.before.models, truth, sorted(asked), devices)
+        plane = Listed(self.before.models, self._specs(), truth, sorted(asked))
         terms = WorkerTerms({(name, "a"): Weight(LOAD_US, GIB) for name in names})
         run = Run(control, terms, Stubborn(), plane, seed, calm_us=0)
         run.at(0, control.start)

@@ -7,7 +7,7 @@ from pathlib import Path
 from router.profiles import known_profiles
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.problems import fault, one_of, shown
-from router.simulate.governing import Copies, governance, is_governed, told_ignored, without
+from router.simulate.governing import Copies, check_losses, governance, is_governed, told_ignored, without
 from router.simulate.left_out import left_out
 from router.simulate.traffic import SimulateRequestError, Traffic
 from router.spelling import nearest
@@ -18,6 +18,7 @@ from serving.profile.device import device_kind
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.simulation.governed import Governance
+from serving.simulation.losses import Loss
 from serving.simulation.site import Site, SiteReplica
 from serving.specs import BatchingSpec, ServedModel
 
@@ -34,12 +35,13 @@ Profiles = dict[tuple[str, str, str], Profile]
 class SimulatedDeployment:
     """Instead of the settings' own slices: `slices` alike with all models on each, or the settings' slices
     `devices` times; and instead of their prices `price` for an hour of each. `ignored`: keys of penstock.yaml
-    that are left out."""
+    that are left out. `losses`: of slices, which the controller meets."""
 
     slices: int | None = None
     devices: int | None = None
     price: float | None = None
     ignored: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     @property
     def copies(self) -> Copies:
@@ -97,13 +99,14 @@ def cases(
         profiles = _profiles(settings, models)
         notes = tuple(_unmeasured(models, profiles))
         ignored = told_ignored(filed, deployment.ignored)
-        missing = (*filter(None, [ignored]), *left_out(settings, models))
+        missing = (*filter(None, [ignored]), *left_out(settings, models, deployment.losses))
         for policy in policies or [AS_CONFIGURED]:
             name = _name(config, configs, policy, models)
             asked = [_with_policy(each, policy) for each in models]
             governed, said = None, list[str]()
-            if is_governed(settings):
+            if is_governed(settings) or deployment.losses:
                 governed, said = governance(settings, asked, deployment.copies, deployment.price)
+                check_losses(governed, deployment.losses)
             site = _site(settings, asked, profiles, deployment)
             settle_us = int(min(WARM_S_MAX, _WARM_SHARE * traffic.seconds) * 1e6)
             site = replace(site, settle_us=settle_us)

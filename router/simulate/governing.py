@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 
 from router.profiles import known_profiles
 from router.settings import Settings
+from router.settings.problems import fault, one_of
 from router.simulate.traffic import SimulateRequestError
+from router.spelling import nearest
 from serving.profile.curve import Profile
 from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.capacity_file import NAME, CapacityFile
 from serving.simulation.governed import Governance
+from serving.simulation.losses import Loss, clash
 from serving.specs import ServedModel, SliceSpec
 
 REPLICAS, MEMORY = "replicas", "memory_mb"
@@ -102,6 +105,26 @@ def governance(
     }
     capacities = CapacityFile(settings.profiles / LOCAL / NAME)
     return Governance(slices, tuple(models), profiles, settings.scaling, capacities.read), notes
+
+
+def check_losses(governed: Governance, losses: Sequence[Loss]) -> None:
+    """UsageError for a slice that does not exist, cannot be taken away, or is gone already."""
+    specs = {each.name: each for each in governed.slices}
+    for loss in losses:
+        option = "--lose" if loss.notice_s is None else "--spot"
+        if loss.slice not in specs:
+            told = fault("no slice of that name", loss.slice, one_of(specs), nearest(loss.slice, specs))
+            raise SimulateRequestError(f"{option}: {told}")
+        if loss.notice_s is not None and not specs[loss.slice].spot:
+            raise SimulateRequestError(
+                f"--spot: slice {loss.slice} is no spot slice; say `spot: true` of it, or use --lose"
+            )
+    if again := clash([(specs[each.slice].domain, each) for each in losses]):
+        first, second = again
+        raise SimulateRequestError(
+            f"--lose, --spot: {second.slice} at {second.at_s:g} s is gone already, with {first.slice}; leave "
+            "one of them out"
+        )
 
 
 def _copy(name: str, like: SliceSpec, price: float | None) -> SliceSpec:

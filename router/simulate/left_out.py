@@ -6,11 +6,12 @@ The table of docs/scheduling.md ("What of penstock.yaml is simulated") says of e
 from collections.abc import Iterator, Sequence
 
 from router.settings import Settings
+from serving.simulation.losses import Loss
 from serving.specs import ServedModel
 
 
-def left_out(settings: Settings, models: Sequence[ServedModel]) -> Iterator[str]:
-    """Phrases on what is asked for of `models`, those that are simulated."""
+def left_out(settings: Settings, models: Sequence[ServedModel], losses: Sequence[Loss] = ()) -> Iterator[str]:
+    """Phrases on what is asked for of `models`, those that are simulated, beside these `losses`."""
     kept = [model.name for model in models if model.cache]
     if settings.cache is not None and kept:
         yield f"cache of {', '.join(kept)}: every request is computed"
@@ -23,6 +24,7 @@ def left_out(settings: Settings, models: Sequence[ServedModel]) -> Iterator[str]
     if apart := [model.name for model in models if model.isolate == "always"]:
         yield f"isolate of {', '.join(apart)}: models of a slice share one process, and compute in turn"
     used = {name for model in models for name in model.slices}
-    lent = [each.name for each in settings.slices if each.spot and each.name in used]
+    gone = {each.slice for each in losses} | {each.slice.rpartition(".")[0] for each in losses}
+    lent = [each.name for each in settings.slices if each.spot and each.name in used - gone]
     if lent:
-        yield f"spot of {', '.join(lent)}: none is taken away (--crash-every has workers die)"
+        yield f"spot of {', '.join(lent)}: none is taken away (--spot has it so)"

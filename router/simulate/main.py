@@ -31,6 +31,7 @@ from router.simulate.traffic import (
 from serving.simulation.device import Physics
 from serving.simulation.disturbance import check_apart, read_disturbances
 from serving.simulation.faults import Hazards
+from serving.simulation.losses import Loss, read_losses, read_notices
 
 DRIFT_PERIOD_S = 60.0
 STALL_S = 0.5
@@ -57,7 +58,9 @@ def _simulate(options: SimulateOptions) -> int:
             raise SimulateRequestError(problem)
     traffic = _traffic(options)
     policies = [name.strip() for text in options.policy for name in text.split(",")]
-    deployment = SimulatedDeployment(options.slices, options.devices, options.price, _ignored(options.ignore))
+    losses = _losses(options, traffic)
+    ignored = _ignored(options.ignore)
+    deployment = SimulatedDeployment(options.slices, options.devices, options.price, ignored, losses)
     found = cases(options.configs, policies, deployment, traffic)
     for note in dict.fromkeys((*traffic.notes, *(note for case in found for note in case.notes))):
         sys.stderr.write(f"note: {note}\n")
@@ -113,6 +116,24 @@ def _traffic(options: SimulateOptions) -> Traffic:
         raise SimulateRequestError(f"--rate: {error}") from None
 
 
+def _losses(options: SimulateOptions, traffic: Traffic) -> tuple[Loss, ...]:
+    """Return what --lose and --spot say; UsageError where that is not in the simulated time."""
+    found: list[Loss] = []
+    for option, text, read in (("--lose", options.lose, read_losses), ("--spot", options.spot, read_notices)):
+        try:
+            said = read(text) if text else ()
+        except ValueError as error:
+            raise SimulateRequestError(f"{option}: {error}") from None
+        for each in said:
+            if each.gone_s >= traffic.seconds:
+                raise SimulateRequestError(
+                    f"{option}: {each.slice} goes after the end of the run; got {each.gone_s:g} s, expected "
+                    f"less than {traffic.seconds:g} s; raise --seconds"
+                )
+        found += said
+    return tuple(found)
+
+
 def _conditions(traffic: Traffic, options: SimulateOptions) -> Conditions:
     if options.stall is not None and options.stall_every is None:
         raise SimulateRequestError(
@@ -134,7 +155,7 @@ def _conditions(traffic: Traffic, options: SimulateOptions) -> Conditions:
     except ValueError as error:
         raise SimulateRequestError(f"--disturb: {error}") from None
     seeds = tuple(range(options.seed, options.seed + options.seeds))
-    return Conditions(physics, hazards, seeds, options.price, disturbances)
+    return Conditions(physics, hazards, seeds, options.price, disturbances, _losses(options, traffic))
 
 
 def _run(

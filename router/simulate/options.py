@@ -207,6 +207,24 @@ class SimulateOptions:
             rich_help_panel=_WRONG,
         ),
     ] = ""
+    lose: Annotated[
+        str,
+        typer.Option(
+            metavar="SLICE@S[+S],...",
+            help="The device of a slice fails, with all its slices, and nothing tells the gateway. "
+            "From 10 s on for 20 s: gpu-1@10+20. For good: gpu-1@10.",
+            rich_help_panel=_WRONG,
+        ),
+    ] = ""
+    spot: Annotated[
+        str,
+        typer.Option(
+            metavar="SLICE@S:NOTICE_S,...",
+            help="The owner of a spot slice takes it away. Notice comes at 10 s, and the slice is gone 30 s "
+            "later: spot-1@10:30.",
+            rich_help_panel=_WRONG,
+        ),
+    ] = ""
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the first run.", min=0, rich_help_panel=_SITE)
     ] = 1

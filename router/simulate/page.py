@@ -45,6 +45,7 @@ def page(
         *(f"<p>{html.text(told)}</p>" for each in results if (told := words.capacity_sentence(each, aim))),
         *(f"<p>{html.text(told)}</p>" for told in words.breakdowns(results, conditions)),
         *_table(results, aim),
+        *_losses(results),
         *_choices(results),
         *_endings(results),
     ]
@@ -79,6 +80,14 @@ def _table(results: Sequence[Result], aim: float) -> Iterator[str]:
             yield "</tr>"
     yield "</tbody></table></div>"
     yield f'<p class="small">Green: at least {aim * 100:.4g} % answered in time.</p>'
+
+
+def _losses(results: Sequence[Result]) -> Iterator[str]:
+    told = [f"<li>{html.text(f'{who}: {what}')}</li>" for who, what in words.losses(results)]
+    if told:
+        yield "<h2>What became of lost slices</h2><ul>"
+        yield from told
+        yield "</ul>"
 
 
 def _choices(results: Sequence[Result]) -> Iterator[str]:

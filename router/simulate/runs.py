@@ -14,8 +14,9 @@ from serving.simulation.choices import VariantSeries, VariantShares, choice, cou
 from serving.simulation.device import BatchDevice, NoisyDevice, Physics, truths_of
 from serving.simulation.disturbance import Disturbance, DisturbedDevice
 from serving.simulation.faults import Fault, Hazards
-from serving.simulation.governed import Governed, NotReadyError
+from serving.simulation.governed import Governed, Mishaps, NotReadyError
 from serving.simulation.held import Replicas, shares, together
+from serving.simulation.losses import Loss, LossFigures
 from serving.simulation.series import (
     Chronicle,
     Columns,
@@ -46,6 +47,7 @@ class Conditions:
     seeds: tuple[int, ...]
     price: float | None = None
     disturbances: tuple[Disturbance, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     def device(self, site: Site, seed: int) -> BatchDevice:
         """Return what batches of the site take in the run of that seed."""
@@ -67,7 +69,8 @@ class Result:
     `choices` and `courses`: which variants answered, likewise; `crashes` and `stalls` in all runs;
     `cost_per_hour` by model, empty where no price is known; `capacity` where it was asked for, in requests a
     second of all models. Where control says what is where, `replicas` by model; `held`: by slice, the share
-    of the time in which it was; `guessed`: variants of which it was not known what replicas carry."""
+    of the time in which it was; `guessed`: variants of which it was not known what replicas carry; `losses`:
+    what became of each loss in each run."""
 
     case: Case
     total: RunFigures
@@ -82,6 +85,7 @@ class Result:
     replicas: dict[str, Replicas]
     held: dict[str, float]
     guessed: tuple[str, ...]
+    losses: tuple[LossFigures, ...] = ()
     capacity: SiteCapacity | None = None
 
     @property
@@ -143,6 +147,7 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
         replicas=_replicas([each.replicas(span) for each in governed]),
         held=held,
         guessed=tuple(sorted({name for each in governed for name in each.guessed})),
+        losses=tuple(loss for each in governed for loss in each.losses()),
     )
 
 
@@ -152,7 +157,8 @@ def _run(case: Case, conditions: Conditions, seconds: float, seed: int) -> Chron
     faults = _faults(site, conditions.hazards, seconds, seed)
     if case.governance is None:
         return Chronicle(site, device, faults)
-    return Governed(site, device, faults, case.governance, seed, int(seconds * 1e6) + 1)
+    mishaps = Mishaps(faults, conditions.losses)
+    return Governed(site, device, mishaps, case.governance, seed, int(seconds * 1e6) + 1)
 
 
 def _play(run: Chronicle, arrivals: Iterable[Arrival]) -> None:

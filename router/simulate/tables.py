@@ -95,6 +95,7 @@ def render(results: Sequence[Result], conditions: Conditions, aim: float) -> Gro
     parts += map(Text, (words.sentence(results), *words.breakdowns(results, conditions)))
     parts += _listed(f"{capacity.TERM.capitalize()}, {_BY}:", list(words.profiled(results)))
     parts += _listed("Replicas that got batches:", list(words.replicas(results)))
+    parts += _listed("Lost slices:", list(words.losses(results)))
     parts += _listed("Answered, of all rows:", list(words.choices(results)))
     parts += _listed("Not answered in time, of all requests:", list(_endings(results)))
     if capacities := list(filter(None, (words.capacity_sentence(each, aim) for each in results))):
@@ -156,6 +157,7 @@ def _result(result: Result) -> dict[str, Any]:
         "stalls": result.stalls,
         "not_simulated": result.case.left_out,
         "held_slices": result.held or None,
+        "losses": [asdict(each) for each in result.losses],
         "total": _figures(result, None),
         "models": {
             model.name: {

@@ -8,6 +8,7 @@ from router.report import capacity
 from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
 from serving.simulation.disturbance import Disturbance
+from serving.simulation.losses import Loss, LossFigures
 from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, RunFigures
 from serving.vocabulary import Downgrade
 
@@ -81,6 +82,49 @@ def replicas(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
             yield who, f"{number}, {found.mean:.3g} in the mean, {changes}"
 
 
+def losses(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Of what, and what became of each loss over the runs."""
+    for result in results:
+        for loss in sorted({each.loss for each in result.losses}, key=lambda each: (each.at_s, each.slice)):
+            found = [each for each in result.losses if each.loss == loss]
+            who = f"{result.case.name}, {loss.slice}" if len(results) > 1 else loss.slice
+            yield who, _became(loss, found)
+
+
+def _became(loss: Loss, found: Sequence[LossFigures]) -> str:
+    """Return it in words; `found`: of each run."""
+    others = [name for name in found[0].slices if name != loss.slice]
+    told = f"gone at {loss.gone_s:g} s" + (f" with {', '.join(others)}" if others else "")
+    if loss.notice_s is None:
+        told += f", {_after('found', [each.found_s for each in found], loss.at_s)}"
+    else:
+        told = f"notice at {loss.at_s:g} s, {told}"
+    if loss.back_s is not None:
+        told += f", back at {loss.back_s:g} s"
+    models = list(dict.fromkeys(name for each in found for name in each.models))
+    if not models:
+        return f"{told}; no model was there"
+    hit = [each for each in found if each.models]
+    told += f"; {', '.join(models)} {_after('replaced', [each.replaced_s for each in hit], loss.at_s)}"
+    offered = sum(each.offered for each in hit)
+    if not offered:
+        return f"{told}; nothing was asked meanwhile"
+    good, seconds = sum(each.in_time for each in hit), sum(each.seconds for each in hit)
+    share = f"{percent(good / offered)} of {offered:,} requests"
+    return f"{told}; meanwhile {share} answered in time, {rate(good / seconds)}/s"
+
+
+def _after(what: str, instants: Sequence[float | None], start_s: float) -> str:
+    """Return after how long it was so, over the runs."""
+    waits_s = sorted(each - start_s for each in instants if each is not None)
+    if not waits_s:
+        return f"not {what}"
+    low, high = (f"{each:.1f}" for each in (waits_s[0], waits_s[-1]))
+    told = f"{what} after {low if low == high else f'{low} to {high}'} s"
+    missing = len(instants) - len(waits_s)
+    return told + (f" (not in {missing} of {len(instants)} runs)" if missing else "")
+
+
 def profiled(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     """Of whom, and the profiled capacity of a slice; slices that carry the same are not told apart."""
     cases = list({each.case.config: each.case for each in results}.values())
@@ -129,6 +173,7 @@ def device(conditions: Conditions) -> str:
         stall_s = hazards.stall_us / 1e6
         told.append(f"each worker stalls for {stall_s:g} s every {hazards.stall_mtbf_s:g} s on average")
     told += [_disturbed(each) for each in conditions.disturbances]
+    told += [_lost(each) for each in conditions.losses]
     return "; ".join(told)
 
 
@@ -139,6 +184,13 @@ def _disturbed(each: Disturbance) -> str:
         return f"{when} batches take {1 / (1 - each.taken):.3g} times as long"
     stops = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     return f"{when} each slice stands still {_share(each.taken)} of the time, for {stops} ms at a time"
+
+
+def _lost(each: Loss) -> str:
+    if each.notice_s is not None:
+        return f"{each.slice} is taken away at {each.gone_s:g} s, {each.notice_s:g} s after a notice"
+    span = "" if each.for_s is None else f" for {each.for_s:g} s"
+    return f"the device of {each.slice} fails at {each.at_s:g} s{span}"
 
 
 def _share(share: float) -> str:

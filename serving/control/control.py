@@ -21,7 +21,7 @@ from serving.control.rollout import Progress, Rollout, RolloutState
 from serving.control.rules import DEFAULT_RULES, Rules
 from serving.control.scaling import Scaling
 from serving.control.sparing import Sparing
-from serving.control.timeouts import ANSWERED_US, HEALTHY_US, backoff_us, overdue
+from serving.control.timeouts import HEALTHY_US, backoff_us, overdue, stumbles_after
 from serving.control.trials import Trials
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
@@ -199,9 +199,8 @@ class Control:
         loading = record.replicas.get(record.loading)
         lived_us = now_us - record.since_us if record.status is WorkerStatus.READY else 0
         if lived_us >= HEALTHY_US:
-            record.failures = record.stumbles = 0
-        elif lived_us >= ANSWERED_US and loading is None:
-            record.stumbles = 0
+            record.failures = 0
+        record.stumbles = stumbles_after(record.stumbles, lived_us, loading is not None)
         if not (ended or crashed or record.stuck or loading):
             self._sparing.killed(record, free_bytes, now_us)
         blamed, routed = record.stuck or (crashed and loading is None), self._returning.routed(record)
@@ -211,9 +210,8 @@ class Control:
             return self._then(now_us, commands)
         if isolated := self._isolating.died(busy_with, self._rollout.current, now_us):
             commands += isolated
-            record.failures = record.stumbles = 0  # the model that killed it moves away
+            record.failures, record.stumbles = 0, 1  # the model that killed it moves away
         record.failures += 1
-        record.stumbles += 1
         record.restarts += 1
         record.status, record.retry_us = WorkerStatus.WAITING, now_us + backoff_us(record.stumbles)
         if record.failures == START_TRIES and self._sparing.is_spare(slice_name):

@@ -14,6 +14,14 @@ Such causes are a kill, the OOM killer, or one bad input. So its back-off starts
 """
 
 
+def stumbles_after(stumbles: int, lived_us: int, loads: bool) -> int:
+    """Return how many failures count toward the back-off of a worker that is lost after it answered so long.
+
+    `stumbles`: how many did at the failure before. `loads`: a replica was loading.
+    """
+    return 1 if lived_us >= (HEALTHY_US if loads else ANSWERED_US) else stumbles + 1
+
+
 def backoff_us(failures: int) -> int:
     """Return how long to wait before the next try: from 0.1 s, doubling up to 10 s."""
     return min(BACKOFF_FIRST_US << min(failures - 1, 20), BACKOFF_MAX_US)

@@ -126,6 +126,16 @@ class ControlledSimulation:
         if back_us != NEVER_US:
             self._push(back_us, lambda now_us: self._find(device, now_us))
 
+    def warn(self, at_us: int, device: str, reason: str) -> None:
+        """Control hears then that a device will be lost."""
+        self._push(at_us, lambda now_us: self._pass_on([("device_leaving", device, reason)], now_us))
+
+    def fail(self, at_us: int, device: str, back_us: int = NEVER_US) -> None:
+        """A device is gone from then until `back_us`, and control is told nothing: no worker lives there."""
+        self._push(at_us, lambda now_us: self._fail(device, now_us))
+        if back_us != NEVER_US:
+            self._push(back_us, lambda _: self._workers.failed.discard(device))
+
     def crash(self, at_us: int, slice_name: str) -> None:
         """The slice's worker dies then, if it has one."""
 
@@ -199,6 +209,12 @@ class ControlledSimulation:
         for worker in [*self._workers.by_slice.values()]:
             if worker.spec.domain == device:
                 self._happen(worker, ("worker_lost", reason), now_us)
+
+    def _fail(self, device: str, now_us: int) -> None:
+        self._workers.failed.add(device)
+        for worker in [*self._workers.by_slice.values()]:
+            if worker.spec.domain == device:
+                self._happen(worker, ("worker_lost", "died"), now_us)
 
     def _find(self, device: str, now_us: int) -> None:
         self.lost.pop(device, None)

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 
 from mypy_extensions import mypyc_attr
 
-from serving.control.timeouts import HEALTHY_US, backoff_us
+from serving.control.timeouts import backoff_us, stumbles_after
 from serving.objectives import Objective
 from serving.policy.latency import ENOUGH
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
@@ -22,7 +22,7 @@ from serving.simulation.faults import Fault
 from serving.simulation.site import Site, SiteReplica, chooses
 from serving.simulation.tally import Parts, Tally
 from serving.specs import ServedModel
-from serving.vocabulary import NEVER_US
+from serving.vocabulary import NEVER_US, UNKNOWN_MODEL
 
 ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again and again
 
@@ -30,10 +30,11 @@ ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again 
 class _Promises:
     """What a model's requests are promised. `chooses`: of some of them several variants may answer."""
 
-    __slots__ = ("by_tier", "chooses", "name", "own")
+    __slots__ = ("by_tier", "chooses", "name", "own", "served")
 
     def __init__(self, model: ServedModel) -> None:
         self.name = model.name
+        self.served = True
         self.own: Objective = model.own
         self.by_tier: dict[str, Objective] = model.by_tier
         self.chooses = chooses(model)
@@ -41,8 +42,8 @@ class _Promises:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation:
-    """One run of a site. `build`, `begin`, `take`, `answered`, `ran`, `told`, `advance`, `crash` and `stall`
-    may be overridden."""
+    """One run of a site. `build`, `begin`, `take`, `answered`, `ran`, `told`, `advance`, `crash`, `stuck` and
+    `stall` may be overridden."""
 
     def __init__(self, site: Site, device: BatchDevice, faults: Sequence[Fault] = ()) -> None:
         self.site = site
@@ -51,6 +52,7 @@ class Simulation:
         self.scheduler = self.build()
         self._models = [_Promises(model) for model in site.served]
         self._choosing = {each.name for each in self._models if each.chooses}
+        self._tiers = {each.name: each.tier for each in site.tenants if each.tier}
         self._parts: dict[
             int, list[tuple[str, int]]
         ] = {}  # by request: who computed what, where not one batch did
@@ -63,8 +65,8 @@ class Simulation:
         self._computed_us: dict[str, int] = {}  # by slice: when the worker is done with the latest batch
         self._stalled_us: dict[str, int] = {}  # by slice: until when its worker starts nothing
         self._started_us: dict[str, int] = {}  # by slice: when its worker could load
-        self._failures: dict[str, int] = {}  # by slice: deaths without a healthy life between them
-        self._now_us = self._repeats = self._replicas = 0
+        self._stumbles: dict[str, int] = {}  # by slice: deaths that count toward the back-off
+        self._now_us = self._repeats = self._replicas = self._count = 0
         self.begin()
 
     # what may be overridden
@@ -102,41 +104,63 @@ class Simulation:
 
     def play(self, arrivals: Iterable[Arrival]) -> Tally:
         """Return all arrivals, and what follows until everything is answered."""
-        models, settle_us, tally = self._models, self.site.settle_us, self.tally
-        tiers = {each.name: each.tier for each in self.site.tenants if each.tier}
-        for count, arrival in enumerate(arrivals, start=1):
-            at_us, number, rows, slack_us, tenant, size, variant, expires, bucket, tier = arrival
-            self.advance(at_us)
-            promises = models[number]
-            if not tier and tiers:
-                tier = tiers.get(tenant, "")
-            objective = promises.by_tier.get(tier, promises.own) if tier else promises.own
-            deadline_us = at_us + (objective.due_us(rows) if slack_us is None else slack_us)
-            request = Request(count, promises.name, rows, at_us, deadline_us)
-            request.parts = objective.parts(rows)
-            request.variants = objective.variants
-            request.tenant = tenant
-            if size or bucket or variant or tier or promises.chooses:
-                request.size = size
-                request.bucket = bucket or size
-                request.tier = objective.tier
-                request.kin = (request.bucket,)
-                if variant:
-                    request.variants = (variant,)
-                    request.lane_key = (variant, request.bucket)
-                else:
-                    request.optimize, request.cost_max = objective.optimize, objective.cost_max
-                    request.lane_key = (objective.wants, request.bucket)
-            if expires:
-                request.expires_us = deadline_us
-            if at_us >= settle_us:
-                tally.offered += 1
-                tally.offered_rows += rows
-            commands = self.scheduler.arrive(request, at_us)
-            if commands:
-                self._carry_out(commands, at_us)
+        for arrival in arrivals:
+            self.advance(arrival.at_us)
+            self.arrive(arrival)
         self.advance(NEVER_US)
-        return tally
+        return self.tally
+
+    def arrive(self, arrival: Arrival) -> None:
+        """A request comes, at its instant."""
+        at_us, number, rows, slack_us, tenant, size, variant, expires, bucket, tier = arrival
+        promises = self._models[number]
+        self._count += 1
+        if not tier and self._tiers:
+            tier = self._tiers.get(tenant, "")
+        objective = promises.by_tier.get(tier, promises.own) if tier else promises.own
+        deadline_us = at_us + (objective.due_us(rows) if slack_us is None else slack_us)
+        request = Request(self._count, promises.name, rows, at_us, deadline_us)
+        request.parts = objective.parts(rows)
+        request.variants = objective.variants
+        request.tenant = tenant
+        if size or bucket or variant or tier or promises.chooses:
+            request.size = size
+            request.bucket = bucket or size
+            request.tier = objective.tier
+            request.kin = (request.bucket,)
+            if variant:
+                request.variants = (variant,)
+                request.lane_key = (variant, request.bucket)
+            else:
+                request.optimize, request.cost_max = objective.optimize, objective.cost_max
+                request.lane_key = (objective.wants, request.bucket)
+        if expires:
+            request.expires_us = deadline_us
+        if at_us >= self.site.settle_us:
+            self.tally.offered += 1
+            self.tally.offered_rows += rows
+        if not promises.served:
+            gone = f"{promises.name} is not served any more"
+            self._carry_out((Answer(request, UNKNOWN_MODEL, None, gone),), at_us)
+            return
+        commands = self.scheduler.arrive(request, at_us)
+        if commands:
+            self._carry_out(commands, at_us)
+
+    def promise(self, model: ServedModel) -> None:
+        """From now on requests for a model are promised this."""
+        for number, each in enumerate(self._models):
+            if each.name == model.name:
+                self._models[number] = _Promises(model)
+                self._choosing.discard(model.name)
+                if self._models[number].chooses:
+                    self._choosing.add(model.name)
+
+    def unserved(self, model: str) -> None:
+        """From now on a model is unknown."""
+        for each in self._models:
+            if each.name == model:
+                each.served = False
 
     def advance(self, until_us: int) -> None:
         """What happens before that instant; of NEVER_US, until every request has ended."""
@@ -183,7 +207,7 @@ class Simulation:
                 if self._parts:
                     self._parts.pop(command.request.id, None)
             elif type(command) is ReplaceWorker:
-                self.crash(command.slice, command.reason, now_us)
+                self.stuck(command.slice, command.reason, now_us)
             else:
                 self.told(command, now_us)
 
@@ -246,19 +270,22 @@ class Simulation:
             here[batch_id] = (batch, end_us + stall_us)
         self._computed_us[slice_name] = self._computed_us.get(slice_name, 0) + stall_us
 
+    def stuck(self, slice_name: str, reason: str, now_us: int) -> None:
+        """A worker holds a batch for longer than any may take: it is ended."""
+        self.crash(slice_name, reason, now_us)
+
     def crash(self, slice_name: str, reason: str, now_us: int) -> None:
         """A worker is gone, with what it was loading. As in `serving.control` another is started after a
         back-off, and is back with each of its variants when that has been loaded, one after the other. The
         scheduler hears first when that is."""
-        healthy = now_us - self._started_us.get(slice_name, 0) >= HEALTHY_US
-        failures = self._failures[slice_name] = 1 if healthy else self._failures.get(slice_name, 0) + 1
-        back_us = self._started_us[slice_name] = now_us + backoff_us(failures) + self.site.start_us
+        lived_us = now_us - self._started_us.get(slice_name, 0)
+        kept = [each for each in self._happenings if not _is_load(each[2], slice_name)]
+        loads = len(kept) < len(self._happenings)
+        stumbles = stumbles_after(self._stumbles.get(slice_name, 0), lived_us, loads)
+        self._stumbles[slice_name] = stumbles
+        back_us = self._started_us[slice_name] = now_us + backoff_us(stumbles) + self.site.start_us
         self.forget(slice_name)
-        self._happenings = [
-            each
-            for each in self._happenings
-            if not (isinstance(each[2], SiteReplica) and each[2].slice == slice_name)
-        ]
+        self._happenings = kept
         heapify(self._happenings)
         for resident in self.site.residents:
             if resident.slice == slice_name:
@@ -287,3 +314,8 @@ class Simulation:
         for _ in range(ENOUGH if self.site.learned and now_us == 0 else 0):
             replica.residuals.add(1.0, 1, 1)
         self._carry_out(self.scheduler.replica_up(resident.slice, resident.model, replica, now_us), now_us)
+
+
+def _is_load(happening: Fault | SiteReplica, slice_name: str) -> bool:
+    """Return whether it is the end of a load on that slice."""
+    return isinstance(happening, SiteReplica) and happening.slice == slice_name

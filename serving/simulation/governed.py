@@ -5,27 +5,28 @@ Before the first request comes, workers start and load what is held without any 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from serving.control.commands import Command, FindCapacity, Look, Route, StartWorker, Unroute, Withdraw
+import numpy as np
+
+from serving.control.commands import Command, FindCapacity, Route, StartWorker, Unroute, Withdraw
 from serving.control.control import Control
 from serving.control.observed import KnownProfiles
+from serving.control.reconciling import START_TRIES
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.control.rules import Rules
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.profile.device import device_kind
-from serving.scheduler.commands import Command as Order
-from serving.scheduler.commands import Miss
-from serving.scheduler.scheduler import Scheduler
 from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import routed
+from serving.simulation.dataplane import Steered
 from serving.simulation.device import BatchDevice
 from serving.simulation.faults import Fault
 from serving.simulation.held import HeldSlices, Presence, Replicas
+from serving.simulation.losses import Loss, LossCourse, LossFigures
 from serving.simulation.planning import Stubborn
 from serving.simulation.series import Chronicle, Span
 from serving.simulation.site import Site
@@ -58,11 +59,6 @@ class Governance:
     scaling: ScalingSpec
     capacity: Callable[[FindCapacity], Capacity | None]
 
-    @property
-    def prices(self) -> Mapping[str, float]:
-        """Of each slice for an hour."""
-        return {each.name: each.price for each in self.slices}
-
     def terms(self, start_us: int) -> WorkerTerms:
         """Workers that do as they are told, and load as slowly as was measured."""
         weights = {
@@ -79,6 +75,14 @@ class Governance:
         return Control(self.slices, models, self.profiles, site.limits, device_kind, rules)
 
 
+@dataclass(frozen=True, slots=True)
+class Mishaps:
+    """What goes wrong in a run, at instants from its 0 on."""
+
+    faults: Sequence[Fault] = ()
+    losses: Sequence[Loss] = ()
+
+
 class _Governing(ControlledSimulation):
     """Keeps what is held, and which capacities had to be guessed."""
 
@@ -86,6 +90,7 @@ class _Governing(ControlledSimulation):
         self._governance = governance
         self.held = HeldSlices()
         self.guessed: set[str] = set()
+        self.losses: list[LossCourse] = []
         site = governed.site
         control, terms = governance.control(site), governance.terms(site.start_us)
         super().__init__(control, terms, Stubborn(), governed, seed, calm_us=0)
@@ -99,6 +104,22 @@ class _Governing(ControlledSimulation):
         """See `ControlledSimulation`."""
         if happening[0] == "worker_lost":
             self.held.lost(slice_name, self.now_us)
+
+    def settled(self) -> None:
+        """See `ControlledSimulation`."""
+        for each in self.losses:
+            if each.begun and each.found_us == NEVER_US and self._knows(each):
+                each.found_us = self.now_us
+
+    def _knows(self, course: LossCourse) -> bool:
+        """Return whether control counts on one of these slices no more: no worker starts there."""
+        specs = (spec for spec in self._governance.slices if spec.name in course.slices)
+        records = (self.control.slices.get(name) for name in course.slices)
+        return any(record is not None and record.failures >= START_TRIES for record in records) or any(
+            self.control.scaling.cordon.is_cordoned(spec, model, self.now_us)
+            for spec in specs
+            for model in course.before
+        )
 
     def capacity(self, asked: FindCapacity) -> Capacity | None:
         """See `ControlledSimulation`."""
@@ -118,27 +139,25 @@ class _Governing(ControlledSimulation):
         )
 
 
-class Governed(Chronicle):
-    """One run, which keeps what happens; a `serving.simulation.controlled.DataPlane`. Its instant 0 is when
-    what is wanted without any load is there, and requests come from then on for `length_us`."""
+class Governed(Steered, Chronicle):
+    """One run, which keeps what happens. Its instant 0 is when what is wanted without any load is there, and
+    requests come from then on for `length_us`."""
 
     def __init__(
         self,
         site: Site,
         device: BatchDevice,
-        faults: Sequence[Fault],
+        mishaps: Mishaps,
         governance: Governance,
         seed: int,
         length_us: int,
     ) -> None:
         """Of `site` the residents say what may be where, and what is true of it there."""
-        self._governance = governance
-        self._by_name = {model.name: model for model in governance.models}
-        self._prices = governance.prices
-        self._presence = Presence(self._by_name)
-        self._faults = faults
+        self._presence = Presence([model.name for model in governance.models])
+        self._mishaps = mishaps
+        self._seed = seed
         self._length_us = length_us
-        super().__init__(site, device)
+        super().__init__(site, device, governance.models, governance.slices)
         self._governing = _Governing(self, governance, seed)
 
     # what came of it
@@ -163,16 +182,25 @@ class Governed(Chronicle):
             total[name] += held_us
         return {name: total[name] / (span.end_us - span.start_us) for name in self.site.slices}
 
+    def losses(self) -> list[LossFigures]:
+        """Return what became of each loss that was asked for."""
+        return [self._figures(course) for course in self._governing.losses]
+
+    def _figures(self, course: LossCourse) -> LossFigures:
+        run, epoch_us = self.columns(), self.epoch_us
+        start_us, end_us = (each - epoch_us for each in course.span_us(epoch_us + self._length_us))
+        numbers = [number for number, model in enumerate(self.site.served) if model.name in course.before]
+        felt = np.isin(run.model, numbers) & (run.at_us >= start_us) & (run.at_us < end_us)
+        found_s, replaced_s = (
+            None if at_us == NEVER_US else (at_us - epoch_us) / 1e6
+            for at_us in (course.found_us, course.replaced_us)
+        )
+        return LossFigures(
+            course.loss, self._seed, course.slices, tuple(course.before), found_s, replaced_s,
+            (end_us - start_us) / 1e6, int(felt.sum()), int((run.ending[felt] == 0).sum()),
+        )  # fmt: skip
+
     # as a simulation
-
-    def build(self) -> Scheduler:
-        """See `Simulation`."""
-        tenants = {each.name: each for each in self.site.tenants}
-        devices = {each.name: each.device for each in self._governance.slices}
-        return Scheduler(self._governance.models, self.site.limits, tenants, devices=devices)
-
-    def begin(self) -> None:
-        """See `Simulation`: nothing is there before control says so."""
 
     def play(self, arrivals: Iterable[Arrival]) -> Tally:
         """See `Simulation`. NotReadyError where that can be."""
@@ -187,33 +215,23 @@ class Governed(Chronicle):
             until_us += _SECOND
             governing.play(until_us)
         self.epoch_us = until_us
-        for fault in self._faults:
+        for fault in self._mishaps.faults:
             self.befall(fault._replace(at_us=fault.at_us + until_us))
-        return super().play(each._replace(at_us=each.at_us + until_us) for each in arrivals)
-
-    def advance(self, until_us: int) -> None:
-        """See `Simulation`."""
-        if until_us < NEVER_US:
-            self._governing.play(until_us)
-            return
-        until_us = self.epoch_us + self._length_us
-        self._governing.play(until_us)
+        for loss in self._mishaps.losses:
+            self._lose(loss)
+        self.ask(each._replace(at_us=each.at_us + self.epoch_us) for each in arrivals)
+        until_us += self._length_us
+        governing.play(until_us)
         last_us = until_us + _END_S_MAX * _SECOND
-        while self.scheduler.open_requests and until_us < last_us:
+        while self.open and until_us < last_us:
             until_us += _SECOND
-            self._governing.play(until_us)
+            governing.play(until_us)
+        return self.tally
 
-    def told(self, command: Order, now_us: int) -> None:
-        """See `Simulation`."""
-        if isinstance(command, Miss):
-            model, variant = command.model, command.variant
-            self._governing.at(now_us, lambda at_us: self._missed(model, variant, at_us))
-
-    def crash(self, slice_name: str, reason: str, now_us: int) -> None:
-        """See `Simulation`; `reason` is the worker's own."""
+    def crash(self, slice_name: str, reason: str, now_us: int) -> None:  # noqa: ARG002  a Simulation
+        """See `Simulation`: its loss comes back from its link."""
         if slice_name in self._governing.held:
-            if reason == "died":
-                self.broken.append(Fault(now_us, slice_name))
+            self.broken.append(Fault(now_us, slice_name))
             self._governing.crash(now_us, slice_name)
 
     def stall(self, slice_name: str, stall_us: int, now_us: int) -> None:
@@ -224,41 +242,35 @@ class Governed(Chronicle):
 
     # as a data plane
 
-    @property
-    def wake_us(self) -> int:
-        """See `DataPlane`."""
-        return self.due_us
-
-    def wake(self, now_us: int) -> Iterable[Happening]:
-        """See `DataPlane`."""
-        self.step(now_us)
-        return ()
-
     def carry_out(self, command: Command, now_us: int) -> Iterable[Happening]:
         """See `DataPlane`."""
         match command:
-            case Look():
-                return (("seen", self.scheduler.seen(now_us)),)
             case Route(slice=name, model=model, variant=variant):
                 self._presence.up(name, model, variant, now_us)
             case Unroute(slice=name, model=model, variant=variant):
                 self._presence.down(name, model, variant, now_us)
             case Withdraw(slice=name):
                 self._presence.gone(name, now_us)
-        self._carry_out(routed(self.scheduler, command, self._by_name, self._prices, now_us), now_us)
-        return ()
+        for each in self._governing.losses:
+            each.look(self._presence, now_us)
+        return super().carry_out(command, now_us)
 
-    def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:  # noqa: ARG002  a DataPlane
-        """See `DataPlane`."""
-        if happening[0] == "worker_lost":
-            self.forget(slice_name)
-        return ()
+    # losses
 
-    def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
-        """See `DataPlane`."""
-        return [name for name in slices if self.scheduler.is_quiet(name, now_us)]
+    def _lose(self, loss: Loss) -> None:
+        """Let it come, with all slices that go with its slice."""
+        governing, domain = self._governing, self._specs[loss.slice].domain
+        slices = tuple(name for name, spec in self._specs.items() if spec.domain == domain)
+        course = LossCourse(loss, domain, slices, self.epoch_us)
+        governing.losses.append(course)
 
-    def _missed(self, model: str, variant: str, now_us: int) -> Sequence[Command]:
-        """Control hears that somebody asks for what is on no slice."""
-        busy = {name: self.scheduler.busy(name) for name in self._governing.control.slices}
-        return self._governing.control.missed(model, variant, self.scheduler.rates(now_us), busy, now_us)
+        def begin(now_us: int) -> Sequence[Command]:
+            course.begin(self._presence, self._served, now_us)
+            return ()
+
+        governing.at(course.at_us, begin)
+        if loss.notice_s is None:
+            governing.fail(course.gone_us, domain, course.back_us)
+        else:
+            governing.warn(course.at_us, domain, f"goes in {loss.notice_s:g} s")
+            governing.lose(course.gone_us, domain, course.back_us)

@@ -67,6 +67,10 @@ class Presence:
                 self._there[model] = {each for each in there if each[0] != slice_name}
                 self._note(model, now_us)
 
+    def slices(self, model: str) -> set[str]:
+        """Return the slices on which a model gets batches now."""
+        return {name for name, _ in self._there[model]}
+
     def replicas(self, model: str, start_us: int, end_us: int) -> Replicas:
         """Of a model, from `start_us` until before `end_us`."""
         counts = self._counts[model]

@@ -136,6 +136,7 @@ class Workers:
         self._tell = tell
         self._count = 0
         self.by_slice: dict[str, VirtualWorker] = {}
+        self.failed: set[str] = set()  # domains on which no worker can start
 
     def live(self, slice_name: str, what: str) -> VirtualWorker:
         """Return the worker of a slice that takes commands; CommandError where there is none."""
@@ -154,6 +155,8 @@ class Workers:
         self._count += 1
         worker = self.by_slice[spec.name] = VirtualWorker(spec, self._count)
         after_us, fate = self._chances.jitter(self._terms.start_us), self._chances.start(now_us)
+        if spec.domain in self.failed:
+            fate = f"finds no {spec.domain}"
         if fate != "hang":
             self._tell(after_us, worker, "worker_lost" if fate else "worker_ready", *([fate] if fate else []))
         life_us = self._chances.lifetime_us(now_us)

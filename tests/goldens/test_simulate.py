@@ -18,6 +18,7 @@ from serving.simulation.device import Physics
 from serving.simulation.disturbance import Disturbance
 from serving.simulation.faults import Hazards
 from serving.simulation.held import Replicas
+from serving.simulation.losses import Loss, LossFigures
 from serving.simulation.series import IN_TIME, RunFigures
 from serving.simulation.site import Site, SiteReplica
 from tests.builders import graded, model_spec, profile, served
@@ -67,12 +68,20 @@ BAD = result(
     figures(2060, 0.009, good=100, late=100, worker_lost=4),
 )
 IDLE = result("slo", figures(nan, 0.0, good=1), figures(12.0, 0.0, good=1), figures(nan, 0.0))
+FAILED, TAKEN = Loss("cpu-a", 2.0, None, 3.0), Loss("cpu-b", 6.0, 1.0)
+LOSSES = (
+    LossFigures(FAILED, 1, ("cpu-a", "cpu-c"), ("m", "minilm"), 4.1, 7.25, 5.25, 400, 100),
+    LossFigures(FAILED, 2, ("cpu-a", "cpu-c"), ("m",), 4.4, None, 8.0, 600, 200),
+    LossFigures(TAKEN, 1, ("cpu-b",), (), 6.0, None, 1.0, 0, 0),
+    LossFigures(TAKEN, 2, ("cpu-b",), (), 6.0, None, 1.0, 0, 0),
+)
 MISHAPS = Conditions(
     Physics(noise=0.05, drift=0.1, interference=0.2, outlier_share=0.01),
     Hazards(60.0, 30.0, 500_000),
     (1, 2),
     1.0,
     (Disturbance(1.0, 2.0, 0.5), Disturbance(4.0, 1.0, 0.3, (1.0, 50.0))),
+    (FAILED, TAKEN),
 )
 BROKEN = replace(
     GOOD,
@@ -80,6 +89,7 @@ BROKEN = replace(
     stalls=3,
     cost_per_hour={"m": 0.75, "minilm": 0.25},
     replicas={"m": Replicas(1, 3, 1.72, 4), "minilm": Replicas(1, 1, 1.0, 0)},
+    losses=LOSSES,
     capacity=SiteCapacity(240.0, 231.0, 252.0),
     case=replace(GOOD.case, left_out=("cache: no answer is kept",)),
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
+from loadtests.virtual_moves import Listed
 from serving.control.commands import Command
 from serving.control.control import Control
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
@@ -15,9 +16,8 @@ from serving.policy.placement.problem import Option, PlacementProblem
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
+from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import DataPlane
-from serving.simulation.dataplane import Requests
-from serving.simulation.dataplane import VirtualRequest as Request
 from serving.simulation.planning import Facts, Planner, Stubborn
 from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits, ServedModel, Share, SliceSpec
@@ -193,13 +193,13 @@ def flag(watch: Watch, which: float) -> Act:
     return tell
 
 
-class Answering(Requests):
+class Answering(Listed):
     """Holds each refusal against what the watch has seen routed."""
 
     watch: Watch
 
     def answered(self, answer: Answer, now_us: int) -> None:
-        """See `Requests`."""
+        """See `Simulation`."""
         super().answered(answer, now_us)
         if answer.outcome is NO_REPLICA and answer.request.model not in self.watch.retired:
             assert not self.watch.routed(answer.request.model)
@@ -212,15 +212,16 @@ class Asked(Simple):
         super().__init__(seed)
         self.models = [served(model_spec(each.name, batch_max=1), ()) for each in self.models]
         self.terms = WorkerTerms(weights(self.random, self.models))
-        self.requests = Answering((), lambda *_: 100, (), {})
+        self.requests = Answering((), (), lambda *_: 100, ())
 
     def plane(self) -> DataPlane:
         """A few requests a second."""
         asked = [
-            Request(self.random.randint(0, CALM_US), model.name) for model in self.models for _ in range(200)
+            Arrival(self.random.randint(0, CALM_US), place)
+            for place in range(len(self.models))
+            for _ in range(200)
         ]
-        devices = {spec.name: spec.device for spec in self.slices}
-        self.requests = Answering(self.models, lambda *_: 100, sorted(asked), devices)
+        self.requests = Answering(self.models, self.slices, lambda *_: 100, sorted(asked))
         return self.requests
 
     def befall(self, watch: Watch) -> None:

@@ -13,6 +13,8 @@ from loadtests.virtual_moves import (
     ONE,
     SCENES,
     SECOND,
+    Ended,
+    Listed,
     M,
     N,
     Run,
@@ -23,7 +25,7 @@ from serving.control.control import Control
 from serving.control.desired import DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
-from serving.simulation.dataplane import Ended, Requests, VirtualRequest
+from serving.simulation.arrivals import Arrival
 from serving.simulation.planning import Stubborn
 from serving.simulation.virtual_workers import Weight, WorkerTerms
 from serving.specs import Limits
@@ -55,7 +57,7 @@ def test_requests_fail_only_where_a_worker_died_and_no_other_had_the_model_yet()
     assert (len(to_old.ended), to_old.open) == (to_old.asked, 0)
 
 
-def play(before: DesiredState, after: DesiredState, asked: list[VirtualRequest]) -> list[Ended]:
+def play(before: DesiredState, after: DesiredState, asked: list[Arrival]) -> list[Ended]:
     """A move at 5 s on one slice, until 20 s."""
     known = {
         ("d-0", name, "a"): Profile(
@@ -66,7 +68,7 @@ def play(before: DesiredState, after: DesiredState, asked: list[VirtualRequest])
     control = Control(
         [each.spec for each in before.slices], before.models, known, Limits(), lambda _: "virtual"
     )
-    plane = Requests(before.models, lambda *_: 5_000, asked, {"d-0": "d"})
+    plane = Listed(before.models, [ONE], lambda *_: 5_000, asked)
     run = Run(
         control, WorkerTerms({(name, "a"): Weight(1_400_000, GIB) for name in "mn"}), Stubborn(), plane, 0, 0
     )
@@ -80,7 +82,7 @@ def play(before: DesiredState, after: DesiredState, asked: list[VirtualRequest])
 
 
 def test_a_model_that_goes_answers_what_it_accepted_and_refuses_what_comes_later() -> None:
-    asked = [VirtualRequest(4 * SECOND + 10_000 * place, "n") for place in range(200)]
+    asked = [Arrival(4 * SECOND + 10_000 * place, 1) for place in range(200)]
     ended = play(wanted((ONE, (M, N))), wanted((ONE, (M,))), asked)
     assert all(each.outcome is COMPLETED for each in ended if each.arrived_us < 5 * SECOND)
     later = {each.outcome for each in ended if each.arrived_us > 5 * SECOND}
@@ -88,11 +90,11 @@ def test_a_model_that_goes_answers_what_it_accepted_and_refuses_what_comes_later
     assert {outcome.kind for outcome in later} == {Kind.REJECTED}
 
 
-def cold(slo_us: int) -> tuple[DesiredState, list[VirtualRequest]]:
+def cold(slo_us: int) -> tuple[DesiredState, list[Arrival]]:
     """Room for one of two models, of which the other is there at first; this one is asked for from 3 s on."""
     models = tuple(replace(model, slo_us=slo_us) for model in (M, N))
     state = wanted((replace(ONE, memory_bytes=GIB), models))
-    return state, [VirtualRequest(3 * SECOND + place * 50_000, "n") for place in range(100)]
+    return state, [Arrival(3 * SECOND + place * 50_000, 1) for place in range(100)]
 
 
 def test_who_asks_for_a_model_that_cannot_be_loaded_in_time_is_told_at_once() -> None:

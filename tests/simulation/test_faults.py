@@ -78,6 +78,13 @@ def test_a_worker_that_dies_while_it_loads_begins_anew_and_its_back_off_doubles(
     assert back_us - AT_ONCE.slo_us - 10_000 <= until_us <= back_us
 
 
+def test_a_worker_that_answered_for_a_second_since_begins_its_back_off_anew_as_in_control() -> None:
+    asked = [Arrival(at_us, 0) for at_us in range(7 * SECOND_US, 20 * SECOND_US, 10_000)]
+    away = watched(AT_ONCE, [Fault(at * SECOND_US, "s0") for at in (1, 2, 8)], asked).turned_away_us
+    back_us = 8 * SECOND_US + BACKOFF_US + START_US + LOAD_US
+    assert back_us - AT_ONCE.slo_us - 10_000 <= away[-1] <= back_us
+
+
 def test_requests_with_time_enough_wait_for_the_worker_that_is_started_again() -> None:
     patient = replace(AT_ONCE, models=1, slo_us=5 * SECOND_US)
     run = Ended(patient, 0, [Fault(SECOND_US, "s0")])

@@ -20,7 +20,7 @@ from serving.control.commands import FindCapacity
 from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.guess import guess
-from serving.simulation.dataplane import VirtualRequest
+from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import RateStep, draw
 
 MODEL = ScaledModel(load_us=3 * SECOND)
@@ -41,10 +41,10 @@ class Guesses(SimulatedTables):
         return guess(asked.profile, asked.model)
 
 
-def offered(*steps: tuple[float, float]) -> list[VirtualRequest]:
+def offered(*steps: tuple[float, float]) -> list[Arrival]:
     """Poisson at each rate for so many seconds."""
     instants = draw([RateStep(*step) for step in steps], 1.0, np.random.default_rng(3))
-    return [VirtualRequest(int(at_s * SECOND) + 1, "m") for at_s in instants.tolist()]
+    return [Arrival(int(at_s * SECOND) + 1, 0) for at_s in instants.tolist()]
 
 
 def play(world: ScaledWorld, *steps: tuple[float, float]) -> tuple[Score, ScaledSimulation]:
@@ -112,7 +112,7 @@ def test_a_spot_slice_that_is_taken_away_is_replaced_before_when_it_was_said() -
     run.play(90 * SECOND)
     taken = [name for each in run.control.scaling.standings().values() for name in each.slices]
     spot = next(name for name in taken if f"spot {name}" in {each.domain for each in world.specs})
-    run.at(91 * SECOND, lambda now_us: run.control.device_leaving(f"spot {spot}", "a notice", now_us))
+    run.warn(91 * SECOND, f"spot {spot}", "a notice")
     run.lose(121 * SECOND, f"spot {spot}")
     run.play(120 * SECOND)
     left = [name for each in run.control.scaling.standings().values() for name in each.slices]

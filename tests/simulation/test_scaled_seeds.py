@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from loadtests.virtual_moves import Listed
 from serving.control.commands import FindCapacity
 from serving.control.control import Control
 from serving.control.rules import Rules
@@ -17,7 +18,7 @@ from serving.policy.scaling.guess import guess
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
-from serving.simulation.dataplane import Requests, VirtualRequest
+from serving.simulation.arrivals import Arrival
 from serving.simulation.planning import Stubborn
 from serving.specs import ServedModel, Share, SliceSpec
 from tests.builders import KIND, model_spec, served
@@ -31,11 +32,11 @@ SHARE = Share("whole", 1.0)
 POLICIES = ("slo", "slo", "slo", "hpa", "keda", "ray_serve", "aiad", "inferline", "mark", "infaas", "fixed")
 
 
-class Once(Requests):
+class Once(Listed):
     """Sees that every request ends, and only once."""
 
     def answered(self, answer: Answer, now_us: int) -> None:
-        """See `Requests`."""
+        """See `Simulation`."""
         super().answered(answer, now_us)
         self.met = getattr(self, "met", set[int]())
         assert answer.request.id not in self.met, f"{answer.request.id} ends twice"
@@ -148,8 +149,7 @@ class ScaledFleet:
         policy = ScalingSpec(random.choice(POLICIES), cost_max=self.cost_max)
         rules = Rules(remeasure=False, scaling=policy)
         control = Control(self.slices, self.models, known, LIMITS, lambda _: KIND, rules)
-        devices = {each.name: each.device for each in self.slices}
-        plane = Once(self.models, lambda _s, _m, _v, rows: ROW_US * rows, self._asked(), devices)
+        plane = Once(self.models, self.slices, lambda _s, _m, _v, rows: ROW_US * rows, self._asked())
         found = ScaledWatch(control, self.terms, Stubborn(), plane, seed, CALM_US)
         found.begin({(spec.device, SHARE, *key) for spec in self.slices for _, *key in known})
         found.ready_before = Counter()
@@ -160,10 +160,10 @@ class ScaledFleet:
         self._befall(found)
         return found
 
-    def _asked(self) -> list[VirtualRequest]:
+    def _asked(self) -> list[Arrival]:
         """Each model asked for at rates that change, then little or not at all."""
-        random, found = self.random, list[VirtualRequest]()
-        for model in self.models:
+        random, found = self.random, list[Arrival]()
+        for place in range(len(self.models)):
             at_us, rate = 0.0, 1.0
             calm = random.choice((0.0, 0.5, 1.0))
             while at_us < END_US - 10 * SECOND:
@@ -173,7 +173,7 @@ class ScaledFleet:
                 if rate == 0.0:
                     break
                 at_us += random.expovariate(rate) * SECOND
-                found.append(VirtualRequest(int(at_us), model.name))
+                found.append(Arrival(int(at_us), place))
         return sorted(each for each in found if each.at_us < END_US - 10 * SECOND)
 
     def _befall(self, watch: ScaledWatch) -> None:
@@ -183,10 +183,7 @@ class ScaledFleet:
             back_us = at_us + random.randint(0, 20 * SECOND)
             if random.random() < 0.5:
                 leaving_us = max(at_us - random.randint(1, 20) * SECOND, 0)
-                watch.at(
-                    leaving_us,
-                    lambda now_us, domain=domain: watch.control.device_leaving(domain, "a notice", now_us),  # type: ignore[misc]
-                )
+                watch.warn(leaving_us, domain, "a notice")
             watch.lose(at_us, domain, *([back_us] if random.random() < 0.5 else []))
         for _ in range(random.choice((0, 1, 4))):
             watch.crash(random.randint(0, CALM_US), random.choice(self.slices).name)

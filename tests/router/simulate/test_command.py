@@ -35,7 +35,7 @@ def test_json_holds_every_figure_and_nothing_else_is_printed(simulate: Simulate)
     (found,) = results(simulate, "--rate", "digits=300,minilm=0")
     assert set(found) == {
         "name", "config", "policy", "capacity", "busy_slices", "crashes", "stalls", "not_simulated",
-        "held_slices", "total", "models",
+        "held_slices", "losses", "total", "models",
     }  # fmt: skip
     assert (found["name"], found["policy"], found["capacity"]) == ("slo", None, None)
     digits, minilm = found["models"]["digits"], found["models"]["minilm"]

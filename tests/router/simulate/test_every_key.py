@@ -99,7 +99,7 @@ def test_what_the_page_calls_announced_is_named_in_the_first_line(simulate: Simu
     assert first == (
         "Not simulated: cache of digits: every request is computed; isolate of digits: models of a slice "
         "share one process, and compute in turn; spot of cpu-a: none is taken away "
-        "(--crash-every has workers die)."
+        "(--spot has it so)."
     )
 
 
