@@ -1,13 +1,13 @@
 """What a placement on a running gateway must do without: lost slices, and models whose loads fail."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from router.place.applying import Running, as_running
 from router.place.asked import PlacementTask
-from router.place.fleet import own_device
+from router.place.fleet import CPU
+from router.place.standing import hosts_of
 from router.settings.problems import unknown_name
-from router.settings.slices import usable_cores
 from router.simulate.traffic import SimulateRequestError
 from serving.planning.remaining import Outage, remaining
 from serving.policy.placement.problem import Parts
@@ -56,26 +56,52 @@ def left(asked: PlacementTask, running: Running, outages: Outages) -> tuple[Plac
     A model gets no slice of a share on which its load fails, unless it is on another such slice.
     SimulateRequestError if a name is unknown, or if nothing is left.
     """
-    device = own_device(asked.problem, len(usable_cores()))
-    if device is None:
+    hosts = hosts_of(asked)
+    if not hosts:
         raise SimulateRequestError(
-            "--without and --not take slices of this machine's CPU; the devices of the settings are others"
+            "--without and --not take slices of this machine or of rehearsed devices; the devices are others"
         )
     slices = {each.name: each for each in running.slices}
     _check(outages, running, slices)
-    pool = asked.problem.pool_of[device]
-    amount = _lost_cores(slices, outages.lost)
-    if isinstance(pool.division, Parts) and amount >= pool.division.total:
-        raise SimulateRequestError(f"all cores of {device} are lost with {', '.join(outages.lost)}")
     failing = {
-        (pool.kind, model, share)
+        (_kind(asked, share), model, share)
         for model, place in outages.failing
         if (share := _share(place, slices)) and not _elsewhere(model, share, running, outages)
     }
-    problem = remaining(asked.problem, Outage(amounts={device: float(amount)}, failing=failing))
+    problem = remaining(asked.problem, replace(_lost(asked, hosts, slices, outages), failing=failing))
+    if not problem.pools:
+        raise SimulateRequestError(f"all devices are lost with {', '.join(outages.lost)}")
     there = _without(running, outages)
     notes = (*asked.notes, *_notes(outages))
     return as_running(replace(asked, problem=problem, notes=notes), there), there
+
+
+def _lost(
+    asked: PlacementTask, hosts: Mapping[str, str], slices: dict[str, SliceSpec], outages: Outages
+) -> Outage:
+    """Return what is lost with the slices: their cores, and GPUs as a whole.
+
+    SimulateRequestError if all cores are lost and nothing else can take their place.
+    """
+    gone = {slices[name].device for name in outages.lost}
+    devices = {device for device, host in hosts.items() if host in gone and host != CPU}
+    amounts: dict[str, float] = {}
+    for device in (device for device, host in hosts.items() if host == CPU and CPU in gone):
+        division, amount = asked.problem.pool_of[device].division, _lost_cores(slices, outages.lost)
+        if isinstance(division, Parts) and amount >= division.total:
+            if len(asked.problem.pool_of) == 1:
+                raise SimulateRequestError(f"all cores of {device} are lost with {', '.join(outages.lost)}")
+            devices.add(device)
+        amounts[device] = float(amount)
+    return Outage(devices, amounts)
+
+
+def _kind(asked: PlacementTask, share: Share) -> str:
+    """Return the kind of the devices that have such shares."""
+    found = (
+        pool.kind for pool in asked.problem.pools if pool.kind.startswith("cpu-") == (share.kind == "cores")
+    )
+    return next(found, "")
 
 
 def _check(outages: Outages, running: Running, slices: dict[str, SliceSpec]) -> None:
@@ -112,9 +138,11 @@ def _elsewhere(model: str, share: Share, running: Running, outages: Outages) -> 
 
 def _lost_cores(slices: dict[str, SliceSpec], lost: Sequence[str]) -> int:
     """Return how many cores no slice has any more; a slice without cores of its own has one a thread."""
-    kept = {core for name, each in slices.items() if name not in lost for core in each.cores}
-    gone = {core for name in lost for core in slices[name].cores}
-    return len(gone - kept) + sum(slices[name].threads for name in lost if not slices[name].cores)
+    here = {name: each for name, each in slices.items() if each.device == CPU}
+    kept = {core for name, each in here.items() if name not in lost for core in each.cores}
+    missing = [here[name] for name in lost if name in here]
+    gone = {core for each in missing for core in each.cores}
+    return len(gone - kept) + sum(each.threads for each in missing if not each.cores)
 
 
 def _without(running: Running, outages: Outages) -> Running:

@@ -13,6 +13,7 @@ from router.operations.proposal import proposal
 from router.place.advising import Advice, AdviceTask, advise, without_document
 from router.place.applying import Running, body
 from router.place.asked import PlacementTask, ask
+from router.place.fleet import pools
 from router.place.outages import Outages, left, read_outages
 from router.place.rates import RunningGateway
 from router.settings import Settings, load_settings
@@ -164,3 +165,22 @@ def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
     (found,) = advise(task(settings, outages=Outages(("cpu-c",))))
     assert isinstance(found, str)
     assert found.startswith("--without: unknown slice")
+
+
+REHEARSED = """\
+devices:
+  - {name: h, kind: gpu-nvidia-h200, count: 2, divide: mps, rehearse: true}
+slices: [{name: cpu-a, cores: 1}, {name: g, device: h, share: "mps:50"}]
+models:
+  - {path: models/digits, slo_ms: 25, slices: [cpu-a, g], variants: [linear], default_variant: linear}
+"""
+
+
+def test_a_gpu_that_lost_a_slice_is_lost_as_a_whole(tmp_path: Path) -> None:
+    asked, _ = world(tmp_path)
+    (tmp_path / "gpus").mkdir()
+    settings = load_settings(deployment(tmp_path / "gpus", REHEARSED))
+    problem = replace(asked.problem, pools=(*asked.problem.pools, *pools(settings.devices)))
+    question = replace(asked, settings=settings, problem=problem)
+    found, _ = left(question, Running.of(settings), Outages(lost=("g-1",)))
+    assert [each for each in found.problem.pool_of if each.startswith("h-")] == ["h-2"]
