@@ -52,7 +52,7 @@ def test_profile_files_that_are_passed_over_are_named_if_they_are_the_models(
     for name in ("digits.mlp", "digitsy.mlp"):
         (store.folder / CPU / f"{name}.json").write_text("{")
     html = tmp_path / "page.html"
-    code, text = told(store, replace(ALL, html=html))
+    code, text = told(store, replace(ALL, html=html, device_kind=CPU, variant="linear"))
     assert code == 0
     assert "digits.mlp.json: ignored: not JSON" in text
     assert "digitsy" not in text
@@ -124,6 +124,6 @@ def test_the_picture_is_a_png_also_where_nothing_is_within_the_latency(
 ) -> None:
     store.write(generated.profile(("digits", "cnn", GPU), Share("whole", 1.0), Cost(90_000, 10)))
     file = tmp_path / "picture.png"
-    code, _ = told(store, replace(ALL, png=file, slo_us=slo_us))
+    code, _ = told(store, replace(ALL, png=file, slo_us=slo_us, variant="cnn", device_kind=GPU))
     assert code == 0
     assert file.read_bytes().startswith(b"\x89PNG\r\n")
