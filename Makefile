@@ -19,7 +19,9 @@ SOURCES := router serving loadtests tests models
 COMMA := ,
 ON_ALL_CORES := $(BIN)/pytest -q -n auto --dist worksteal
 # a file has its own ports and folders, and most of its time is waiting
-TWO_AT_A_TIME := $(BIN)/pytest -q -n 2 --dist loadfile
+THREE_AT_A_TIME := $(BIN)/pytest -q -n 3 --dist loadfile
+# Every process that a test starts would compile what it imports again.
+export PYTHONDONTWRITEBYTECODE :=
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
@@ -29,36 +31,27 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMPS)/minilm ## make .venv, install, build the sample models (serve and test do it by themselves)
-	@$(BIN)/python -m serving.compiled & compiling=$$!; \
-	echo '==> sample models (two minutes where they have to be trained and measured)'; \
-	$(BIN)/python models/build.py || { kill $$compiling; exit 1; }; \
-	wait $$compiling
+	$(call set_up)
 
 serve: setup ## start the gateway on CONFIG (penstock.yaml); ARGS="--rest-port 9000" and such are passed on
 	@exec $(BIN)/penstock serve --config $(CONFIG) $(ARGS)
 
-test: $(STAMPS)/dev setup lint ## lint, types, import contracts, and every test
+test: $(STAMPS)/dev $(STAMPS)/minilm ## lint, types, import contracts, and every test
+	$(call set_up,$(LINT))
 	@echo '==> tests that only compute, on all cores'
 	@$(ON_ALL_CORES) -m 'not live'
-	@echo '==> tests of processes that run, two files at a time'
-	@$(TWO_AT_A_TIME) -m live --ignore tests/acceptance
-	@echo '==> tests of whole gateways, one after the other'
-	@$(BIN)/pytest -q tests/acceptance
+	@echo '==> tests of processes that run, three files at a time'
+	@$(THREE_AT_A_TIME) -m live
 
 fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow
 	@$(ON_ALL_CORES) -m 'not live and not slow'
-	@$(TWO_AT_A_TIME) -m 'live and not slow' --ignore tests/acceptance
+	@$(THREE_AT_A_TIME) -m 'live and not slow' --ignore tests/acceptance
 
-night: $(STAMPS)/dev setup ## the tests that only compute, with ten times the random worlds, and with new examples
+night: $(STAMPS)/dev setup ## the tests that only compute, with every case and random world, and with new examples
 	@PENSTOCK_SEEDS=10 $(ON_ALL_CORES) -m 'not live'
 
 lint: $(STAMPS)/dev ## style, format, types, import contracts
-	@echo '==> style, format, types, import contracts (a minute)'
-	@$(BIN)/ruff check --quiet $(SOURCES)
-	@$(BIN)/ruff format --quiet --check --diff $(SOURCES)
-	@$(BIN)/lint-imports > .venv/contracts.log & contracts=$$!; \
-	$(BIN)/mypy --no-error-summary || { kill $$contracts; exit 1; }; \
-	wait $$contracts || { cat .venv/contracts.log; exit 1; }
+	@$(LINT)
 
 bench: setup ## what a request costs, and what hostile traffic and faults do (needs wrk)
 	@$(BIN)/python -m loadtests.rest_throughput
@@ -72,6 +65,26 @@ clean: ## remove what make and the gateway made: .venv, built models, local prof
 	rm -rf .venv models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 	    .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define LINT
+echo '==> style, format, types, import contracts (a minute)'; \
+$(BIN)/ruff check --quiet $(SOURCES); \
+$(BIN)/ruff format --quiet --check --diff $(SOURCES); \
+$(BIN)/lint-imports > .venv/contracts.log & contracts=$$!; \
+$(BIN)/mypy --no-error-summary || { kill $$contracts; exit 1; }; \
+wait $$contracts || { cat .venv/contracts.log; exit 1; }
+endef
+
+# The compiler needs one core for two minutes. Beside it $(1) is done, and the models are built.
+# It is a process group of its own: where something else fails, all of it ends.
+define set_up
+@set -m; $(BIN)/python -m serving.compiled & compiling=$$!; set +m; \
+trap 'kill -- -$$compiling 2> /dev/null || :' EXIT; \
+$(if $(1),$(1);) \
+echo '==> sample models (two minutes where they have to be trained and measured)'; \
+$(BIN)/python models/build.py; \
+wait $$compiling
+endef
 
 # pip, told in one line per large download; the whole of what went wrong where something did.
 define pip_install

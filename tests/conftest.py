@@ -11,12 +11,18 @@ from hypothesis import HealthCheck, settings
 from tests import seeds
 
 # Shared, noisy machines: a slow example is no failure.
-# `make test` draws the same examples at every commit, `make night` others from its base.
-QUIET = [HealthCheck.too_slow]
-settings.register_profile("house", deadline=None, derandomize=not seeds.IS_NIGHT, suppress_health_check=QUIET)
+# `make test` draws the same examples at every commit, `make night` more of them, and others from its base.
+settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize=not seeds.IS_NIGHT,
+    max_examples=seeds.drawn(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("house")
 
 
+LIVE = "pytest.mark.live"
 HANGS_S = {"acceptance": 400, "loadtests": 300, "models": 300}
 """Seconds after which a test that starts gateways is given up: on a machine that others use it may take
 several times as long."""
@@ -41,6 +47,15 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say it again: a quiet run has no header."""
     terminalreporter.write_line(seeds.told())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without a live test where only these are asked for: to import them takes longer than some
+    of the tests. `tests/architecture/test_live.py` holds live tests to the words that are sought here."""
+    if collection_path.suffix != ".py" or not str(config.option.markexpr).startswith("live"):
+        return None
+    is_whole_gateway = collection_path.parent.name == "acceptance"
+    return None if is_whole_gateway or LIVE in collection_path.read_text("utf-8") else True
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

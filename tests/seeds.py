@@ -1,6 +1,6 @@
 """Which random worlds a run of the tests plays.
 
-`make test` plays a tenth of them from a base that differs with each commit. `make night` plays all of them.
+`make test` plays a part of them from a base that differs with each commit. `make night` plays all of them.
 pytest prints the base; PENSTOCK_SEED_BASE plays the same worlds again, at any commit.
 """
 
@@ -8,11 +8,16 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hypothesis import settings
 
 WITHOUT_GIT = 23
 PART = 50
+DAILY = 3
+"""`make test` draws one of so many examples of a property that `make night` draws."""
+
+T = TypeVar("T")
 
 
 def _base() -> int:
@@ -41,6 +46,19 @@ def examples(night: int) -> int:
 def rotating(night: int) -> settings:
     """Return the settings of a Hypothesis test that draws other examples at each commit."""
     return settings(max_examples=examples(night), deadline=None, derandomize=False)
+
+
+def drawn(night: int) -> int:
+    """Return how many examples Hypothesis draws for a test that draws `night` of them in `make night`."""
+    return max(night // DAILY, examples(night))
+
+
+def some(every: Sequence[T], daily: int = 1) -> Sequence[T]:
+    """Return every case in `make night`, and `daily` of them in `make test`: other ones at each commit."""
+    if IS_NIGHT:
+        return every
+    first = BASE % len(every)
+    return [*every[first:], *every[:first]][:daily]
 
 
 def seeds(night: int) -> range:

@@ -29,7 +29,6 @@ BESIDE_OTHERS = {
     "tests/deploy/test_compose.py": "schema checkers, and a Redis without a load",
     "tests/deploy/test_image.py": "make, which only prints",
     "tests/fuzz/test_playing.py": "a player of recorded bytes",
-    "tests/loadtests/test_gpu_sharing.py": "a command that ends at once",
     "tests/loadtests/test_pictures.py": "imports",
     "tests/models/test_build.py": "a build of models",
     "tests/models/test_minilm.py": "a build of a model",

@@ -1,5 +1,6 @@
 """After an invalidation no answer from before it has a name that anybody asks for."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def test_a_model_that_is_not_served_changes_nothing() -> None:
     assert epochs.pending == set()
 
 
+@pytest.mark.slow
 @given(st.none() | st.binary(max_size=30) | st.integers() | st.text(max_size=3))
 def test_what_is_no_epoch_counts_as_none(told: object) -> None:
     assert 0 <= read_epoch(told) < EPOCH_MAX

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from serving.cache.flights import FAILURES_MAX, Flights, Join, Lead, ends_alike
 from serving.vocabulary import NEVER_US, Kind
+from tests.seeds import drawn
 
 picks = st.integers(0, 99)
 leasts = st.integers(0, 4)
@@ -139,7 +140,7 @@ class Departures(RuleBasedStateMachine):
         assert self.flights._keys == {}, "a waiter that ended is remembered"
 
 
-Departures.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+Departures.TestCase.settings = settings(max_examples=drawn(200), stateful_step_count=40)
 TestDepartures = pytest.mark.slow(Departures.TestCase)
 
 

@@ -15,6 +15,7 @@ from serving.cache.memory import (
     MemoryStore,
 )
 from tests.cache.values import TTL_US, entry, key_of
+from tests.seeds import drawn
 
 numbers = st.integers(0, 7)
 LARGE = 100_000  # bytes of an entry where the sketch is to be wide enough to be exact
@@ -98,7 +99,7 @@ class Keeping(RuleBasedStateMachine):
         assert self.store.held_bytes == sum(queue.held_bytes for queue in queues)
 
 
-Keeping.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
+Keeping.TestCase.settings = settings(max_examples=drawn(200), stateful_step_count=40)
 TestKeeping = pytest.mark.slow(Keeping.TestCase)
 
 

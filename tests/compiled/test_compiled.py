@@ -50,6 +50,7 @@ def told(command: list[str], tree: Path = ROOT, **variables: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_package_without_type_stubs_can_be_imported(tmp_path: Path) -> None:
     """`make serve` installs no stubs, and the code that decides is compiled all the same."""
     source = tmp_path / "reading.py"

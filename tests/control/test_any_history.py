@@ -35,7 +35,7 @@ from serving.specs import Limits, SliceSpec, place_of
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, wanted_states
-from tests.seeds import examples
+from tests.seeds import drawn
 
 guilty = st.sampled_from(((), ("m",), ("m",), ("n",), ("m", "n")))
 """The models that a worker is busy with as it dies."""
@@ -373,7 +373,7 @@ def _places(wanted: DesiredState, *, routed: bool) -> set[Place]:
 
 
 AnyHistory.TestCase.settings = settings(
-    max_examples=max(100, examples(100)),
+    max_examples=drawn(100),
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow],
 )

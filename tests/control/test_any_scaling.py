@@ -5,6 +5,7 @@ from collections import Counter
 from math import inf
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ from serving.specs import Limits, ServedModel, SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.scaling_house import Told, scaled
+from tests.seeds import drawn
 
 NAMES = ("a", "b", "c", "d")
 SLICES = tuple(SliceSpec(name, (), price=1.0, spot=name in "cd") for name in NAMES)
@@ -204,7 +206,8 @@ def play(world: World, event: tuple[str, Any, Any]) -> None:
         world.pass_time(one)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=drawn(150), deadline=None)
 @given(st.lists(EVENTS, max_size=60), st.sampled_from([inf, 3.0, 2.0]))
 def test_in_any_history(events: list[tuple[str, Any, Any]], ceiling: float) -> None:
     world = World(ceiling)

@@ -329,6 +329,7 @@ several = st.lists(
 deaths = st.lists(st.tuples(st.sampled_from("mno"), st.integers(0, WINDOW_US)), max_size=12)
 
 
+@pytest.mark.slow
 @given(st.tuples(stated, stated, stated), st.tuples(several, several, several), deaths)
 def test_divided_it_is_the_same_replicas_and_no_other_is_with_one_that_has_its_own(
     stated: tuple[str, ...], several: tuple[list[DesiredReplica], ...], deaths: list[tuple[str, int]]

@@ -63,6 +63,7 @@ def test_an_input_that_takes_much_memory_is_a_fault() -> None:
     assert grown
 
 
+@pytest.mark.slow
 def test_a_fault_is_written_down_and_its_replay_finds_it_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

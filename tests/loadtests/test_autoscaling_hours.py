@@ -8,6 +8,7 @@ from loadtests.autoscaling import ONE, SLOW, Case, play
 from loadtests.scaled_world import ScaledModel, Score, SimulatedTables
 from serving.control.commands import FindCapacity
 from serving.policy.scaling.capacity import Capacity
+from tests.seeds import some
 
 HOURS_MOST = 1.5
 """Of the oracle's hours."""
@@ -61,7 +62,7 @@ class Bound:
 
 @pytest.mark.parametrize(
     "bound",
-    [Bound("sparse", 0, 16), Bound("sparse_rows", 0, 13), Bound("sessions", 0, 7), Bound("code", 1, 7)],
+    some([Bound("sparse", 0, 16), Bound("sparse_rows", 0, 13), Bound("sessions", 0, 7), Bound("code", 1, 7)]),
     ids=lambda bound: bound.load,
 )
 def test_bursts_cost_at_most_half_more_hours_than_with_foresight_and_keep_the_promise(bound: Bound) -> None:

@@ -90,6 +90,7 @@ def test_only_every_number_doubled_is_right() -> None:
     assert SOUND.fault(Answer(200, {}, doubled))
 
 
+@pytest.mark.live
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [KILL, STOP, POISON], ids=lambda one: one.name)
 def test_every_request_of_a_run_gets_one_answer_and_poisonous_rows_fail_alone(

@@ -39,6 +39,7 @@ def test_windows_are_shared_as_the_estimate_says() -> None:
     assert (apart[-1][0], shared[-1][0]) == (1000.0, 2000.0)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(3, 128)), min_size=30, max_size=60, unique=True))
 def test_what_follows_the_tokens_exactly_is_fitted_without_spread_or_noise(
     shapes: list[tuple[int, int]],

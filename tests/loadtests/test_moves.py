@@ -176,6 +176,7 @@ def test_a_move_that_is_over_too_soon_each_time_is_said(monkeypatch: pytest.Monk
     assert there.killed == []
 
 
+@pytest.mark.live
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["migration", "gateway killed"])
 def test_a_real_gateway_loses_nothing_when_it_is_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

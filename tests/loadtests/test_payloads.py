@@ -37,6 +37,7 @@ def test_tensors_have_the_stated_shape_and_size(kind: str, shape: list[int], row
         assert len(raw) == count * SIZES[kind]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.integers(0, 5), st.integers(0, 9))
 def test_texts_have_a_number_of_words_within_the_bounds(low: int, more: int, seed: int) -> None:
     contents = Contents(rows=2, words=(low, low + more), distinct=3, seed=seed)

@@ -97,6 +97,7 @@ def told(found: ProfiledCapacity | None) -> tuple[int, float] | None:
     return (found.rows, found.rate) if found else None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(took_us=times_us)
 def test_all_four_name_the_same_for_any_profile(home: Path, took_us: Sequence[int]) -> None:

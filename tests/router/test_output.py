@@ -109,6 +109,7 @@ def run(flood: int, **streams: int) -> "tuple[subprocess.Popen[str], int]":
     return process, ours
 
 
+@pytest.mark.slow
 def test_what_c_code_and_children_print_is_a_log_line_of_its_own() -> None:
     process, ended = run(0, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     printed, logged = process.communicate(timeout=PATIENCE_S)
@@ -124,6 +125,7 @@ def test_what_c_code_and_children_print_is_a_log_line_of_its_own() -> None:
     assert last == "the end"  # where it printed before
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_stops_nothing_whoever_prints() -> None:
     flood = 2 * (PIPE_BYTES + QUEUE_BYTES) // 100  # more than all pipes and queues hold
     process, ended = run(flood, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -136,6 +138,7 @@ def test_a_reader_that_stalls_stops_nothing_whoever_prints() -> None:
     assert lines[0] == "on stdout"
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_ends_nothing() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
@@ -145,6 +148,7 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
         assert int(told_ended.read(100)) > 0  # it came to its end
 
 
+@pytest.mark.slow
 def test_closed_streams_are_never_another_file(tmp_path: Path) -> None:
     program = """
 import os

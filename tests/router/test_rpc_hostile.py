@@ -99,6 +99,7 @@ async def test_a_path_that_is_no_text_is_no_method_and_ends_nothing() -> None:
         assert ended == []
 
 
+@pytest.mark.slow
 def test_a_fault_that_ends_grpcs_server_ends_no_edge() -> None:
     """In a process of its own: grpc.aio has one queue of events for all event loops, and one for the loop of
     an earlier test can hide the next until another comes."""

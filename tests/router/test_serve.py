@@ -32,6 +32,7 @@ def test_what_is_frozen_is_not_walked_over_again() -> None:
     assert gc.get_threshold() == GENERATIONS
 
 
+@pytest.mark.slow
 def test_imports_are_frozen_before_the_first_client_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[int]()
 

@@ -246,6 +246,7 @@ async def test_votes_that_are_too_few_for_the_floor_are_no_answer_unless_some_of
     assert "only b+c answered" in short.detail
 
 
+@pytest.mark.slow
 async def test_under_pressure_the_cheapest_who_keep_the_floor_are_asked_and_later_all_again() -> None:
     desk = Desk("ensemble")
     begun_us = desk.behind.now_us()

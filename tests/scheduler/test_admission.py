@@ -386,6 +386,7 @@ def test_a_policy_that_promises_nothing_refuses_nobody_for_what_could_be_expecte
         assert scheduler.arrive(request_of(number, 4, now_us, slack_us=number % 50), now_us) == ()
 
 
+@pytest.mark.slow
 def test_a_static_model_beside_an_slo_model_is_not_thinned_with_it() -> None:
     models = {"m": served_model("m", batching=SLO), "n": served_model("n", batching=BatchingSpec("static"))}
     scheduler = Scheduler(models.values(), Limits(queue_requests=10**6, queue_rows=10**6))

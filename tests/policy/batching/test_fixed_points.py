@@ -21,6 +21,7 @@ from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.scheduler.admission import HEADROOM
 from tests.policy.views import ReplicaSeen
+from tests.seeds import drawn
 
 SLO_US = 50_000
 QUIET_US = 500_000  # an instant at which nothing is probed
@@ -140,7 +141,7 @@ to be so long is never tried."""
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, phases=QUICK_TO_FAIL)
+@settings(max_examples=drawn(20), deadline=None, phases=QUICK_TO_FAIL)
 @given(
     replicas(), st.floats(1.1, 5), st.lists(st.floats(0.3, 8), min_size=8, max_size=8), st.integers(1, 128)
 )

@@ -19,6 +19,7 @@ from tests.policy.placement.brute import cheapest
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import carried, faults, missing_and_cost
 from tests.policy.placement.small_fleets import MIG, problems
+from tests.seeds import drawn
 
 LIMIT_S = 20.0
 SEVEN = option("mig:7g.80gb", 100.0)
@@ -189,7 +190,7 @@ def test_no_placement_carries_more_and_of_those_none_is_cheaper(problem: Placeme
 
 @pytest.mark.slow
 @given(SMALL)
-@settings(max_examples=100)
+@settings(max_examples=drawn(100))
 def test_no_placement_of_many_problems_is_better(problem: PlacementProblem) -> None:
     is_the_best(problem)
 

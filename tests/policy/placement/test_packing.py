@@ -24,6 +24,7 @@ from tests.policy.placement.parts_fleets import (
     pools,
     short,
 )
+from tests.seeds import drawn
 
 
 def together(draft: Draft) -> list[list[str]]:
@@ -60,7 +61,7 @@ def test_where_devices_suffice_all_is_carried_that_any_share_is_fast_enough_for(
 
 @pytest.mark.slow
 @given(demands(interference=False), pools(3))
-@settings(max_examples=150)
+@settings(max_examples=drawn(150))
 def test_it_is_never_better_than_the_best_and_where_all_fits_no_more_than_a_device_worse(
     asked: tuple[Demand, ...], there: Pool
 ) -> None:

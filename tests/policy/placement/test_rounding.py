@@ -20,6 +20,7 @@ from tests.policy.placement.brute import cheapest
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import faults, missing_and_cost, short
 from tests.policy.placement.small_fleets import MIG, problems
+from tests.seeds import drawn
 
 SEVEN = option("mig:7g.80gb", 100.0)
 ONE = option("mig:1g.10gb", 10.0)
@@ -183,7 +184,7 @@ def test_the_same_problem_has_the_same_answer(problem: PlacementProblem) -> None
 
 @pytest.mark.slow
 @given(problems((MIG, MIG), models_max=3, prices=(1.0, 1.5)))
-@settings(max_examples=80)
+@settings(max_examples=drawn(80))
 def test_what_it_says_is_the_cheapest_is(problem: PlacementProblem) -> None:
     draft, least = round_prices(problem)
     missing, cost = missing_and_cost(problem, draft)

@@ -12,6 +12,7 @@ from serving.policy.placement.problem import Option, PlacementProblem
 from serving.policy.placement.shared_slices import NEAR, Stack, Turn, batches, settle, settle_all, stretch
 from serving.specs import Share
 from tests.policy.placement.parts_fleets import flat, option, pool
+from tests.seeds import drawn
 
 
 @st.composite
@@ -58,7 +59,7 @@ def every_batch(stack: Stack) -> list[tuple[int, ...]]:
 
 @pytest.mark.slow
 @given(stacks(), PRESSURES)
-@settings(max_examples=400)
+@settings(max_examples=drawn(400))
 def test_they_are_the_smallest_batches_that_carry_all_in_time_or_there_are_none(
     stack: Stack, pressure: float
 ) -> None:
@@ -72,7 +73,7 @@ def test_they_are_the_smallest_batches_that_carry_all_in_time_or_there_are_none(
 
 @pytest.mark.slow
 @given(stacks(), PRESSURES)
-@settings(max_examples=400)
+@settings(max_examples=drawn(400))
 def test_stretched_all_carry_the_same_multiple_and_no_batches_carry_more_than_a_percent_more(
     stack: Stack, pressure: float
 ) -> None:

@@ -51,7 +51,7 @@ def test_profile_files_that_are_passed_over_are_named_if_they_are_the_models(
     for name in ("digits.mlp", "digitsy.mlp"):
         (store.folder / CPU / f"{name}.json").write_text("{")
     html = tmp_path / "page.html"
-    code, text = told(store, replace(ALL, html=html))
+    code, text = told(store, replace(ALL, html=html, device_kind=CPU, variant="linear"))
     assert code == 0
     assert "digits.mlp.json: ignored: not JSON" in text
     assert "digitsy" not in text

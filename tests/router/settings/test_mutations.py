@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from router.settings import SettingsError, load_model, load_settings
 from tests.router.settings.samples import DIGITS, GATEWAY, TEXT, write_deployment, write_gateway
+from tests.seeds import drawn
 
 SHARED = GATEWAY + "tenants:\n  - {name: shop, weight: 2.5}\n  - {name: jobs, priority: -1}\n"
 SHARED += "recording: {folder: recordings, file_mb: 0.5, files: 2}\n"
@@ -82,7 +83,7 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @example(changes=[(0.18, 10, '"\\ud800"')])
 @given(changes=edits)
 def test_an_edited_penstock_yaml_loads_or_is_explained(
@@ -93,7 +94,7 @@ def test_an_edited_penstock_yaml_loads_or_is_explained(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(name=st.sampled_from(["digits", "minilm"]), changes=edits)
 def test_an_edited_model_yaml_loads_or_is_explained(
     shared_home: Path, name: str, changes: list[tuple[float, int, str]]
@@ -135,7 +136,7 @@ def in_flow_style(value: object) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(span=st.sampled_from(scalars), value=values)
 def test_a_value_of_any_type_in_any_place_loads_or_is_explained(
     shared_home: Path, span: tuple[int, int], value: object
@@ -154,7 +155,7 @@ answers: st.SearchStrategy[object] = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(changes=edits, value=st.none() | answers, key=st.sampled_from(["labels", "predictions", ""]))
 def test_edited_validation_data_loads_or_is_explained(
     shared_home: Path, changes: list[tuple[float, int, str]], value: object, key: str

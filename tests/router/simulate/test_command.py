@@ -65,6 +65,7 @@ def test_all_seeds_count(simulate: Simulate) -> None:
     assert found["total"]["requests"] == pytest.approx(4 * 300 * 1.8, rel=0.1)  # a tenth is warming up
 
 
+@pytest.mark.slow
 def test_more_slices_and_more_devices_carry_more(simulate: Simulate) -> None:
     asked = ("--rate", "digits=2500")
     attainments = [

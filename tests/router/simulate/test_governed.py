@@ -62,6 +62,7 @@ def test_one_replica_carries_what_one_slice_does(simulate: Simulate, home: Path)
     assert one["goodput"] == pytest.approx(alone["total"]["goodput"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_replicas_follow_the_load_and_what_is_not_held_costs_nothing(simulate: Simulate, home: Path) -> None:
     write(home, "scaled.yaml", "replicas: {min: 1, max: 3}")
     low = played(simulate, "scaled.yaml", "--rate", "digits=100", "--seconds", "5")
@@ -75,6 +76,7 @@ def test_replicas_follow_the_load_and_what_is_not_held_costs_nothing(simulate: S
     assert 0.75 < high["total"]["cost"]["per_hour"] < 1.5
 
 
+@pytest.mark.slow
 def test_the_ceiling_of_costs_and_the_policy_hold(simulate: Simulate, home: Path) -> None:
     asked = ("--rate", "digits=1500", "--seconds", "8")
     (home / "dear.yaml").write_text(
@@ -107,6 +109,7 @@ def test_where_memory_is_short_models_come_and_go(simulate: Simulate, home: Path
     assert short["models"]["digits"]["replicas"]["least"] == 0
 
 
+@pytest.mark.slow
 def test_a_model_that_nobody_asks_for_holds_memory_and_slices(simulate: Simulate, home: Path) -> None:
     more = "  - {path: models/minilm, slo_ms: 2000, variants: [fp32], replicas: 2}\n"
     write(home, "alone.yaml", "replicas: {min: 1, max: 3}")
@@ -118,18 +121,20 @@ def test_a_model_that_nobody_asks_for_holds_memory_and_slices(simulate: Simulate
     assert [*beside] == ["digits"]
 
 
+@pytest.mark.slow
 def test_workers_die_and_come_back_there_too(simulate: Simulate, home: Path) -> None:
     write(home, "two.yaml", "replicas: 2")
-    asked = ("--rate", "digits=600", "--seconds", "20")
+    asked = ("--rate", "digits=600", "--seconds", "10")
     sound = played(simulate, "two.yaml", *asked)
-    broken = played(simulate, "two.yaml", *asked, "--crash-every", "4", "--stall-every", "6")
+    broken = played(simulate, "two.yaml", *asked, "--crash-every", "2", "--stall-every", "3")
     assert (sound["crashes"], sound["stalls"]) == (0, 0)
     assert broken["crashes"] > 3
     assert broken["stalls"] > 1
     assert 0.3 < broken["total"]["attainment"] < sound["total"]["attainment"]
-    assert broken == played(simulate, "two.yaml", *asked, "--crash-every", "4", "--stall-every", "6")
+    assert broken == played(simulate, "two.yaml", *asked, "--crash-every", "2", "--stall-every", "3")
 
 
+@pytest.mark.slow
 def test_capacity_is_searched_with_replicas(simulate: Simulate, home: Path) -> None:
     """Two of three slices carry some 1,800 requests a second."""
     write(home, "two.yaml", "replicas: 2")
@@ -137,6 +142,7 @@ def test_capacity_is_searched_with_replicas(simulate: Simulate, home: Path) -> N
     assert 1200 < played(simulate, "two.yaml", *asked)["capacity"]["rate"] < 2400
 
 
+@pytest.mark.slow
 def test_what_is_ignored_is_named_in_the_first_line(simulate: Simulate, home: Path) -> None:
     write(home, "one.yaml", "replicas: 1")
     write(home, "all.yaml")

@@ -13,7 +13,7 @@ ASKED = ("--rate", "digits=1800,minilm=5", "--policy", "slo,static")
 
 
 @pytest.mark.slow
-def test_the_page_holds_the_figures_of_the_table_and_pictures_of_each_model(
+def test_the_page_holds_the_figures_of_the_table_and_pictures_of_each_model_and_stands_alone(
     simulate: Simulate, home: Path
 ) -> None:
     file = home / "report.html"

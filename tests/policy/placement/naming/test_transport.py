@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from serving.policy.placement.assignment import transport as module
 from serving.policy.placement.assignment.transport import Arcs, transport
+from tests.seeds import drawn
 
 counts = st.lists(st.integers(0, 3), min_size=1, max_size=3)
 Ways = dict[tuple[int, int], float]
@@ -41,7 +42,7 @@ def best(ways: list[tuple[tuple[int, int], float]], supply: list[int], demand: l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program_max", [0, 20_000])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(problems())
 def test_the_flows_are_whole_within_bounds_and_worth_most(
     program_max: int, given_problem: tuple[Ways, list[int], list[int]]
