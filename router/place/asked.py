@@ -1,5 +1,6 @@
 """What `penstock place` is asked: the settings, who asks for how much, and the devices, as a problem."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from router.place.current import current
 from router.place.demands import demands
-from router.place.fleet import pools, this_machine, visible_gpus
+from router.place.fleet import pools, this_machine
 from router.place.options import PlaceOptions
 from router.place.rates import AskedRates, RunningGateway, given, recorded, watched
 from router.settings import Settings, SettingsError, load_settings
@@ -109,7 +110,7 @@ def _devices(settings: Settings) -> tuple[Sequence[DeviceSpec], list[str]]:
     found: Sequence[DeviceSpec] = settings.devices
     notes: list[str] = []
     if not found:
-        found, notes = this_machine(take_inventory(), visible_gpus())
+        found, notes = this_machine(take_inventory(), os.environ)
         notes = [f"the devices are those of this machine: {settings.path.name} has no `devices:`", *notes]
     if len(found) > 1 and not any(each.price for each in found):
         notes = [*notes, "no device has a price, so each counts as 1"]

@@ -1,6 +1,5 @@
 """The devices that a placement may use, as pools: those of `devices:`, else what this machine has."""
 
-import os
 from collections.abc import Mapping, Sequence
 
 from router.settings.memory import usable_memory_bytes
@@ -8,8 +7,7 @@ from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.geometry import known_geometry
 from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.profile.device import device_kind, gpu_kind
-from serving.runtime.slicing.choice import gpu_named
-from serving.runtime.slicing.contract import SlicingError
+from serving.runtime.slicing.choice import index_note, visible_devices
 from serving.runtime.slicing.inventory import Gpu, Inventory
 from serving.runtime.slicing.mps import CLIENTS_MAX
 from serving.specs import DeviceSpec, SliceSpec
@@ -19,24 +17,22 @@ HERE = "this-machine"
 """The failure domain of everything in this machine."""
 
 
-def this_machine(inventory: Inventory, visible: str | None = None) -> tuple[list[DeviceSpec], list[str]]:
-    """(this machine's CPU and GPUs, sentences on what is left out). `visible`: CUDA_VISIBLE_DEVICES."""
+def this_machine(inventory: Inventory, environ: Mapping[str, str]) -> tuple[list[DeviceSpec], list[str]]:
+    """Return (this machine's CPU and GPUs, sentences on what is left out). `environ`: this process's."""
     cpu = DeviceSpec(
         CPU, device_kind(SliceSpec("", ())), "cores", cores=len(inventory.cores),
         memory_bytes=usable_memory_bytes(), domain=HERE,
     )  # fmt: skip
-    found, notes = [cpu], []
-    for number in range(len(inventory.gpus)):
-        name = f"cuda:{number}"
-        try:
-            gpu = gpu_named(name, inventory, visible)
-        except SlicingError:  # not among those that this process may see
-            continue
-        kind = gpu_kind(gpu.name)
-        if gpu.mig and known_geometry(kind) is None:
+    found = [cpu]
+    notes = [note for note in (index_note(inventory, environ),) if note]
+    for device in visible_devices(inventory, environ):
+        name, kind = device.name, gpu_kind(device.gpu.name)
+        if device.mig_device is not None:
+            notes.append(f"{name} is left out: it is one MIG device, and only a whole GPU can be divided")
+        elif device.gpu.mig and known_geometry(kind) is None:
             notes.append(f"{name} is left out: it is in MIG mode, and no geometry is known of {kind}")
-            continue
-        found.append(_gpu_spec(name, kind, gpu))
+        else:
+            found.append(_gpu_spec(name, kind, device.gpu))
     return found, notes
 
 
@@ -44,11 +40,6 @@ def _gpu_spec(name: str, kind: str, gpu: Gpu) -> DeviceSpec:
     if gpu.mig:
         return DeviceSpec(name, kind, "mig", domain=HERE)
     return DeviceSpec(name, kind, "mps", memory_bytes=gpu.memory_bytes or 0, domain=HERE)
-
-
-def visible_gpus() -> str | None:
-    """CUDA_VISIBLE_DEVICES, None where it is not set."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:

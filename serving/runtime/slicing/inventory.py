@@ -27,12 +27,17 @@ BUSY_PERCENT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """The compute instance of a GPU instance, by the UUID that CUDA knows it by."""
+    """The compute instance of a GPU instance, by the UUID that CUDA knows it by.
+
+    `profile` ("1g.18gb"): what NVML calls its size, "" where it does not say.
+    """
 
     uuid: str
     gpu_instance: int
     memory_bytes: int | None
     sms: int | None
+    compute_instance: int = 0
+    profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,16 @@ def _mig_devices(handle: Any) -> tuple[MigDevice, ...]:
         memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, device)
         attributes = _ask(pynvml.nvmlDeviceGetAttributes_v2, device)
         sms = attributes and int(attributes.multiprocessorCount)
-        found.append(MigDevice(_text(uuid), instance, memory and int(memory.total), sms))
+        found.append(
+            MigDevice(
+                uuid=_text(uuid),
+                gpu_instance=instance,
+                memory_bytes=memory and int(memory.total),
+                sms=sms,
+                compute_instance=_ask(pynvml.nvmlDeviceGetComputeInstanceId, device) or 0,
+                profile=_text(_ask(pynvml.nvmlDeviceGetName, device)).partition(" MIG ")[2],
+            )
+        )
     return tuple(found)
 
 

@@ -155,5 +155,27 @@ class MigInstances:
         return next(each.id for each in set(self._device.instances()) - set(before))
 
 
+class GivenInstance:
+    """Gives the one MIG device that is visible to one slice: nothing of its GPU is listed or changed."""
+
+    def __init__(self, uuid: str, share: Share) -> None:
+        self._uuid = uuid
+        self._open: dict[str, Share] = {}
+        self.guarantee = Guarantee(True, (share,), Resize.NEW_INSTANCE, FaultDomain.PROCESS, 1)
+
+    def open(self, spec: SliceSpec) -> Setting:
+        self.guarantee.require(spec, self._open)
+        self._open[spec.name] = spec.share
+        return on_device(spec, self._uuid)
+
+    def close(self, name: str) -> None:
+        """Let another slice have the instance."""
+        self._open.pop(name, None)
+
+    def stop(self) -> None:
+        """Let another slice have the instance, which stays."""
+        self._open.clear()
+
+
 def _layout(placed: Collection[tuple[int, str]]) -> str:
     return ", ".join(f"{profile} at {start}" for start, profile in sorted(placed)) or "no instance"

@@ -54,7 +54,7 @@ int nvmlDeviceGetUUID(Device *device, char *text, unsigned size) {
 }
 
 int nvmlDeviceGetName(Device *device, char *text, unsigned size) {
-    (void)device; ASKED; snprintf(text, size, "NVIDIA H200"); return OK;
+    ASKED; snprintf(text, size, device->mig ? "NVIDIA H200 MIG 3g.71gb" : "NVIDIA H200"); return OK;
 }
 
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
@@ -93,6 +93,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device *
     return OK;
 }
 int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) { ASKED; *id = 10 * device->mig; return OK; }
+int nvmlDeviceGetComputeInstanceId(Device *device, unsigned *id) { (void)device; ASKED; *id = 0; return OK; }
 int nvmlDeviceGetAttributes_v2(Device *device, Attributes *attributes) {
     (void)device; ASKED; memset(attributes, 0, sizeof *attributes); attributes->sms = 60; return OK;
 }

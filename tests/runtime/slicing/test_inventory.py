@@ -75,8 +75,22 @@ def test_mig_devices_are_read_with_the_instance_that_each_is_of(libraries: dict[
     (gpu,) = told(libraries["now"], NVML_MIG="1")["gpus"]
     assert gpu["mig"] is True
     assert gpu["mig_devices"] == [
-        {"uuid": "MIG-0-1", "gpu_instance": 10, "memory_bytes": 71 << 20, "sms": 60},
-        {"uuid": "MIG-0-2", "gpu_instance": 20, "memory_bytes": 71 << 20, "sms": 60},
+        {
+            "uuid": "MIG-0-1",
+            "gpu_instance": 10,
+            "memory_bytes": 71 << 20,
+            "sms": 60,
+            "compute_instance": 0,
+            "profile": "3g.71gb",
+        },
+        {
+            "uuid": "MIG-0-2",
+            "gpu_instance": 20,
+            "memory_bytes": 71 << 20,
+            "sms": 60,
+            "compute_instance": 0,
+            "profile": "3g.71gb",
+        },
     ]
 
 
