@@ -166,7 +166,7 @@ def _meant(entry: str, inventory: Inventory) -> _Found | None:
     if listed or "/" in entry:
         return listed or _old_instance(entry, instances)
     gpu = _gpu_beginning(entry, inventory.gpus)
-    return gpu and (gpu, None)
+    return None if gpu is None else (gpu, None)
 
 
 def _gpu_beginning(text: str, gpus: Iterable[Gpu]) -> Gpu | None:
