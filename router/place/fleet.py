@@ -1,10 +1,11 @@
 """The devices that a placement may use, as pools: those of `devices:`, else what this machine has."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from router.settings.memory import usable_memory_bytes
 from router.simulate.traffic import SimulateRequestError
-from serving.policy.placement.geometry import known_geometry
+from serving.policy.placement.geometry import Geometry, known_geometry, plain
 from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.profile.device import device_kind, gpu_kind
 from serving.runtime.slicing.choice import index_note, visible_devices
@@ -29,7 +30,7 @@ def this_machine(inventory: Inventory, environ: Mapping[str, str]) -> tuple[list
         name, kind = device.name, gpu_kind(device.gpu.name)
         if device.mig_device is not None:
             notes.append(f"{name} is left out: it is one MIG device, and only a whole GPU can be divided")
-        elif device.gpu.mig and known_geometry(kind) is None:
+        elif device.gpu.mig and not (device.gpu.geometry or known_geometry(kind)):
             notes.append(f"{name} is left out: it is in MIG mode, and no geometry is known of {kind}")
         else:
             found.append(_gpu_spec(name, kind, device.gpu))
@@ -42,11 +43,21 @@ def _gpu_spec(name: str, kind: str, gpu: Gpu) -> DeviceSpec:
     return DeviceSpec(name, kind, "mps", memory_bytes=gpu.memory_bytes or 0, domain=HERE)
 
 
-def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
-    """Devices that are alike in kind, division, memory and price as one pool, named after its first entry.
+def geometries(inventory: Inventory) -> dict[str, Geometry]:
+    """Return the geometry of each kind of GPU in MIG mode, as its driver lists it, without media profiles.
 
-    Where none has a price each counts as 1: the cheapest placement is then that with the fewest devices.
-    UsageError for MIG on a kind whose geometry is not known.
+    The tables in the code are for what the driver does not tell, and for machines that are not here.
+    """
+    return {gpu_kind(gpu.name): plain(gpu.geometry) for gpu in inventory.gpus if gpu.geometry}
+
+
+def pools(
+    devices: Sequence[DeviceSpec], told: Mapping[str, Geometry] = MappingProxyType({})
+) -> tuple[Pool, ...]:
+    """Return devices that are alike in kind, division, memory and price as one pool, named after the first.
+
+    `told`: geometries as drivers list them, by kind. Where none has a price each counts as 1: the cheapest
+    placement is then that with the fewest devices. UsageError for MIG on a kind whose geometry is not known.
     """
     alike: dict[tuple[str, str, int, int, float], list[DeviceSpec]] = {}
     for each in devices:
@@ -57,7 +68,7 @@ def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
         Pool(
             entries[0].name,
             entries[0].kind,
-            _division(entries[0]),
+            _division(entries[0], told),
             tuple(PlacementDevice(name, each.domain or name) for each in entries for name in each.names),
             entries[0].price if priced else 1.0,
             entries[0].memory_bytes,
@@ -66,9 +77,9 @@ def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
     )
 
 
-def _division(device: DeviceSpec) -> Parts | Instances:
+def _division(device: DeviceSpec, told: Mapping[str, Geometry]) -> Parts | Instances:
     if device.divide == "mig":
-        geometry = known_geometry(device.kind)
+        geometry = told.get(device.kind) or known_geometry(device.kind)
         if geometry is None:
             raise SimulateRequestError(f"{device.name}: no MIG geometry is known of {device.kind}")
         return Instances(geometry)

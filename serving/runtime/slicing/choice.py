@@ -139,7 +139,8 @@ def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory, recut: bool = False)
                 )
             return MpsPartitions(gpu.uuid, gpu.sms // gpu.chunk_sms, clients_max=clients_max)
         case "mig":
-            return MigInstances(MigGpu(gpu.index, dry_run=not recut), lambda: _mig_uuids(gpu.uuid))
+            divided = MigGpu(gpu.index, dry_run=not recut, known=gpu.geometry)
+            return MigInstances(divided, lambda: _mig_uuids(gpu.uuid))
     raise SlicingError(f"{kind} is no kind of share that a GPU's actuators give")
 
 

@@ -41,13 +41,15 @@ _NOTHING_FOUND = 6  # nvidia-smi(1), return value
 class MigGpu:
     """The instances of the GPU of that index, as nvidia-smi counts."""
 
-    def __init__(self, gpu: int, run: Run = run_command, dry_run: bool = True) -> None:
+    def __init__(self, gpu: int, run: Run = run_command, dry_run: bool = True, known: Geometry = ()) -> None:
+        """`known`: its geometry as NVML told it; () where nvidia-smi has to be asked."""
         self.gpu = gpu
+        self._known = known
         self.dry_run = dry_run
         self._run = run
 
     def geometry(self) -> Geometry:
-        return geometry(self._ask("-lgip"), self._ask("-lgipp"), self.gpu)
+        return self._known or geometry(self._ask("-lgip"), self._ask("-lgipp"), self.gpu)
 
     def instances(self) -> tuple[Instance, ...]:
         return instances(self._ask("-lgi"), self.gpu)
