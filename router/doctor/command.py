@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from router.doctor.examine import examine
+from router.doctor.examine import examine, start
 from router.doctor.finding import Finding, Level
 from router.doctor.machine import Machine
 from router.doctor.options import DoctorOptions
@@ -21,6 +21,8 @@ _WIDTH: Final = 14
 
 def doctor(asked: DoctorOptions) -> int:
     """Print the findings; return 1 where one is a fault, 2 where the file cannot be used."""
+    machine = Machine()
+    begun = start(machine)
     path = asked.config or (_DEFAULT if _DEFAULT.exists() else None)
     settings: Settings | None = None
     problems: tuple[str, ...] = ()
@@ -29,7 +31,7 @@ def doctor(asked: DoctorOptions) -> int:
             settings = load_settings(path)
         except SettingsError as error:
             problems = tuple(str(problem) for problem in error.problems)
-    findings = examine(settings, Machine())
+    findings = examine(settings, machine, begun)
     if asked.as_json:
         sys.stdout.write(json.dumps(document(path, findings, problems), indent=2) + "\n")
     else:

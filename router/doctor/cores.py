@@ -1,4 +1,4 @@
-"""The cores of the machine: how many, whose time, on which nodes, by which clock and at which speed."""
+"""The cores of the machine: how many, for how long, on which nodes, by which clock and at which speed."""
 
 from itertools import chain
 

@@ -48,7 +48,7 @@ def check_driver(machine: Machine, inventory: Inventory, settings: Settings | No
     if module is None:
         cure = f"install NVIDIA's driver; {_IN_A_CONTAINER}"
     else:
-        cure = f"install the libraries of driver {module[1]}, whose module is loaded; {_IN_A_CONTAINER}"
+        cure = f"install the libraries of driver {module[1]}: its module is loaded; {_IN_A_CONTAINER}"
     return fault("driver", f"slices ask for GPUs, and none can be used ({inventory.reason})", cure)
 
 

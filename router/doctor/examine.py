@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final, Generic, TypeVar
@@ -40,24 +41,39 @@ class Background(Generic[_T]):
             return otherwise
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When the watch of the neighbours began, what cores had done by then, and what this process had."""
+
+    at_s: float
+    before: neighbours.CoreTimes
+    own_s: float
+
+
+def start(machine: Machine) -> Start:
+    """Begin to watch the neighbours: before the settings are read, which takes a while, too."""
+    return Start(time.monotonic(), neighbours.core_times(machine), time.process_time())
+
+
 def examine(
-    settings: Settings | None, machine: Machine, inventory: Callable[[], Inventory] = take_inventory
+    settings: Settings | None,
+    machine: Machine,
+    begun: Start,
+    inventory: Callable[[], Inventory] = take_inventory,
 ) -> tuple[Finding, ...]:
     """Return what each check says; without settings, only those that need none. Change nothing."""
-    began_s = time.monotonic()
-    before, own_s = neighbours.core_times(machine), time.process_time()
-    asked = Background(inventory)
+    asked, asked_s = Background(inventory), time.monotonic()
     findings = [*_of_machine(settings, machine)]
     if settings is not None:
         findings += _of_settings(settings, machine)
-    left_s = began_s + ANSWER_S - time.monotonic()
+    left_s = asked_s + ANSWER_S - time.monotonic()
     found = asked.answer(left_s, Inventory(machine.cores, reason=cuda.NO_ANSWER))
     findings += _of_gpus(settings, machine, found)
     if settings is not None:
         findings.append(storage.check_profiles(settings, lambda each: kind_of(each, machine, found)))
-    time.sleep(max(began_s + WATCH_S - time.monotonic(), 0))
-    own_ticks = (time.process_time() - own_s) * os.sysconf("SC_CLK_TCK")
-    return (*findings, neighbours.check_neighbours(before, neighbours.core_times(machine), own_ticks))
+    time.sleep(max(begun.at_s + WATCH_S - time.monotonic(), 0))
+    own_ticks = (time.process_time() - begun.own_s) * os.sysconf("SC_CLK_TCK")
+    return (*findings, neighbours.check_neighbours(begun.before, neighbours.core_times(machine), own_ticks))
 
 
 def kind_of(each: SliceSpec, machine: Machine, inventory: Inventory) -> str:

@@ -28,7 +28,11 @@ def check_ports(settings: Settings, is_gateway: Callable[[str, int], bool] | Non
         sentence = f"a gateway already answers at port {server.rest_port}"
         return warning("ports", sentence, "stop it before you start another, or give this one other ports")
     what = listed([f"{key} {port or ''}".strip() + f" ({why})" for key, port, why in refused])
-    return fault("ports", f"not free: {what}", "end what listens there (ss -ltnp), or choose another port")
+    return fault(
+        "ports",
+        f"the gateway could not listen at {what}",
+        "end what listens there (ss -ltnp), or choose another port",
+    )
 
 
 def check_redis(spec: RedisSpec, ask: Callable[[RedisSpec], str] | None = None) -> Finding:

@@ -59,8 +59,8 @@ def check_mig(machine: Machine, inventory: Inventory, settings: Settings | None)
         indices = ",".join(map(str, sorted(set(on))))
         cure = f"ask for mig:... shares, or nvidia-smi -i {indices} -mig 0 as root"
         return fault("mig", f"slices ask for other shares, and MIG mode is on: GPU {indices}", cure)
-    states = [f"GPU {gpu.index} has {len(gpu.mig_devices)} instances" for gpu in inventory.gpus if gpu.mig]
-    return ok("mig", listed(states) or "MIG mode is off")
+    states = [f"GPU {gpu.index} has {len(gpu.mig_devices)}" for gpu in inventory.gpus if gpu.mig]
+    return ok("mig", f"MIG instances: {listed(states)}" if states else "MIG mode is off")
 
 
 def check_mps(
@@ -90,7 +90,7 @@ def check_mps(
 
 
 def _of_driver(program: Path, driver: str) -> str:
-    """Return of which driver the program is, if its file tells: it has no option for that."""
+    """Return which driver brought the program, if its file tells: it has no option for that."""
     try:
         known = bool(driver) and driver.encode() in program.read_bytes()
     except OSError:

@@ -171,7 +171,7 @@ def _meant(entry: str, inventory: Inventory) -> _Found | None:
 
 
 def _gpu_beginning(text: str, gpus: Iterable[Gpu]) -> Gpu | None:
-    """Return the only GPU whose UUID begins so, or is this one."""
+    """Return the only GPU with a UUID that begins so, or is this one."""
     found = [gpu for gpu in gpus if text.startswith("GPU-") and gpu.uuid.startswith(text)]
     exact = [gpu for gpu in found if gpu.uuid == text]
     return (exact or found)[0] if exact or len(found) == 1 else None

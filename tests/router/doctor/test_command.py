@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from router.doctor.command import doctor, document
-from router.doctor.examine import Background, examine
-from router.doctor.finding import Level, fault, ok, warning
+from router.doctor.examine import Background, examine, start
+from router.doctor.finding import Finding, Level, fault, ok, warning
+from router.doctor.machine import Machine
 from router.doctor.options import DoctorOptions
+from router.settings import Settings
+from serving.runtime.slicing.inventory import Inventory
 from tests.router.doctor.roots import NO_GPU, deployment, gpu, inventory, machine, on_gpus
 from tests.router.settings.samples import GATEWAY, write_deployment
 
@@ -31,6 +35,10 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=folder, env=environment, text=True, capture_output=True, timeout=60, check=False
     )
+
+
+def examined(settings: Settings | None, here: Machine, gpus: Callable[[], Inventory]) -> tuple[Finding, ...]:
+    return examine(settings, here, start(here), gpus)
 
 
 @pytest.mark.slow
@@ -64,21 +72,21 @@ def test_a_fault_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_checks_of_gpus_come_where_there_are_gpus_or_slices_ask_for_them(tmp_path: Path) -> None:
     here, settings = machine(tmp_path), deployment(tmp_path)
     two = inventory(gpu(0), gpu(1))
-    assert [each.name for each in examine(settings, here, lambda: NO_GPU)] == ALWAYS
-    with_gpus = examine(settings, here, lambda: two)
+    assert [each.name for each in examined(settings, here, lambda: NO_GPU)] == ALWAYS
+    with_gpus = examined(settings, here, lambda: two)
     assert [each.name for each in with_gpus if each.name not in ALWAYS] == OF_GPUS
-    asked = {each.name: each.level for each in examine(on_gpus(tmp_path, "mps:30"), here, lambda: NO_GPU)}
+    asked = {each.name: each.level for each in examined(on_gpus(tmp_path, "mps:30"), here, lambda: NO_GPU)}
     assert asked["driver"] is Level.FAULT
     assert asked["gpu slices"] is Level.FAULT
 
 
 def test_without_a_file_only_what_needs_none_is_checked(tmp_path: Path) -> None:
-    found = [each.name for each in examine(None, machine(tmp_path), lambda: NO_GPU)]
+    found = [each.name for each in examined(None, machine(tmp_path), lambda: NO_GPU)]
     assert found == [name for name in ALWAYS if name not in ("ports", "folders", "profiles")]
 
 
 def test_each_sentence_is_said_once_and_each_cure_belongs_to_a_fault_or_warning(tmp_path: Path) -> None:
-    for each in examine(on_gpus(tmp_path, "mps:30", "mig:3g.71gb"), machine(tmp_path), lambda: NO_GPU):
+    for each in examined(on_gpus(tmp_path, "mps:30", "mig:3g.71gb"), machine(tmp_path), lambda: NO_GPU):
         assert bool(each.cure) == (each.level is not Level.OK), each
         assert "\n" not in each.sentence + each.cure
 

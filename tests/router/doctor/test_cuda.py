@@ -51,7 +51,7 @@ def test_without_gpus_it_depends_on_what_is_asked(tmp_path: Path) -> None:
     assert absent.cure.startswith("install NVIDIA's driver; in a container, start it with --gpus all")
     unpacked = check_driver(machine(tmp_path, MODULE), NO_GPU, asked)
     assert is_fault(unpacked)
-    assert unpacked.cure.startswith("install the libraries of driver 580.65.06")
+    assert unpacked.cure.startswith("install the libraries of driver 580.65.06: its module is loaded")
 
 
 def test_a_lost_gpu_is_a_fault_where_slices_need_gpus(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_free_ports_are_fine_and_stay_free(tmp_path: Path) -> None:
 def test_a_taken_port_is_a_fault_and_is_named(tmp_path: Path, taken: int) -> None:
     found = check_ports(ports(tmp_path, grpc_port=taken))
     assert is_fault(found)
-    assert found.sentence == f"not free: grpc_port {taken} (address already in use)"
+    assert found.sentence == f"the gateway could not listen at grpc_port {taken} (address already in use)"
     admin = replace(ports(tmp_path), admin=AdminSettings(port=taken))
     assert f"admin.port {taken}" in check_ports(admin).sentence
 

@@ -53,9 +53,9 @@ def test_unlike_gpus_are_warned_of_where_their_order_is_unclear(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("share", "device", "sound", "said"),
     [
-        ("mig:3g.71gb", "gpu-1", True, "GPU 1 has 1 instances"),
-        ("mps:30", "gpu-0", True, "GPU 1 has 1 instances"),
-        ("whole:1", "MIG-a", True, "GPU 1 has 1 instances"),
+        ("mig:3g.71gb", "gpu-1", True, "MIG instances: GPU 1 has 1"),
+        ("mps:30", "gpu-0", True, "MIG instances: GPU 1 has 1"),
+        ("whole:1", "MIG-a", True, "MIG instances: GPU 1 has 1"),
         ("mig:3g.71gb", "gpu-0", False, "slices ask for MIG instances, and MIG mode is off: GPU 0"),
         ("mps:30", "gpu-1", False, "slices ask for other shares, and MIG mode is on: GPU 1"),
     ],
