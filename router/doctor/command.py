@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from router.doctor.examine import examine, start
 from router.doctor.finding import Finding, Level
-from router.doctor.machine import Machine
+from router.doctor.machine import Machine, asks_for_gpus
 from router.doctor.options import DoctorOptions
 from router.settings import Settings, SettingsError, load_settings
 
@@ -31,7 +31,8 @@ def doctor(asked: DoctorOptions) -> int:
             settings = load_settings(path)
         except SettingsError as error:
             problems = tuple(str(problem) for problem in error.problems)
-    findings = examine(settings, machine, begun)
+    unusable = path if problems else None
+    findings = examine(settings, machine, begun, unusable is not None and asks_for_gpus(unusable))
     if asked.as_json:
         sys.stdout.write(json.dumps(document(path, findings, problems), indent=2) + "\n")
     else:

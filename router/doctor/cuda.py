@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from router.doctor.finding import Finding, Level, fault, listed, ok, warning
-from router.doctor.machine import MIG, Machine, gpu_slices, of_kinds, text
+from router.doctor.machine import Machine, gpu_slices, text
 from router.settings import Settings
 from serving.runtime.slicing.inventory import Inventory
 
@@ -26,9 +26,8 @@ class TorchBuild:
     cuda: str = ""
 
 
-def check_driver(machine: Machine, inventory: Inventory, settings: Settings | None) -> Finding:
-    """Return whether NVML lists the GPUs."""
-    wanted = gpu_slices(settings)
+def check_driver(machine: Machine, inventory: Inventory, wanted: bool) -> Finding:
+    """Return whether NVML lists the GPUs. `wanted`: slices ask for some."""
     if inventory.reason == NO_ANSWER:
         sentence = f"{NO_ANSWER} in time: the driver has to wake the GPUs"
         return warning("driver", sentence, "turn persistence mode on (nvidia-smi -pm 1), and try again")
@@ -52,13 +51,13 @@ def check_driver(machine: Machine, inventory: Inventory, settings: Settings | No
     return fault("driver", f"slices ask for GPUs, and none can be used ({inventory.reason})", cure)
 
 
-def check_device_files(machine: Machine, inventory: Inventory, settings: Settings | None) -> Finding:
-    """Return whether this user may open the files that CUDA opens."""
+def check_device_files(machine: Machine, inventory: Inventory, wanted: bool) -> Finding:
+    """Return whether this user may open the files that CUDA opens. `wanted`: slices ask for GPUs."""
     names = ["nvidiactl", "nvidia-uvm", *(f"nvidia{gpu.index}" for gpu in inventory.gpus)]
     missing = [name for name in names if not (machine.dev / name).exists()]
     files = [machine.dev / name for name in names if name not in missing]
     denied = [str(file) for file in files if not machine.may(file, os.R_OK | os.W_OK)]
-    if of_kinds(gpu_slices(settings), MIG):
+    if any(gpu.mig for gpu in inventory.gpus):
         caps = sorted((machine.dev / "nvidia-caps").glob("nvidia-cap*"))
         missing += [] if caps else ["nvidia-caps"]
         denied += [str(file) for file in caps if not machine.may(file, os.R_OK)]
@@ -69,7 +68,7 @@ def check_device_files(machine: Machine, inventory: Inventory, settings: Setting
     elif denied:
         cure = "let this user open them (ls -l shows their group), or start the container with these GPUs"
         found = fault("device files", f"may not be opened: {listed(denied)}", cure)
-    if found.level is Level.FAULT and not gpu_slices(settings):
+    if found.level is Level.FAULT and not wanted:
         return warning(found.name, found.sentence, found.cure)
     return found
 

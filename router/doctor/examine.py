@@ -59,16 +59,20 @@ def examine(
     settings: Settings | None,
     machine: Machine,
     begun: Start,
+    wants_gpus: bool = False,
     inventory: Callable[[], Inventory] = take_inventory,
 ) -> tuple[Finding, ...]:
-    """Return what each check says; without settings, only those that need none. Change nothing."""
+    """Return what each check says; without settings, only those that need none. Change nothing.
+
+    `wants_gpus`: the file asks for GPUs, though it gives no settings.
+    """
     asked, asked_s = Background(inventory), time.monotonic()
     findings = [*_of_machine(settings, machine)]
     if settings is not None:
         findings += _of_settings(settings, machine)
     left_s = asked_s + ANSWER_S - time.monotonic()
     found = asked.answer(left_s, Inventory(machine.cores, reason=cuda.NO_ANSWER))
-    findings += _of_gpus(settings, machine, found)
+    findings += _of_gpus(settings, machine, found, wants_gpus or bool(gpu_slices(settings)))
     if settings is not None:
         findings.append(storage.check_profiles(settings, lambda each: kind_of(each, machine, found)))
     time.sleep(max(begun.at_s + WATCH_S - time.monotonic(), 0))
@@ -114,12 +118,14 @@ def _of_settings(settings: Settings, machine: Machine) -> Iterator[Finding]:
         yield network.check_redis(redis)
 
 
-def _of_gpus(settings: Settings | None, machine: Machine, inventory: Inventory) -> Iterator[Finding]:
-    yield cuda.check_driver(machine, inventory, settings)
+def _of_gpus(
+    settings: Settings | None, machine: Machine, inventory: Inventory, wanted: bool
+) -> Iterator[Finding]:
+    yield cuda.check_driver(machine, inventory, wanted)
     yield cuda.check_torch(cuda.torch_build(), inventory, settings)
-    if not inventory.gpus and not gpu_slices(settings):
+    if not inventory.gpus and not wanted:
         return
-    yield cuda.check_device_files(machine, inventory, settings)
+    yield cuda.check_device_files(machine, inventory, wanted)
     yield sharing.check_gpu_slices(machine, inventory, settings)
     yield sharing.check_mig(machine, inventory, settings)
     yield sharing.check_mps(machine, inventory, settings)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from router.settings import Settings
+from router.settings import Settings, SettingsError
 from router.settings.cgroups import CGROUPS, PROC, lines
+from router.settings.document import read_document
 from router.settings.slices import usable_cores
 from serving.specs import SliceSpec
 
@@ -42,7 +43,22 @@ def cpu_slices(settings: Settings | None) -> tuple[SliceSpec, ...]:
 def gpu_slices(settings: Settings | None) -> tuple[SliceSpec, ...]:
     """Return the slices that need a GPU of this machine: not those on rehearsed devices."""
     asked = settings.slices if settings else ()
-    return tuple(each for each in asked if each.device != "cpu" and not getattr(each, "rehearsed", False))
+    return tuple(each for each in asked if each.device != "cpu" and not each.rehearsed)
+
+
+def asks_for_gpus(path: Path) -> bool:
+    """Return whether a file that cannot be used asks for GPUs of this machine, as far as it can be read."""
+    try:
+        document = read_document(path)
+    except SettingsError:
+        return False
+    asked, devices = document.at(("slices",)), document.at(("devices",))
+    rehearsed = {each.get("name") for each in _mappings(devices) if each.get("rehearse") is True}
+    return any("device" in each and each["device"] not in rehearsed for each in _mappings(asked))
+
+
+def _mappings(entries: object) -> list[dict[str, object]]:
+    return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
 
 
 def of_kinds(slices: Sequence[SliceSpec], kinds: frozenset[str]) -> list[SliceSpec]:

@@ -8,6 +8,7 @@ from router.cli import app
 from router.doctor import cores, cuda, limits, neighbours, sharing
 from router.doctor.command import shown
 from router.doctor.finding import Finding
+from router.doctor.machine import gpu_slices
 from router.settings import Settings
 from serving.runtime.slicing.inventory import Inventory
 from tests.goldens.conftest import Golden
@@ -39,7 +40,7 @@ def findings(
         cores.check_clock(here),
         neighbours.check_load(here),
         limits.check_open_files(here, settings),
-        cuda.check_driver(here, gpus, settings),
+        cuda.check_driver(here, gpus, bool(gpu_slices(settings))),
         cuda.check_torch(cuda.TorchBuild("2.9.0+cpu"), gpus, settings),
         sharing.check_gpu_slices(here, gpus, settings),
         sharing.check_mig(here, gpus, settings),

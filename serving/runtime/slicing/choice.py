@@ -102,13 +102,13 @@ def index_note(inventory: Inventory, environ: Mapping[str, str]) -> str:
     return f"the GPUs are unlike, and Penstock counts them by PCI bus; {ORDER}={_BY_BUS} makes CUDA agree"
 
 
-def device_actuator(kind: str, device: VisibleDevice, inventory: Inventory) -> Actuator:
+def device_actuator(kind: str, device: VisibleDevice, inventory: Inventory, recut: bool = False) -> Actuator:
     """Return the actuator of that kind of share on a visible device, as `gpu_actuator` does.
 
     Of a MIG device, nothing but itself is given out: other instances of its GPU are not visible.
     """
     if device.mig_device is None:
-        return gpu_actuator(kind, device.gpu, inventory)
+        return gpu_actuator(kind, device.gpu, inventory, recut)
     if kind == "mig" and device.share.kind == "mig":
         return GivenInstance(device.mig_device.uuid, device.share)
     if kind in ("whole", "time"):

@@ -13,7 +13,7 @@ import pytest
 from router.doctor.command import doctor, document
 from router.doctor.examine import Background, examine, start
 from router.doctor.finding import Finding, Level, fault, ok, warning
-from router.doctor.machine import Machine
+from router.doctor.machine import Machine, asks_for_gpus
 from router.doctor.options import DoctorOptions
 from router.settings import Settings
 from serving.runtime.slicing.inventory import Inventory
@@ -38,7 +38,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def examined(settings: Settings | None, here: Machine, gpus: Callable[[], Inventory]) -> tuple[Finding, ...]:
-    return examine(settings, here, start(here), gpus)
+    return examine(settings, here, start(here), inventory=gpus)
 
 
 @pytest.mark.slow
@@ -60,6 +60,28 @@ def test_a_file_that_cannot_be_used_ends_with_2_and_the_machine_is_examined(tmp_
     assert done.returncode == 2
     assert done.stdout.startswith("error: ")
     assert "only the machine was looked at" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("slices", "asks"),
+    [
+        ("[{name: g, device: gpu-0}]", True),
+        ("[{name: g, device: h}]", False),
+        ("[{name: c, cores: 1}]", False),
+        ("3", False),
+        ("[3, {device: 'GPU-a'}]", True),
+    ],
+)
+def test_gpus_are_wanted_also_by_a_file_that_cannot_be_used(tmp_path: Path, slices: str, asks: bool) -> None:
+    path = tmp_path / "penstock.yaml"
+    path.write_text(f"slices: {slices}\ndevices: [{{name: h, rehearse: true}}]\nunknown: key\n")
+    assert asks_for_gpus(path) is asks
+    assert not asks_for_gpus(tmp_path / "nowhere.yaml")
+    here = machine(tmp_path)
+    driver = next(
+        each for each in examine(None, here, start(here), asks, lambda: NO_GPU) if each.name == "driver"
+    )
+    assert driver.level is (Level.FAULT if asks else Level.OK)
 
 
 def test_a_fault_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,62 +38,61 @@ TWO = inventory(gpu(0), gpu(1))
 
 
 def test_a_driver_with_its_gpus_is_described(tmp_path: Path) -> None:
-    found = check_driver(machine(tmp_path), EIGHT, None)
+    found = check_driver(machine(tmp_path), EIGHT, wanted=False)
     assert is_ok(found)
     assert found.sentence == "driver 580.65.06, CUDA 13.1, 8 x NVIDIA H200"
 
 
 def test_without_gpus_it_depends_on_what_is_asked(tmp_path: Path) -> None:
-    here, asked = machine(tmp_path), on_gpus(tmp_path, "whole:1")
-    assert is_ok(check_driver(here, NO_GPU, deployment(tmp_path)))
-    absent = check_driver(here, NO_GPU, asked)
+    here = machine(tmp_path)
+    assert is_ok(check_driver(here, NO_GPU, wanted=False))
+    absent = check_driver(here, NO_GPU, wanted=True)
     assert is_fault(absent)
     assert absent.cure.startswith("install NVIDIA's driver; in a container, start it with --gpus all")
-    unpacked = check_driver(machine(tmp_path, MODULE), NO_GPU, asked)
+    unpacked = check_driver(machine(tmp_path, MODULE), NO_GPU, wanted=True)
     assert is_fault(unpacked)
     assert unpacked.cure.startswith("install the libraries of driver 580.65.06: its module is loaded")
 
 
 def test_a_lost_gpu_is_a_fault_where_slices_need_gpus(tmp_path: Path) -> None:
     lost = inventory(gpu(0), reason="GPU 1: GPU is lost")
-    assert is_warning(check_driver(machine(tmp_path), lost, deployment(tmp_path)))
-    found = check_driver(machine(tmp_path), lost, on_gpus(tmp_path, "whole:1"))
+    assert is_warning(check_driver(machine(tmp_path), lost, wanted=False))
+    found = check_driver(machine(tmp_path), lost, wanted=True)
     assert is_fault(found)
     assert found.sentence.endswith("1 x NVIDIA H200; GPU 1: GPU is lost")
 
 
 def test_a_driver_that_takes_too_long_is_warned_of(tmp_path: Path) -> None:
-    found = check_driver(machine(tmp_path), inventory(reason=NO_ANSWER), on_gpus(tmp_path, "whole:1"))
+    found = check_driver(machine(tmp_path), inventory(reason=NO_ANSWER), wanted=True)
     assert is_warning(found)
     assert "nvidia-smi -pm 1" in found.cure
 
 
 def test_device_files_have_to_be_there(tmp_path: Path) -> None:
-    asked = on_gpus(tmp_path, "whole:1")
-    assert is_ok(check_device_files(machine(tmp_path, FILES), TWO, asked))
+    assert is_ok(check_device_files(machine(tmp_path, FILES), TWO, wanted=True))
     (tmp_path / "dev" / "nvidia-uvm").unlink()
-    found = check_device_files(machine(tmp_path), TWO, asked)
+    found = check_device_files(machine(tmp_path), TWO, wanted=True)
     assert is_fault(found)
     assert found.sentence == f"not in {tmp_path / 'dev'}: nvidia-uvm"
-    assert is_warning(check_device_files(machine(tmp_path), TWO, deployment(tmp_path)))
+    assert is_warning(check_device_files(machine(tmp_path), TWO, wanted=False))
 
 
 def test_device_files_have_to_be_open_to_this_user(tmp_path: Path) -> None:
     here = replace(machine(tmp_path, FILES), may=lambda path, _: path.name != "nvidia1")
-    found = check_device_files(here, TWO, on_gpus(tmp_path, "whole:1"))
+    found = check_device_files(here, TWO, wanted=True)
     assert is_fault(found)
     assert found.sentence == f"may not be opened: {tmp_path / 'dev' / 'nvidia1'}"
 
 
 def test_mig_needs_its_capabilities(tmp_path: Path) -> None:
-    asked = on_gpus(tmp_path, "mig:3g.71gb")
-    without = check_device_files(machine(tmp_path, FILES), TWO, asked)
+    cut = inventory(gpu(0), gpu(1, mig=True))
+    without = check_device_files(machine(tmp_path, FILES), cut, wanted=True)
     assert is_fault(without)
     assert "nvidia-caps" in without.sentence
     caps = FILES | {"dev/nvidia-caps/nvidia-cap1": "", "dev/nvidia-caps/nvidia-cap21": ""}
-    assert is_ok(check_device_files(machine(tmp_path, caps), TWO, asked))
+    assert is_ok(check_device_files(machine(tmp_path, caps), cut, wanted=True))
     here = replace(machine(tmp_path), may=lambda path, _: path.name != "nvidia-cap21")
-    denied = check_device_files(here, TWO, asked)
+    denied = check_device_files(here, cut, wanted=True)
     assert is_fault(denied)
     assert denied.sentence.endswith("nvidia-cap21")
 
