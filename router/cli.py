@@ -10,6 +10,7 @@ import typer
 
 from router.auth.options import KeyOptions, KeysOption
 from router.commands import Verb, Verbs, command
+from router.doctor.options import DoctorOptions
 from router.key_env import KEY_ENV, KeyEnvOption
 from router.place.options import PlaceOptions
 from router.profiling.options import ProfileOptions
@@ -107,6 +108,21 @@ def check(config: Annotated[Path, typer.Argument(help="The settings file.")] = P
     report = check_settings(config, measured_latency)
     typer.echo(str(report), err=not report.sound)
     raise typer.Exit(0 if report.sound else 1)
+
+
+def _doctor(asked: DoctorOptions) -> int:
+    """Say whether this machine can do what a settings file asks, and what would cure it.
+
+    penstock doctor --config penstock.yaml
+
+    Exit code 1: there is a fault; 2: the file cannot be used. It changes nothing.
+    """
+    from router.doctor.command import doctor
+
+    return doctor(asked)
+
+
+app.command("doctor", cls=Verb)(command(DoctorOptions, _doctor))
 
 
 @app.command(cls=Verb)

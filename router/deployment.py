@@ -67,7 +67,7 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
 from serving.runtime.selecting import SelectingServing
-from serving.runtime.slicing.choice import gpu_actuator
+from serving.runtime.slicing.choice import device_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
 from serving.specs import Limits, ServedModel, SliceSpec
@@ -104,7 +104,7 @@ class GatewayServer:
         self.profile_problems = tuple(store.problems)
         rules = Rules(settings.remeasure, settings.scaling)
         control = Control(settings.slices, models, known, limits, device_kind, rules)
-        shares = DeviceShares(make=partial(gpu_actuator, recut=settings.placement.recut))
+        shares = DeviceShares(make=partial(device_actuator, recut=settings.placement.recut))
         shares.on_trouble = logger.warning
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes

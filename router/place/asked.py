@@ -1,5 +1,6 @@
 """What `penstock place` is asked: the settings, who asks for how much, and the devices, as a problem."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +9,14 @@ from pathlib import Path
 
 from router.place.current import current
 from router.place.demands import demands
-from router.place.fleet import pools, this_machine, visible_gpus
+from router.place.fleet import geometries, pools, this_machine
 from router.place.options import PlaceOptions
 from router.place.rates import AskedRates, RunningGateway, given, recorded, watched
 from router.settings import Settings, SettingsError, load_settings
 from router.simulate.traffic import SimulateRequestError
 from serving.planning.deciding import DecisionTerms
 from serving.planning.task import AskedRate, PlanningTask
+from serving.policy.placement.geometry import Geometry
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.problem import PlacementProblem
 from serving.runtime.slicing.inventory import take_inventory
@@ -67,8 +69,8 @@ def ask(
 
 def posed(settings: Settings, asked: AskedRates, reserve: float) -> PlacementTask:
     """Return all of it for these rates. SimulateRequestError if no device can run a model within its SLO."""
-    devices, notes = _devices(settings)
-    usable = pools(devices)
+    devices, told, notes = _devices(settings)
+    usable = pools(devices, told)
     found, premises = demands(settings, asked.by_model, usable, reserve)
     problem = PlacementProblem(found, usable)
     present, absent = current(settings, problem)
@@ -105,12 +107,16 @@ def _rates(
     return watched(settings, gateway, time.sleep)
 
 
-def _devices(settings: Settings) -> tuple[Sequence[DeviceSpec], list[str]]:
+def _devices(settings: Settings) -> tuple[Sequence[DeviceSpec], Mapping[str, Geometry], list[str]]:
+    """Return the devices, the MIG geometries that this machine's driver lists, and sentences on both."""
     found: Sequence[DeviceSpec] = settings.devices
+    told: Mapping[str, Geometry] = {}
     notes: list[str] = []
     if not found:
-        found, notes = this_machine(take_inventory(), visible_gpus())
+        inventory = take_inventory()
+        found, notes = this_machine(inventory, os.environ)
+        told = geometries(inventory)
         notes = [f"the devices are those of this machine: {settings.path.name} has no `devices:`", *notes]
     if len(found) > 1 and not any(each.price for each in found):
         notes = [*notes, "no device has a price, so each counts as 1"]
-    return found, notes
+    return found, told, notes

@@ -1,15 +1,14 @@
 """The devices that a placement may use, as pools: those of `devices:`, else what this machine has."""
 
-import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from router.settings.memory import usable_memory_bytes
 from router.simulate.traffic import SimulateRequestError
-from serving.policy.placement.geometry import known_geometry
+from serving.policy.placement.geometry import Geometry, known_geometry, plain
 from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.profile.device import device_kind, gpu_kind
-from serving.runtime.slicing.choice import gpu_named
-from serving.runtime.slicing.contract import SlicingError
+from serving.runtime.slicing.choice import index_note, visible_devices
 from serving.runtime.slicing.inventory import Gpu, Inventory
 from serving.runtime.slicing.mps import CLIENTS_MAX
 from serving.specs import DeviceSpec, SliceSpec
@@ -19,24 +18,22 @@ HERE = "this-machine"
 """The failure domain of everything in this machine."""
 
 
-def this_machine(inventory: Inventory, visible: str | None = None) -> tuple[list[DeviceSpec], list[str]]:
-    """(this machine's CPU and GPUs, sentences on what is left out). `visible`: CUDA_VISIBLE_DEVICES."""
+def this_machine(inventory: Inventory, environ: Mapping[str, str]) -> tuple[list[DeviceSpec], list[str]]:
+    """Return (this machine's CPU and GPUs, sentences on what is left out). `environ`: this process's."""
     cpu = DeviceSpec(
         CPU, device_kind(SliceSpec("", ())), "cores", cores=len(inventory.cores),
         memory_bytes=usable_memory_bytes(), domain=HERE,
     )  # fmt: skip
-    found, notes = [cpu], []
-    for number in range(len(inventory.gpus)):
-        name = f"cuda:{number}"
-        try:
-            gpu = gpu_named(name, inventory, visible)
-        except SlicingError:  # not among those that this process may see
-            continue
-        kind = gpu_kind(gpu.name)
-        if gpu.mig and known_geometry(kind) is None:
+    found = [cpu]
+    notes = [note for note in (index_note(inventory, environ),) if note]
+    for device in visible_devices(inventory, environ):
+        name, kind = device.name, gpu_kind(device.gpu.name)
+        if device.mig_device is not None:
+            notes.append(f"{name} is left out: it is one MIG device, and only a whole GPU can be divided")
+        elif device.gpu.mig and not (device.gpu.geometry or known_geometry(kind)):
             notes.append(f"{name} is left out: it is in MIG mode, and no geometry is known of {kind}")
-            continue
-        found.append(_gpu_spec(name, kind, gpu))
+        else:
+            found.append(_gpu_spec(name, kind, device.gpu))
     return found, notes
 
 
@@ -46,16 +43,21 @@ def _gpu_spec(name: str, kind: str, gpu: Gpu) -> DeviceSpec:
     return DeviceSpec(name, kind, "mps", memory_bytes=gpu.memory_bytes or 0, domain=HERE)
 
 
-def visible_gpus() -> str | None:
-    """CUDA_VISIBLE_DEVICES, None where it is not set."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
+def geometries(inventory: Inventory) -> dict[str, Geometry]:
+    """Return the geometry of each kind of GPU in MIG mode, as its driver lists it, without media profiles.
+
+    The tables in the code are for what the driver does not tell, and for machines that are not here.
+    """
+    return {gpu_kind(gpu.name): plain(gpu.geometry) for gpu in inventory.gpus if gpu.geometry}
 
 
-def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
-    """Devices that are alike in kind, division, memory and price as one pool, named after its first entry.
+def pools(
+    devices: Sequence[DeviceSpec], told: Mapping[str, Geometry] = MappingProxyType({})
+) -> tuple[Pool, ...]:
+    """Return devices that are alike in kind, division, memory and price as one pool, named after the first.
 
-    Where none has a price each counts as 1: the cheapest placement is then that with the fewest devices.
-    UsageError for MIG on a kind whose geometry is not known.
+    `told`: geometries as drivers list them, by kind. Where none has a price each counts as 1: the cheapest
+    placement is then that with the fewest devices. UsageError for MIG on a kind whose geometry is not known.
     """
     alike: dict[tuple[str, str, int, int, float], list[DeviceSpec]] = {}
     for each in devices:
@@ -66,7 +68,7 @@ def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
         Pool(
             entries[0].name,
             entries[0].kind,
-            _division(entries[0]),
+            _division(entries[0], told),
             tuple(PlacementDevice(name, each.domain or name) for each in entries for name in each.names),
             entries[0].price if priced else 1.0,
             entries[0].memory_bytes,
@@ -75,9 +77,9 @@ def pools(devices: Sequence[DeviceSpec]) -> tuple[Pool, ...]:
     )
 
 
-def _division(device: DeviceSpec) -> Parts | Instances:
+def _division(device: DeviceSpec, told: Mapping[str, Geometry]) -> Parts | Instances:
     if device.divide == "mig":
-        geometry = known_geometry(device.kind)
+        geometry = told.get(device.kind) or known_geometry(device.kind)
         if geometry is None:
             raise SimulateRequestError(f"{device.name}: no MIG geometry is known of {device.kind}")
         return Instances(geometry)

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from router.profiling.asked import MeasureRequestError
 from serving.profile.device import device_kind, gpu_kind, processor_name
-from serving.runtime.slicing.choice import gpu_actuator, gpu_named
+from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
 from serving.runtime.slicing.mps import MpsPercentages
@@ -26,7 +26,12 @@ class MeasuredDevice:
     default_shares: tuple[Share, ...]
     machine: tuple[tuple[str, str], ...]
     inventory: Inventory
-    gpu: Gpu | None = None
+    visible: VisibleDevice | None = None
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """Return the GPU that it is or is an instance of; None for the CPU."""
+        return self.visible.gpu if self.visible else None
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -46,7 +51,8 @@ class MeasuredDevice:
     def _now(self) -> Gpu | None:
         if self.gpu is None:
             return None
-        return next((gpu for gpu in take_inventory().gpus if gpu.uuid == self.gpu.uuid), None)
+        uuid = self.gpu.uuid
+        return next((gpu for gpu in take_inventory().gpus if gpu.uuid == uuid), None)
 
     def share(self, text: str) -> Share:
         """`2` or `cores:2` of a CPU, `50`, `mps:50` or `whole:1` of a GPU; UsageError for what it has not."""
@@ -89,7 +95,7 @@ class MeasuredDevice:
     def actuator(self, share: Share) -> Actuator | None:
         """Return what makes slices of that share real; None on a CPU, where workers go to their cores by
         themselves. SlicingError where the GPU has no such shares."""
-        return None if self.gpu is None else gpu_actuator(share.kind, self.gpu, self.inventory)
+        return None if self.visible is None else device_actuator(share.kind, self.visible, self.inventory)
 
 
 def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
@@ -102,7 +108,7 @@ def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
 
 
 def device(name: str) -> MeasuredDevice:
-    """Return the device of that name ("cpu", "cuda:0"); UsageError where there is none."""
+    """Return the device of that name ("cpu", "cuda:0", "gpu-0", a UUID); UsageError where there is none."""
     inventory = take_inventory()
     if name == "cpu":
         count = len(inventory.cores)
@@ -111,12 +117,14 @@ def device(name: str) -> MeasuredDevice:
         machine = {"processor": processor_name(), "cores": str(os.cpu_count()), "memory": _memory()}
         return MeasuredDevice(name, device_kind(SliceSpec("", ())), shares, _about(machine), inventory)
     try:
-        gpu = gpu_named(name, inventory, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        visible = device_named(name, inventory, os.environ)
     except SlicingError as error:
         raise MeasureRequestError(f"--device: {error}; or cpu") from None
-    shares = tuple(Share("mps", float(percent)) for percent in PERCENTAGES)
+    gpu = visible.gpu
+    parts = tuple(Share("mps", float(percent)) for percent in PERCENTAGES)
+    shares = parts if visible.mig_device is None else (visible.share,)
     machine = {"gpu": gpu.name, "driver": inventory.driver, "cuda": str((inventory.cuda or 0) / 1000)}
-    return MeasuredDevice(name, gpu_kind(gpu.name), shares, _about(machine), inventory, gpu)
+    return MeasuredDevice(name, gpu_kind(gpu.name), shares, _about(machine), inventory, visible)
 
 
 def _about(machine: dict[str, str]) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ from typing import Final
 from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, one_of, shown
 from serving.profile.device import gpu_kind
-from serving.runtime.slicing.choice import gpu_named
+from serving.runtime.slicing.choice import VISIBLE, VisibleDevice, device_named, visible_devices
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory
 from serving.specs import DeviceSpec, Share
@@ -23,17 +23,23 @@ CLIENTS_MAX: Final = 48
 CLIENTS_MAX_13_1: Final = 60
 """Processes at one MPS daemon: 48, and 60 since CUDA 13.1 (NVIDIA, MPS, "Limitations")."""
 _CUDA_13_1: Final = 13010
+_NAMED: Final = ("gpu-", "GPU-", "MIG-")
 _SHARES: Final = "whole, time, mps:30 (per cent), sm:16 (chunks) or mig:2g.35gb (an instance)"
 
 
 @dataclass(frozen=True, slots=True)
 class SlicedDevice:
-    """A GPU that an entry means. `gpu` is None for a rehearsed device."""
+    """A GPU or MIG device that an entry means. `visible` is None for a rehearsed device."""
 
     name: str
     kind: str
     rehearsed: bool = False
-    gpu: Gpu | None = None
+    visible: VisibleDevice | None = None
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """Return the GPU that it is or is an instance of."""
+        return self.visible.gpu if self.visible else None
 
 
 def device_names(findings: Findings, text: str) -> tuple[str, ...]:
@@ -84,6 +90,16 @@ def check_devices(findings: Findings, asked: Sequence[tuple[Loc, SlicedDevice, S
         by_device.setdefault(each[1].name, []).append(each)
     for on_device in by_device.values():
         _check_device(findings, on_device)
+    instances = [each for each in asked if _instance_of(each[1])]
+    for loc, device, share in asked:
+        if any(_instance_of(named) == device.gpu for _, named, _ in instances) and not _instance_of(device):
+            message = f"other slices name MIG devices of {device.name}, so {share} could be one of these"
+            findings.add((*loc, "device"), f"{message}; expected a MIG device's UUID here too")
+
+
+def _instance_of(device: SlicedDevice) -> Gpu | None:
+    """Return the GPU of a MIG device; None for a whole GPU and a rehearsed device."""
+    return device.gpu if device.visible and device.visible.mig_device else None
 
 
 def _meant(findings: Findings, text: str) -> Sequence[SlicedDevice]:
@@ -92,29 +108,22 @@ def _meant(findings: Findings, text: str) -> Sequence[SlicedDevice]:
         if text == spec.name or text in spec.names:
             names = spec.names if text == spec.name else (text,)
             return [SlicedDevice(name, spec.kind, rehearsed=True) for name in names]
-    visible = _visible(findings)
+    visible = visible_devices(findings.inventory, _environ(findings))
     if text in ALL:
-        return visible
-    called = (each for each in visible if each.gpu is not None and text in _calls(each.name, each.gpu))
-    return [*called]
+        return [_sliced(each.name, each) for each in visible]
+    try:
+        found = device_named(text, findings.inventory, _environ(findings))
+    except SlicingError:
+        return []
+    return [_sliced(found.name if found in visible else found.uuid, found)]
 
 
-def _visible(findings: Findings) -> list[SlicedDevice]:
-    """Return the GPUs that this process may use, as CUDA counts them."""
-    found: list[SlicedDevice] = []
-    for number in range(len(findings.inventory.gpus)):
-        name = f"cuda:{number}"
-        try:
-            gpu = gpu_named(name, findings.inventory, findings.visible_gpus)
-        except SlicingError:
-            break
-        found.append(SlicedDevice(name, gpu_kind(gpu.name), gpu=gpu))
-    return found
+def _sliced(name: str, device: VisibleDevice) -> SlicedDevice:
+    return SlicedDevice(name, gpu_kind(device.gpu.name), visible=device)
 
 
-def _calls(name: str, gpu: Gpu) -> tuple[str, ...]:
-    """Return how an entry may call a GPU."""
-    return name, f"gpu-{gpu.index}", gpu.uuid
+def _environ(findings: Findings) -> dict[str, str]:
+    return {} if findings.visible_gpus is None else {VISIBLE: findings.visible_gpus}
 
 
 def _missing(findings: Findings, text: str) -> str:
@@ -123,8 +132,13 @@ def _missing(findings: Findings, text: str) -> str:
         what = f"{shown(text)} is a device to plan with, and no GPU of this machine"
         return f"{what}; expected `rehearse: true` there, or a GPU such as cuda:0"
     inventory: Inventory = findings.inventory
+    if inventory.gpus and text.startswith(_NAMED):
+        try:
+            device_named(text, inventory, _environ(findings))
+        except SlicingError as error:
+            return str(error)
     why = f" ({inventory.reason})" if inventory.reason else ""
-    count = len(inventory.gpus)
+    count = len(visible_devices(inventory, _environ(findings)))
     there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0" if count else "no GPU"
     cure = "" if count else "; to rehearse without one, name a device of `devices:` with `rehearse: true`"
     return f"no such GPU here; got {text}, there is {there}{why}{cure}"
@@ -152,6 +166,12 @@ def _check_device(findings: Findings, asked: Sequence[tuple[Loc, SlicedDevice, S
 
 def _problems(device: SlicedDevice, shares: Sequence[Share], inventory: Inventory) -> Iterator[str]:
     gpu, kind = device.gpu, shares[0].kind
+    if device.visible is not None and device.visible.mig_device is not None:
+        own = device.visible.share
+        if [*shares] != [own]:
+            asked = ", ".join(map(str, shares))
+            yield f"{device.name} is one MIG device; got {asked}, expected one slice with share: {own}"
+        return
     newer = gpu is None or (inventory.cuda or 0) >= _CUDA_13_1
     clients = CLIENTS_MAX_13_1 if newer else CLIENTS_MAX
     if kind in ("mps", "sm") and len(shares) > clients:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any  # what Redis answers
 
 from redis.asyncio import Connection, ConnectionPool
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from serving.cache.spec import RedisSpec
@@ -136,3 +136,20 @@ async def connect(pool: ConnectionPool) -> Wire:
         await connection.disconnect(nowait=True)
         raise
     return Wire(connection)
+
+
+async def server_version(spec: RedisSpec) -> str:
+    """Return the version that the server says it has; OSError, with its reason, where it says none."""
+    try:
+        wire = await connect(pool_of(spec))
+        try:
+            async with asyncio.timeout(LATEST_S):
+                said = await wire.one("INFO", "server")
+        finally:
+            await wire.close()
+    except TimeoutError:
+        raise OSError(f"it takes longer than {LATEST_S:g} s") from None
+    except RedisError as error:
+        raise OSError(str(error)) from None
+    lines = said.decode(errors="replace").splitlines() if isinstance(said, bytes) else []
+    return next((line.partition(":")[2] for line in lines if line.startswith("redis_version:")), "unknown")

@@ -34,6 +34,7 @@ BESIDE_OTHERS = {
     "tests/models/test_minilm.py": "a build of a model",
     "tests/policy/placement/test_assign.py": "solvers with other hash seeds",
     "tests/policy/transition/test_planning.py": "solvers with other hash seeds",
+    "tests/router/doctor/test_command.py": "a command that ends at once",
     "tests/router/profiling/test_imports.py": "an import",
     "tests/router/test_descriptors.py": "a command that ends at once",
     "tests/router/test_output.py": "a command that prints",

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from router.cli import app
 
-VERBS = ["serve", "check", "status", "explain", "simulate", "profile", "place"]
+VERBS = ["serve", "check", "status", "explain", "simulate", "profile", "place", "doctor"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

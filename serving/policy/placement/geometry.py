@@ -1,8 +1,8 @@
 """MIG geometry: which GPU instances a GPU can be divided into, and where they may lie.
 
-An instance takes memory slices start .. start + size - 1 of eight. A GPU has a few hundred legal layouts. The
-module lists all of them once, so that every query is an exact look-up with the same answer on every run. All
-functions are pure.
+An instance takes memory slices start .. start + size - 1 of its GPU. A GPU has a few hundred legal layouts.
+The module lists all of them once, so that every query is an exact look-up with the same answer on every run.
+All functions are pure.
 """
 
 import re
@@ -43,14 +43,27 @@ def _table(names: Iterable[str], memory_gib: Iterable[float], sms: Iterable[int]
     The source is NVIDIA's MIG user guide and `nvidia-smi mig -lgipp`. The table leaves out 1g+me, a 1g with
     the media engines.
     """
-    places = (
-        (19, (0, 1, 2, 3, 4, 5, 6), 1, 7),
-        (15, (0, 2, 4, 6), 2, 4),
-        (14, (0, 2, 4), 2, 3),
-        (9, (0, 4), 4, 2),
-        (5, (0,), 4, 1),
-        (0, (0,), 8, 1),
-    )
+    return _placed(_EIGHTHS, names, memory_gib, sms)
+
+
+_Place = tuple[int, tuple[int, ...], int, int]
+"""NVML's id of a profile, its starts, its size, and how many there may be."""
+
+_EIGHTHS: tuple[_Place, ...] = (
+    (19, (0, 1, 2, 3, 4, 5, 6), 1, 7),
+    (15, (0, 2, 4, 6), 2, 4),
+    (14, (0, 2, 4), 2, 3),
+    (9, (0, 4), 4, 2),
+    (5, (0,), 4, 1),
+    (0, (0,), 8, 1),
+)
+_QUARTERS: tuple[_Place, ...] = ((14, (0, 1, 2, 3), 1, 4), (5, (0, 2), 2, 2), (0, (0,), 4, 1))
+_TWELFTHS: tuple[_Place, ...] = ((14, (0, 3, 6, 9), 3, 4), (5, (0, 6), 6, 2), (0, (0,), 12, 1))
+
+
+def _placed(
+    places: Iterable[_Place], names: Iterable[str], memory_gib: Iterable[float], sms: Iterable[int]
+) -> Geometry:
     return tuple(
         MigProfile(number, name, starts, size, most, gib, count)
         for (number, starts, size, most), name, gib, count in zip(places, names, memory_gib, sms, strict=True)
@@ -68,19 +81,44 @@ A100_40 = _table(
 )
 A100_80 = _table(_NAMES_80, (9.5, 19.5, 19.5, 39.25, 39.25, 78.75), _AMPERE_SMS)
 H100_80 = _table(_NAMES_80, (9.75, 19.62, 19.62, 39.5, 39.5, 79.25), _HOPPER_SMS)
+H100_PCIE = _table(_NAMES_80, (9.75, 19.62, 19.62, 39.5, 39.5, 79.25), (14, 14, 30, 46, 62, 114))
+H100_NVL = _table(
+    ("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"),
+    (10.62, 21.5, 21.5, 46.12, 46.12, 92.62),
+    _HOPPER_SMS,
+)
+GH200_96 = _table(
+    ("1g.12gb", "1g.24gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb"),
+    (11.0, 23.0, 23.0, 46.5, 46.5, 93.0),
+    _HOPPER_SMS,
+)
 H200_141 = _table(
     ("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"),
     (16.0, 32.25, 32.25, 69.5, 69.5, 139.0),
     _HOPPER_SMS,
 )
-"""The values that `nvidia-smi mig -lgip` lists. The memory of A100_80 is as its users report it."""
+A30 = _placed(_QUARTERS, ("1g.6gb", "2g.12gb", "4g.24gb"), (5.81, 11.69, 23.44), (14, 28, 56))
+RTX_PRO_6000 = _placed(_TWELFTHS, ("1g.24gb", "2g.48gb", "4g.96gb"), (23.12, 46.5, 95.0), (46, 94, 188))
+"""The values that `nvidia-smi mig -lgip` lists. Where drivers differ, the memory is the least that they list.
+
+The memory of A100_80 is as its users report it. Of RTX_PRO_6000 the profiles without suffix are here: those
+with "+gfx", "+me", "+me.all" and "-me" have the same places. Names, fractions and counts are as in "Supported
+MIG Profiles" of NVIDIA's MIG user guide. B200, H20, H200 NVL and GH200 with 144 GB are not here: the guide
+names their profiles, but no full list of memory and multiprocessors was found. Their drivers tell.
+"""
 
 _KNOWN = (
+    (r"gpu-nvidia-a30", A30),
     (r"gpu-nvidia-a100-(.+-)?40gb(-.+)?", A100_40),
     (r"gpu-nvidia-a100-(.+-)?80gb(-.+)?", A100_80),
     (r"gpu-nvidia-h100-80gb-hbm3", H100_80),
+    (r"gpu-nvidia-h100-pcie", H100_PCIE),
+    (r"gpu-nvidia-h100-nvl", H100_NVL),
+    (r"gpu-nvidia-gh200-480gb", GH200_96),
     (r"gpu-nvidia-h200", H200_141),
+    (r"gpu-nvidia-rtx-pro-6000-blackwell-(.+-)?edition", RTX_PRO_6000),
 )
+_PLAIN = re.compile(r"\d+g\.\d+gb", re.ASCII)
 
 
 def known_geometry(kind: str) -> Geometry | None:
@@ -89,6 +127,11 @@ def known_geometry(kind: str) -> Geometry | None:
     Return None if only the device's driver knows it.
     """
     return next((geometry for pattern, geometry in _KNOWN if re.fullmatch(pattern, kind)), None)
+
+
+def plain(geometry: Geometry) -> Geometry:
+    """Return the profiles that differ in computing: without those that add or leave out media or graphics."""
+    return tuple(each for each in geometry if _PLAIN.fullmatch(each.name))
 
 
 @cache

@@ -4,6 +4,7 @@ A machine without GPUs, driver or library has an inventory without GPUs and the 
 container does not tell of a GPU is None.
 """
 
+import ctypes
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import pynvml
+
+from serving.policy.placement.geometry import Geometry, MigProfile
 
 _T = TypeVar("_T")
 
@@ -27,18 +30,25 @@ BUSY_PERCENT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """The compute instance of a GPU instance, by the UUID that CUDA knows it by."""
+    """The compute instance of a GPU instance, by the UUID that CUDA knows it by.
+
+    `profile` ("1g.18gb"): what NVML calls its size, "" where it does not say.
+    """
 
     uuid: str
     gpu_instance: int
     memory_bytes: int | None
     sms: int | None
+    compute_instance: int = 0
+    profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU. `index` is NVML's (by PCI bus), which need not be CUDA's; `mig`: whether MIG mode is on;
-    `used_percent`: of the last second or less, some kernel ran; `processes` that compute there, by pid."""
+    `used_percent`: of the last second or less, some kernel ran; `processes` that compute there, by pid.
+    `geometry`: the driver's list of MIG profiles and places, () while MIG mode is off or it does not tell.
+    """
 
     index: int
     uuid: str
@@ -53,6 +63,7 @@ class Gpu:
     power_limit_w: float | None
     used_percent: int | None
     processes: tuple[int, ...] | None
+    geometry: Geometry = ()
 
     @property
     def chunk_sms(self) -> int | None:
@@ -138,7 +149,50 @@ def _gpu(index: int, handle: Any) -> Gpu:
         power_limit_w=_watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
         used_percent=None if used is None else int(used.gpu),
         processes=processes,
+        geometry=_geometry(handle) if mode and mode[0] else (),
     )
+
+
+def _geometry(handle: Any) -> Geometry:
+    """Return the profiles that the driver lists with their places, the largest last as `nvidia-smi` does.
+
+    A driver without nvmlDeviceGetGpuInstanceProfileInfoV (before R510) tells no names, and so nothing.
+    """
+    found = []
+    for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        info = _ask(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+        places = _places(handle, info.id) if info is not None else []
+        if info is None or not places:  # not a profile of this GPU
+            continue
+        found.append(
+            MigProfile(
+                id=info.id,
+                name=_text(info.name).removeprefix("MIG "),
+                starts=tuple(sorted(start for start, _ in places)),
+                size=places[0][1],
+                instances_max=info.instanceCount,
+                memory_gib=round(info.memorySizeMB / 1024, 2),
+                sms=info.multiprocessorCount,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (each.size, each.sms, each.name)))
+
+
+def _places(handle: Any, profile: int) -> list[tuple[int, int]]:
+    """Return (first memory slice, slices) of each place where an instance of this profile may lie."""
+    count = ctypes.c_uint()
+    if (
+        _ask(pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, handle, profile, None, ctypes.byref(count))
+        is None
+    ):
+        return []
+    there = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    if (
+        _ask(pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, handle, profile, there, ctypes.byref(count))
+        is None
+    ):
+        return []
+    return [(each.start, each.size) for each in there]
 
 
 def _processes(handle: Any) -> tuple[int, ...] | None:
@@ -165,7 +219,16 @@ def _mig_devices(handle: Any) -> tuple[MigDevice, ...]:
         memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, device)
         attributes = _ask(pynvml.nvmlDeviceGetAttributes_v2, device)
         sms = attributes and int(attributes.multiprocessorCount)
-        found.append(MigDevice(_text(uuid), instance, memory and int(memory.total), sms))
+        found.append(
+            MigDevice(
+                uuid=_text(uuid),
+                gpu_instance=instance,
+                memory_bytes=memory and int(memory.total),
+                sms=sms,
+                compute_instance=_ask(pynvml.nvmlDeviceGetComputeInstanceId, device) or 0,
+                profile=_text(_ask(pynvml.nvmlDeviceGetName, device)).partition(" MIG ")[2],
+            )
+        )
     return tuple(found)
 
 

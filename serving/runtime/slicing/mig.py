@@ -41,13 +41,15 @@ _NOTHING_FOUND = 6  # nvidia-smi(1), return value
 class MigGpu:
     """The instances of the GPU of that index, as nvidia-smi counts."""
 
-    def __init__(self, gpu: int, run: Run = run_command, dry_run: bool = True) -> None:
+    def __init__(self, gpu: int, run: Run = run_command, dry_run: bool = True, known: Geometry = ()) -> None:
+        """`known`: its geometry as NVML told it; () where nvidia-smi has to be asked."""
         self.gpu = gpu
+        self._known = known
         self.dry_run = dry_run
         self._run = run
 
     def geometry(self) -> Geometry:
-        return geometry(self._ask("-lgip"), self._ask("-lgipp"), self.gpu)
+        return self._known or geometry(self._ask("-lgip"), self._ask("-lgipp"), self.gpu)
 
     def instances(self) -> tuple[Instance, ...]:
         return instances(self._ask("-lgi"), self.gpu)
@@ -153,6 +155,28 @@ class MigInstances:
                 f"slice {spec.name}: no {spec.share.profile} is free; this would make one: {said}"
             )
         return next(each.id for each in set(self._device.instances()) - set(before))
+
+
+class GivenInstance:
+    """Gives the one MIG device that is visible to one slice: nothing of its GPU is listed or changed."""
+
+    def __init__(self, uuid: str, share: Share) -> None:
+        self._uuid = uuid
+        self._open: dict[str, Share] = {}
+        self.guarantee = Guarantee(True, (share,), Resize.NEW_INSTANCE, FaultDomain.PROCESS, 1)
+
+    def open(self, spec: SliceSpec) -> Setting:
+        self.guarantee.require(spec, self._open)
+        self._open[spec.name] = spec.share
+        return on_device(spec, self._uuid)
+
+    def close(self, name: str) -> None:
+        """Let another slice have the instance."""
+        self._open.pop(name, None)
+
+    def stop(self) -> None:
+        """Let another slice have the instance, which stays."""
+        self._open.clear()
 
 
 def _layout(placed: Collection[tuple[int, str]]) -> str:

@@ -14,13 +14,14 @@ from serving.runtime.slicing import mps_text
 from serving.runtime.slicing.contract import SlicingError
 
 CONTROL: Final = "nvidia-cuda-mps-control"
+PREFIX: Final = "penstock-mps-"
 _GUARD: Final = str(Path(__file__).with_name("mps_guard.py"))
 _START_US: Final = (
     10_000_000  # it listens 5 ms after its start (measured, version 535); a loaded machine is slower
 )
 _ANSWER_S: Final = 10.0
 _STOP_S: Final = 15.0
-_FOLDER_BYTES_MAX: Final = 88  # with "/control_privileged" what a Unix socket's name may be (sun_path, 108)
+FOLDER_BYTES_MAX: Final = 88  # with "/control_privileged" what a Unix socket's name may be (sun_path, 108)
 
 
 class MpsDaemon:
@@ -46,9 +47,9 @@ class MpsDaemon:
         program = shutil.which(self._control)
         if program is None:
             raise SlicingError(f"{self._control} is not there; NVIDIA's driver brings it")
-        self._folder = tempfile.mkdtemp(prefix="penstock-mps-")
+        self._folder = tempfile.mkdtemp(prefix=PREFIX)
         try:
-            if len(os.fsencode(self._folder)) > _FOLDER_BYTES_MAX:
+            if len(os.fsencode(self._folder)) > FOLDER_BYTES_MAX:
                 raise SlicingError(f"{self._folder} is too long for a socket's folder; set TMPDIR")
             self._guard = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
                 [sys.executable, "-I", "-S", _GUARD, self._folder, program, *self._options],

@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from serving.runtime.slicing.choice import gpu_actuator, gpu_named
+from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
 from serving.runtime.slicing.contract import Actuator, Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
-from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
+from serving.runtime.slicing.inventory import Inventory, take_inventory
 from serving.runtime.slicing.mps import MpsPercentages
 from serving.specs import Share, SliceSpec
 
-MakeActuator = Callable[[str, Gpu, Inventory], Actuator]
-"""Return the actuator of a kind of share on a GPU; raises SlicingError if the GPU has no such shares."""
+MakeActuator = Callable[[str, VisibleDevice, Inventory], Actuator]
+"""Return the actuator of a kind of share on a device; raises SlicingError if it has no such shares."""
 
 
 class Shares(Protocol):
@@ -71,12 +71,12 @@ class DeviceShares:
     def __init__(
         self,
         inventory: Callable[[], Inventory] = take_inventory,
-        make: MakeActuator = gpu_actuator,
+        make: MakeActuator = device_actuator,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._inventory = inventory
         self._make = make
-        self._visible = environ.get("CUDA_VISIBLE_DEVICES")
+        self._environ = environ
         self._thread = ThreadPoolExecutor(1, "shares")
         self._opened: dict[tuple[str, str], _Opened] = {}  # by device and kind of share
         self._inside: dict[str, _Opened] = {}  # MPS inside a MIG instance, by its shared name
@@ -126,8 +126,8 @@ class DeviceShares:
                     f"{spec.share} waits until their workers have ended"
                 )
             inventory = self._inventory()
-            gpu = gpu_named(spec.device, inventory, self._visible)
-            self._opened[key] = _Opened(self._make(spec.share.kind, gpu, inventory))
+            device = device_named(spec.device, inventory, self._environ)
+            self._opened[key] = _Opened(self._make(spec.share.kind, device, inventory))
         return self._opened[key]
 
     def _open_inside(self, opened: _Opened, spec: SliceSpec) -> Setting:

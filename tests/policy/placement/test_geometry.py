@@ -1,16 +1,22 @@
 """What the MIG geometry promises: the hardware's table, all of its layouts, no other, the most room left."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.placement.geometry import (
+    A30,
     A100_40,
     A100_80,
+    GH200_96,
     H100_80,
+    H100_NVL,
+    H100_PCIE,
     H200_141,
+    RTX_PRO_6000,
     Geometry,
     Layout,
     MigProfile,
@@ -24,9 +30,11 @@ from serving.policy.placement.geometry import (
     names,
     open_slices,
     place,
+    plain,
 )
 from serving.profile.device import gpu_kind
-from tests.runtime.slicing.smi import table
+from serving.runtime.slicing.mig_text import geometry as listed
+from tests.runtime.slicing.smi import captured, table
 
 BASE = tuple(profile for profile in A100_80 if profile.name != "1g.20gb")
 SIZES = {profile.name: profile for profile in A100_80}
@@ -82,8 +90,43 @@ def test_the_known_tables_are_what_nvidia_smi_lists(geometry: Geometry, device: 
     assert geometry == tuple(each for each in table(device) if not each.name.endswith("+me"))
 
 
+@pytest.mark.parametrize(
+    ("geometry", "device"), [(A30, "a30"), (H100_PCIE, "h100-pcie"), (GH200_96, "gh200")]
+)
+def test_further_tables_are_what_nvidia_smi_lists(geometry: Geometry, device: str) -> None:
+    placements = captured("a30-lgipp" if device == "a30" else "lgipp")
+    assert plain(listed(captured(f"{device}-lgip"), placements, 0)) == geometry
+
+
+@pytest.mark.parametrize(("device", "geometry"), [("h100-nvl", H100_NVL), ("rtx-pro-6000", RTX_PRO_6000)])
+def test_where_drivers_list_unlike_memory_the_table_has_the_least(device: str, geometry: Geometry) -> None:
+    placements = captured("rtx-pro-6000-lgipp" if geometry is RTX_PRO_6000 else "lgipp")
+    found = plain(listed(captured(f"{device}-lgip"), placements, 0))
+    assert [replace(each, memory_gib=0) for each in found] == [
+        replace(each, memory_gib=0) for each in geometry
+    ]
+    assert all(0 <= each.memory_gib - one.memory_gib <= 1 for each, one in zip(found, geometry, strict=True))
+
+
+@pytest.mark.parametrize(("geometry", "counts"), [(A30, (4, 2, 1)), (RTX_PRO_6000, (4, 2, 1))])
+def test_a_gpu_of_four_parts_is_halved_or_quartered(geometry: Geometry, counts: tuple[int, ...]) -> None:
+    assert tuple(each.instances_max for each in geometry) == counts
+    small, half, whole = (each.name for each in geometry)
+    assert set(maximal_multisets(geometry)) == {
+        (whole,), (half, half), (half, small, small), (small, small, small, small),
+    }  # fmt: skip
+    assert len(maximal_layouts(geometry)) == 5  # the half first or last
+
+
+def test_profiles_that_differ_in_media_or_graphics_only_are_left_out() -> None:
+    names = ("1g.24gb", "1g.24gb+me", "1g.24gb+gfx", "1g.24gb+me.all", "1g.24gb-me", "4g.96gb")
+    geometry = tuple(replace(RTX_PRO_6000[0], name=name) for name in names)
+    assert [each.name for each in plain(geometry)] == ["1g.24gb", "4g.96gb"]
+
+
 def test_all_known_tables_place_alike() -> None:
-    placed = {tuple((each.id, each.starts, each.size) for each in g) for g in (A100_40, A100_80, H100_80)}
+    alike = (A100_40, A100_80, H100_80, H100_PCIE, H100_NVL, GH200_96)
+    placed = {tuple((each.id, each.starts, each.size) for each in geometry) for geometry in alike}
     assert placed == {tuple((each.id, each.starts, each.size) for each in H200_141)}
 
 
@@ -96,14 +139,22 @@ def test_all_known_tables_place_alike() -> None:
         ("NVIDIA A100 80GB PCIe", A100_80),
         ("NVIDIA H100 80GB HBM3", H100_80),
         ("NVIDIA H200", H200_141),
-        ("NVIDIA H100 NVL", None),
-        ("NVIDIA H100 PCIe", None),
-        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA A30", A30),
+        ("NVIDIA H100 NVL", H100_NVL),
+        ("NVIDIA H100 PCIe", H100_PCIE),
+        ("NVIDIA GH200 480GB", GH200_96),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", RTX_PRO_6000),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", RTX_PRO_6000),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", RTX_PRO_6000),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA H20", None),
+        ("NVIDIA B200", None),
+        ("NVIDIA GH200 144G HBM3e", None),
         ("Tesla T4", None),
     ],
 )
 def test_a_device_is_known_by_its_kind(name: str, geometry: Geometry | None) -> None:
-    """NVML's names. An H100 PCIe has other multiprocessors: what is not known for sure is not said."""
+    """NVML's names. What is not known for sure is not said."""
     assert known_geometry(gpu_kind(name)) is geometry
 
 

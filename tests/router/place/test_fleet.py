@@ -1,5 +1,7 @@
 """The devices that a placement may use: what entries and machines become as pools."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from router.place.fleet import own_device, pools, this_machine
 from router.settings.memory import usable_memory_bytes
 from serving.policy.placement.geometry import known_geometry
 from serving.policy.placement.problem import Instances, Parts, PlacementProblem
-from serving.runtime.slicing.inventory import Gpu, Inventory
+from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.specs import DeviceSpec
 from tests.router.place.deployments import H200, HERE
 
@@ -85,7 +87,7 @@ def test_where_nothing_has_a_price_each_device_counts_as_one() -> None:
 
 def test_without_entries_the_fleet_is_this_machine_which_fails_as_one() -> None:
     inventory = Inventory((0, 1, 5), (gpu(0), gpu(1, mig=True), gpu(2, "NVIDIA L4", mig=True)))
-    (cpu, first, second), notes = this_machine(inventory)
+    (cpu, first, second), notes = this_machine(inventory, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     assert cpu == DeviceSpec("cpu", HERE, "cores", 1, 3, usable_memory_bytes(), domain=THIS_MACHINE)
     assert first == DeviceSpec("cuda:0", H200, "mps", 1, 0, 141 << 30, domain=THIS_MACHINE)
     assert second == DeviceSpec("cuda:1", H200, "mig", domain=THIS_MACHINE)
@@ -94,11 +96,22 @@ def test_without_entries_the_fleet_is_this_machine_which_fails_as_one() -> None:
 
 @pytest.mark.parametrize(("visible", "count"), [(None, 2), ("1", 1), ("", 0), ("1,0", 2), ("7", 0)])
 def test_gpus_that_this_process_may_not_see_are_left_out(visible: str | None, count: int) -> None:
-    found, notes = this_machine(Inventory((0,), (gpu(0), gpu(1, "NVIDIA L4"))), visible)
+    environ = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if visible is not None:
+        environ["CUDA_VISIBLE_DEVICES"] = visible
+    found, notes = this_machine(Inventory((0,), (gpu(0), gpu(1, "NVIDIA L4"))), environ)
     assert [each.name for each in found] == ["cpu", "cuda:0", "cuda:1"][: 1 + count]
     assert not notes
     if visible and visible.startswith("1"):
         assert found[1].kind == "gpu-nvidia-l4"  # CUDA counts those that are visible
+
+
+def test_one_visible_mig_device_is_no_device_that_could_be_divided() -> None:
+    instance = MigDevice("MIG-a", 3, 71 << 30, 60, 0, "3g.71gb")
+    inventory = Inventory((0,), (replace(gpu(0, mig=True), mig_devices=(instance,)),))
+    found, notes = this_machine(inventory, {"CUDA_VISIBLE_DEVICES": "MIG-a"})
+    assert [each.name for each in found] == ["cpu"]
+    assert notes == ["cuda:0 is left out: it is one MIG device, and only a whole GPU can be divided"]
 
 
 def test_slices_of_a_settings_file_are_of_the_first_device_that_can_be_this_machine() -> None:

@@ -1,12 +1,13 @@
 """Slices on GPUs: which devices an entry means, and what it may not ask of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from router.settings import Settings, load_settings
 from serving.profile.device import device_kind
-from serving.runtime.slicing.inventory import Gpu, Inventory
+from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.specs import Share
 from tests.router.settings.samples import gateway_faults, write_gateway
 
@@ -45,10 +46,52 @@ def test_an_entry_is_sliced_on_the_gpu_that_it_names(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize("text", ["GPU-1", "cuda:1"])
+@pytest.mark.parametrize("text", ["GPU-1", "cuda:1", "gpu-1"])
 def test_a_gpu_has_one_name_however_an_entry_calls_it(home: Path, text: str) -> None:
     (found,) = settings(home, f'{{name: g, device: "{text}"}}').slices
     assert (found.name, found.device, found.share) == ("g", "cuda:1", Share("whole", 1.0))
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that is cut into two instances."""
+    instances = (MigDevice("MIG-a", 1, 1, 60, 0, "3g.71gb"), MigDevice("MIG-b", 2, 1, 16, 0, "1g.18gb"))
+    inventory = Inventory((0, 1), (gpu(0), replace(gpu(1, mig=True), mig_devices=instances)), "580", 13010)
+    monkeypatch.setattr("router.settings.findings.take_inventory", lambda: inventory)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(
+    ("visible", "called", "device"),
+    [(None, "MIG-a", "MIG-a"), ("MIG-b,MIG-a", "cuda:1", "cuda:1"), ("MIG-b,MIG-a", "MIG-a", "cuda:1"),
+     ("0,GPU-1/1/0", "cuda:1", "cuda:1")],
+)  # fmt: skip
+def test_a_mig_device_is_named_by_its_uuid_or_by_its_place(
+    home: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, called: str, device: str
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (found,) = settings(home, f'{{name: g, device: "{called}", share: "mig:3g.71gb"}}').slices
+    assert (found.device, str(found.share), found.kind) == (device, "mig:3g.71gb", "gpu-nvidia-h200")
+
+
+@pytest.mark.usefixtures("cut")
+@pytest.mark.parametrize(
+    ("slices", "sentence"),
+    [
+        ("device: MIG-a", "MIG-a is one MIG device; got whole:1, expected one slice with share: mig:3g.71gb"),
+        ("device: MIG-a, share: 'mig:1g.18gb'", "MIG-a is one MIG device; got mig:1g.18gb, expected"),
+        ("device: MIG-a, share: 'mig:3g.71gb', count: 2", "got mig:3g.71gb, mig:3g.71gb, expected one slice"),
+        ("device: MIG-a, share: 'mig:3g.71gb'}, {name: i, device: 'cuda:1', share: 'mig:1g.18gb'",
+         "other slices name MIG devices of cuda:1, so mig:1g.18gb could be one of these"),
+        ("device: MIG-c", "there is no MIG-c here; there is MIG-a, MIG-b"),
+        ("device: gpu-5", "there is no gpu-5 here; there is gpu-0, gpu-1"),
+    ],
+)  # fmt: skip
+def test_a_mig_device_is_given_out_once_and_as_it_is(home: Path, slices: str, sentence: str) -> None:
+    faults = gateway_faults(home, text(f"{{name: g, {slices}}}"))
+    assert any(sentence in message for message in faults), faults
 
 
 @pytest.mark.usefixtures("machine")

@@ -1,12 +1,13 @@
 /* A stand-in for libnvidia-ml.so.1 with the functions that the inventory asks, at the library's ABI, so that
  * the real binding drives it. The environment chooses: NVML_GPUS how many, NVML_MIG=1 MIG mode with two
  * instances, NVML_FAIL=name:code[,...] what fails and how, NVML_PIDS=1,2 who computes, NVML_USED per cent busy.
+ * NVML_FLEET=gpu;gpu;... lists GPUs in place of these: h200, a100, or with MIG mode on a100:2g.10gb@0,1g.5gb@6.
  * Compiled with -DOLD_DRIVER it lacks what newer drivers brought. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, INVALID = 2, NOT_FOUND = 6, SMALL = 7 };
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, GPUS_MAX = 16, MIG_MAX = 7 };
 typedef struct { int gpu, mig; } Device;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -15,8 +16,36 @@ typedef struct {
     unsigned sms, copy, decoders, encoders, jpeg, ofa, slices, compute;
     unsigned long long mb;
 } Attributes;
+typedef struct { unsigned start, size; } Placement;
+typedef struct {
+    unsigned version, id, p2p, slices, instances, sms, copy, decoders, encoders, jpeg, ofa;
+    unsigned long long mb;
+    char name[96];
+} ProfileInfo;
 
-static Device devices[8][3];
+typedef struct { unsigned index, id; const char *name; unsigned slices, size, most, sms, mb, count, starts[7]; } Profile;
+typedef struct { const char *kind, *name; unsigned mb, cores, major; Profile profiles[7]; } Kind;
+
+static const Kind KINDS[] = {
+    {"h200", "NVIDIA H200", 143771, 16896, 9, {
+        {0, 19, "1g.18gb", 1, 1, 7, 16, 16384, 7, {0, 1, 2, 3, 4, 5, 6}},
+        {7, 20, "1g.18gb+me", 1, 1, 1, 16, 16384, 7, {0, 1, 2, 3, 4, 5, 6}},
+        {9, 15, "1g.35gb", 1, 2, 4, 26, 33024, 4, {0, 2, 4, 6}},
+        {1, 14, "2g.35gb", 2, 2, 3, 32, 33024, 3, {0, 2, 4}},
+        {2, 9, "3g.71gb", 3, 4, 2, 60, 71168, 2, {0, 4}},
+        {3, 5, "4g.71gb", 4, 4, 1, 64, 71168, 1, {0}},
+        {4, 0, "7g.141gb", 7, 8, 1, 132, 142336, 1, {0}}}},
+    {"a100", "NVIDIA A100-SXM4-40GB", 40960, 6912, 8, {
+        {0, 19, "1g.5gb", 1, 1, 7, 14, 4864, 7, {0, 1, 2, 3, 4, 5, 6}},
+        {7, 20, "1g.5gb+me", 1, 1, 1, 14, 4864, 7, {0, 1, 2, 3, 4, 5, 6}},
+        {9, 15, "1g.10gb", 1, 2, 4, 14, 9856, 4, {0, 2, 4, 6}},
+        {1, 14, "2g.10gb", 2, 2, 3, 28, 9856, 3, {0, 2, 4}},
+        {2, 9, "3g.20gb", 3, 4, 2, 42, 19968, 2, {0, 4}},
+        {3, 5, "4g.20gb", 4, 4, 1, 56, 19968, 1, {0}},
+        {4, 0, "7g.40gb", 7, 8, 1, 98, 40192, 1, {0}}}},
+};
+
+static Device devices[GPUS_MAX][MIG_MAX + 1];
 
 static int number(const char *name, int otherwise) {
     const char *text = getenv(name);
@@ -30,6 +59,45 @@ static int failing(const char *name) {
 }
 #define ASKED do { int code = failing(__func__); if (code) return code; } while (0)
 
+/* The text of the part of that number, "" where there is none. */
+static const char *part(const char *text, char between, int index, char *copy, size_t size) {
+    for (; index > 0 && text; index--) text = strchr(text, between) ? strchr(text, between) + 1 : NULL;
+    snprintf(copy, size, "%s", text ? text : "");
+    if (strchr(copy, between)) *strchr(copy, between) = 0;
+    return copy;
+}
+
+static void entry(int gpu, char *copy, size_t size) {
+    const char *fleet = getenv("NVML_FLEET");
+    if (fleet) part(fleet, ';', gpu, copy, size);
+    else snprintf(copy, size, number("NVML_MIG", 0) ? "h200:3g.71gb@0,3g.71gb@4" : "h200");
+}
+
+static const Kind *kind(const Device *device) {
+    char text[256];
+    entry(device->gpu, text, sizeof text);
+    return strncmp(text, KINDS[1].kind, 4) ? &KINDS[0] : &KINDS[1];
+}
+
+static int mig_mode(int gpu) {
+    char text[256];
+    entry(gpu, text, sizeof text);
+    return strchr(text, ':') != NULL;
+}
+
+/* The profile of a MIG device (its number begins at 1), NULL where there is no such instance. */
+static const Profile *instance(int gpu, int mig) {
+    char text[256], one[64];
+    entry(gpu, text, sizeof text);
+    const char *list = strchr(text, ':');
+    part(list ? list + 1 : "", ',', mig - 1, one, sizeof one);
+    if (strchr(one, '@')) *strchr(one, '@') = 0;
+    const Device device = {gpu, 0};
+    for (int n = 0; n < 7; n++)
+        if (!strcmp(kind(&device)->profiles[n].name, one)) return &kind(&device)->profiles[n];
+    return NULL;
+}
+
 int nvmlInitWithFlags(unsigned flags) { (void)flags; ASKED; return OK; }
 int nvmlShutdown(void) { return OK; }
 const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "Stand-in error"; }
@@ -37,11 +105,17 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) {
     ASKED; snprintf(text, size, "580.65.06"); return OK;
 }
 int nvmlSystemGetCudaDriverVersion(int *version) { ASKED; *version = 13010; return OK; }
-int nvmlDeviceGetCount_v2(unsigned *count) { ASKED; *count = number("NVML_GPUS", 1); return OK; }
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    ASKED;
+    const char *fleet = getenv("NVML_FLEET");
+    *count = fleet ? 1 : number("NVML_GPUS", 1);
+    for (; fleet && *fleet; fleet++) *count += *fleet == ';';
+    return OK;
+}
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
     if (index == 1) ASKED; /* of two, the second */
-    if (index >= 8) return INVALID;
+    if (index >= GPUS_MAX) return INVALID;
     devices[index][0].gpu = index;
     *device = &devices[index][0];
     return OK;
@@ -54,12 +128,16 @@ int nvmlDeviceGetUUID(Device *device, char *text, unsigned size) {
 }
 
 int nvmlDeviceGetName(Device *device, char *text, unsigned size) {
-    (void)device; ASKED; snprintf(text, size, "NVIDIA H200"); return OK;
+    ASKED;
+    const Profile *profile = device->mig ? instance(device->gpu, device->mig) : NULL;
+    snprintf(text, size, profile ? "%s MIG %s" : "%s", kind(device)->name, profile ? profile->name : "");
+    return OK;
 }
 
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
     ASKED;
-    memory->total = (device->mig ? 71ull : 143771ull) << 20;
+    const Profile *profile = device->mig ? instance(device->gpu, device->mig) : NULL;
+    memory->total = (unsigned long long)(profile ? profile->mb : kind(device)->mb) << 20;
     memory->used = 1ull << 30;
     memory->free = memory->total - memory->used;
     return OK;
@@ -75,26 +153,46 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilization *used) {
     (void)device; ASKED; used->gpu = number("NVML_USED", 0); used->memory = 0; return OK;
 }
 int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
-    (void)device; ASKED; *major = 9; *minor = 0; return OK;
+    ASKED; *major = kind(device)->major; *minor = 0; return OK;
 }
 
 int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
-    (void)device; ASKED; *current = *pending = number("NVML_MIG", 0); return OK;
+    ASKED; *current = *pending = mig_mode(device->gpu); return OK;
 }
 int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) {
-    (void)device; ASKED; *count = 7; return OK;
+    (void)device; ASKED; *count = MIG_MAX; return OK;
 }
 int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **mig) {
     ASKED;
-    if (index >= 2) return NOT_FOUND;
+    if (index >= MIG_MAX || !instance(device->gpu, index + 1)) return NOT_FOUND;
     *mig = &devices[device->gpu][index + 1];
     (*mig)->gpu = device->gpu;
     (*mig)->mig = index + 1;
     return OK;
 }
 int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) { ASKED; *id = 10 * device->mig; return OK; }
+int nvmlDeviceGetComputeInstanceId(Device *device, unsigned *id) { (void)device; ASKED; *id = 0; return OK; }
 int nvmlDeviceGetAttributes_v2(Device *device, Attributes *attributes) {
-    (void)device; ASKED; memset(attributes, 0, sizeof *attributes); attributes->sms = 60; return OK;
+    ASKED;
+    memset(attributes, 0, sizeof *attributes);
+    const Profile *profile = instance(device->gpu, device->mig);
+    if (!profile) return NOT_SUPPORTED;
+    attributes->sms = profile->sms;
+    return OK;
+}
+
+int nvmlDeviceGetGpuInstancePossiblePlacements_v2(
+    Device *device, unsigned id, Placement *placements, unsigned *count) {
+    ASKED;
+    if (!mig_mode(device->gpu)) return NOT_SUPPORTED;
+    for (const Profile *each = kind(device)->profiles; each < kind(device)->profiles + 7; each++) {
+        if (each->id != id) continue;
+        *count = each->count;
+        for (unsigned n = 0; placements && n < each->count; n++)
+            placements[n] = (Placement){each->starts[each->count - 1 - n], each->size}; /* in no order */
+        return OK;
+    }
+    return NOT_SUPPORTED;
 }
 
 #ifdef OLD_DRIVER
@@ -102,7 +200,22 @@ int nvmlDeviceGetAttributes_v2(Device *device, Attributes *attributes) {
 #else
 #define RUNNING nvmlDeviceGetComputeRunningProcesses_v3
 int nvmlDeviceGetNumGpuCores(Device *device, unsigned *cores) {
-    (void)device; ASKED; *cores = 16896; return OK;
+    ASKED; *cores = kind(device)->cores; return OK;
+}
+int nvmlDeviceGetGpuInstanceProfileInfoV(Device *device, unsigned index, ProfileInfo *info) {
+    ASKED;
+    if (info->version != (sizeof *info | 2u << 24)) return INVALID;
+    for (const Profile *each = kind(device)->profiles; each < kind(device)->profiles + 7; each++) {
+        if (each->index != index) continue;
+        info->id = each->id;
+        info->slices = each->slices;
+        info->instances = each->most;
+        info->sms = each->sms;
+        info->mb = each->mb;
+        snprintf(info->name, sizeof info->name, "MIG %s", each->name);
+        return OK;
+    }
+    return NOT_SUPPORTED;
 }
 #endif
 

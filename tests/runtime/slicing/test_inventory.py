@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
+from router.place.fleet import geometries, pools, this_machine
+from serving.policy.placement.geometry import A100_40, H200_141, MigProfile, known_geometry, plain
+from serving.policy.placement.problem import Instances, Parts
+from serving.profile.device import gpu_kind
+from serving.runtime.slicing.choice import gpu_actuator, visible_devices
+from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice, take_inventory
+from tests.runtime.slicing.smi import table
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +64,23 @@ def told(library: Path | None, **scenario: str) -> dict[str, Any]:
     return inventory
 
 
+def gpus_of(inventory: dict[str, Any]) -> tuple[Gpu, ...]:
+    """Return the GPUs as values again."""
+    return tuple(
+        Gpu(
+            **{
+                **each,
+                "capability": tuple(each["capability"]),
+                "mig_devices": tuple(MigDevice(**mig) for mig in each["mig_devices"]),
+                "geometry": tuple(
+                    MigProfile(**{**one, "starts": tuple(one["starts"])}) for one in each["geometry"]
+                ),
+            }
+        )
+        for each in inventory["gpus"]
+    )
+
+
 def test_an_h200_is_read(libraries: dict[str, Path]) -> None:
     inventory = told(libraries["now"], NVML_USED="37", NVML_PIDS="7,5,6")
     assert (inventory["driver"], inventory["cuda"], inventory["reason"]) == ("580.65.06", 13010, "")
@@ -66,7 +89,7 @@ def test_an_h200_is_read(libraries: dict[str, Path]) -> None:
             "index": 0, "uuid": "GPU-0", "name": "NVIDIA H200", "memory_bytes": 143771 << 20,
             "memory_used_bytes": 1 << 30, "capability": [9, 0], "sms": 132, "mig": False,
             "mig_devices": [], "power_w": 76.543, "power_limit_w": 700.0,
-            "used_percent": 37, "processes": [5, 6, 7],
+            "used_percent": 37, "processes": [5, 6, 7], "geometry": [],
         }
     ]  # fmt: skip
 
@@ -75,9 +98,77 @@ def test_mig_devices_are_read_with_the_instance_that_each_is_of(libraries: dict[
     (gpu,) = told(libraries["now"], NVML_MIG="1")["gpus"]
     assert gpu["mig"] is True
     assert gpu["mig_devices"] == [
-        {"uuid": "MIG-0-1", "gpu_instance": 10, "memory_bytes": 71 << 20, "sms": 60},
-        {"uuid": "MIG-0-2", "gpu_instance": 20, "memory_bytes": 71 << 20, "sms": 60},
+        {
+            "uuid": "MIG-0-1",
+            "gpu_instance": 10,
+            "memory_bytes": 71168 << 20,
+            "sms": 60,
+            "compute_instance": 0,
+            "profile": "3g.71gb",
+        },
+        {
+            "uuid": "MIG-0-2",
+            "gpu_instance": 20,
+            "memory_bytes": 71168 << 20,
+            "sms": 60,
+            "compute_instance": 0,
+            "profile": "3g.71gb",
+        },
     ]
+
+
+MIXED = "a100:3g.20gb@4,2g.10gb@2,1g.5gb@0;a100:7g.40gb@0;a100:;a100:1g.5gb@6,1g.10gb@4,4g.20gb@0"
+FLEET = ";".join(["h200"] * 8 + [MIXED])
+
+
+def test_the_drivers_geometry_is_that_of_the_tables(libraries: dict[str, Path]) -> None:
+    gpus = gpus_of(told(libraries["now"], NVML_FLEET="h200:;a100:"))
+    assert [each.geometry for each in gpus] == [table("h200"), table("a100")]
+    assert [plain(each.geometry) for each in gpus] == [H200_141, A100_40]
+    assert all(each.geometry == () for each in gpus_of(told(libraries["now"], NVML_FLEET="h200;a100")))
+
+
+@pytest.mark.parametrize(
+    ("library", "scenario"),
+    [
+        ("old", {}),
+        ("now", {"NVML_FAIL": "nvmlDeviceGetGpuInstanceProfileInfoV:3"}),
+        ("now", {"NVML_FAIL": "nvmlDeviceGetGpuInstancePossiblePlacements_v2:4"}),
+    ],
+)
+def test_a_driver_that_tells_no_geometry_leaves_it_to_the_tables(
+    libraries: dict[str, Path], library: str, scenario: dict[str, str]
+) -> None:
+    (one,) = gpus_of(told(libraries[library], NVML_MIG="1", **scenario))
+    assert (one.mig, one.geometry) == (True, ())
+    assert known_geometry(gpu_kind(one.name)) is H200_141
+
+
+def test_a_mixed_fleet_is_read_whole(libraries: dict[str, Path]) -> None:
+    gpus = gpus_of(told(libraries["now"], NVML_FLEET=FLEET))
+    assert [each.name for each in gpus] == ["NVIDIA H200"] * 8 + ["NVIDIA A100-SXM4-40GB"] * 4
+    assert [each.sms for each in gpus] == [132] * 8 + [108] * 4
+    assert [each.mig for each in gpus] == [False] * 8 + [True] * 4
+    assert [[mig.profile for mig in each.mig_devices] for each in gpus[8:]] == [
+        ["3g.20gb", "2g.10gb", "1g.5gb"], ["7g.40gb"], [], ["1g.5gb", "1g.10gb", "4g.20gb"],
+    ]  # fmt: skip
+    inventory = Inventory((0,), gpus, "580.65.06", 13010)
+    fleet, notes = this_machine(inventory, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    assert notes == []
+    h200, a100 = (pool for pool in pools(fleet, geometries(inventory)) if pool.kind.startswith("gpu-"))
+    assert (len(h200.devices), h200.division) == (8, Parts("mps", 100.0, 48))
+    assert (len(a100.devices), a100.division) == (4, Instances(A100_40))
+    seen = visible_devices(inventory, {"CUDA_VISIBLE_DEVICES": "3,GPU-8/10/0,MIG-11-2,GPU-9"})
+    assert [each.uuid for each in seen] == ["GPU-3", "MIG-8-1", "MIG-11-2", "GPU-9"]
+    assert [str(each.share) for each in seen] == ["whole:1", "mig:3g.20gb", "mig:1g.10gb", "whole:1"]
+
+
+def test_the_actuator_of_instances_knows_the_drivers_geometry(libraries: dict[str, Path]) -> None:
+    gpus = gpus_of(told(libraries["now"], NVML_FLEET="a100:2g.10gb@0"))
+    actuator = gpu_actuator("mig", gpus[0], Inventory((0,), gpus))  # no nvidia-smi is here to be asked
+    assert [share.label for share in actuator.guarantee.granularity] == [
+        "1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb",
+    ]  # fmt: skip
 
 
 def test_several_gpus_are_told_apart_and_a_lost_one_is_named(libraries: dict[str, Path]) -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from serving.runtime.slicing.choice import VisibleDevice
 from serving.runtime.slicing.contract import Actuator, SlicingError
-from serving.runtime.slicing.inventory import Gpu, Inventory
+from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.timeslice import TimeSlices
 from serving.specs import Share, SliceSpec
@@ -30,9 +31,9 @@ class Noted(TimeSlices):
 
 
 def shares(noted: list[str]) -> DeviceShares:
-    def make(kind: str, gpu: Gpu, _: Inventory) -> Actuator:
-        noted.append(f"make {kind} on {gpu.uuid}")
-        return Noted(gpu.uuid, noted)
+    def make(kind: str, device: VisibleDevice, _: Inventory) -> Actuator:
+        noted.append(f"make {kind} on {device.uuid}")
+        return Noted(device.uuid, noted)
 
     return DeviceShares(lambda: Inventory((0,), (GPU,)), make, {})
 
@@ -70,3 +71,13 @@ async def test_a_slice_of_cores_needs_no_gpu_and_a_gpu_that_is_gone_is_named() -
     with pytest.raises(SlicingError, match=r"no cuda:0 here; there is no GPU \(NVML: not found\)"):
         await there.open(SPEC)
     await asyncio.wait_for(there.stop(), 5)
+
+
+async def test_a_visible_mig_device_is_opened_by_itself() -> None:
+    cut = replace(GPU, mig=True, mig_devices=(MigDevice("MIG-a", 1, 1, 60, 0, "3g.71gb"),))
+    there = DeviceShares(lambda: Inventory((0,), (cut,)), environ={"CUDA_VISIBLE_DEVICES": "MIG-a"})
+    setting = await there.open(replace(SPEC, part=Share.parse("mig:3g.71gb")))  # by no nvidia-smi
+    assert dict(setting.environment)["CUDA_VISIBLE_DEVICES"] == "MIG-a"
+    with pytest.raises(SlicingError, match="as many as there can be"):
+        await there.open(replace(SPEC, name="b", part=Share.parse("mig:3g.71gb")))
+    await there.stop()
