@@ -184,9 +184,9 @@ def _turned_back(there: Living, move: Move) -> None:
     """An operator thinks better of it while the new slice starts."""
     order = _place(there, move, WIDE)
     there.until(lambda: "wide" in there.workers(), "start the new slice's worker")
-    status, told = there.ask("POST", "/v2/placement/turn-back")
+    status, told = there.ask("POST", "/v2/placement/roll-back")
     if status != ACCEPTED:
-        raise RuntimeError(f"the move cannot be turned back: {status} {told}")
+        raise RuntimeError(f"the move cannot be rolled back: {status} {told}")
     _follow(there, move, order)
 
 
@@ -243,7 +243,7 @@ SCENARIOS = (
     Scenario("config change", _config, DONE, ALONE, TIGHTER_MS),
     Scenario("model fails to load", _failing_model, GIVEN_UP, ALONE),
     Scenario("worker cannot start", _failing_worker, GIVEN_UP, ALONE),
-    Scenario("turned back", _turned_back, GIVEN_UP, ALONE),
+    Scenario("rolled back", _turned_back, GIVEN_UP, ALONE),
     Scenario("new worker killed", _worker_killed("wide"), DONE, WIDE),
     Scenario("old worker killed", _worker_killed("a"), DONE, WIDE),
     Scenario("gateway killed", _gateway_killed, DONE, WIDE),

@@ -43,7 +43,7 @@ def happened(now: Explanation, promise: Promise, before: Explanation | None) -> 
         parts.append(f"mean accuracy {accuracy(total / rows)}")
     yield f"{span}: {', '.join(parts)}"
     scope = "" if completed == sum(own.values()) else ", of all tiers"
-    yield from _pressed(counters, was, (completed, asked), scope)
+    yield from _overloaded(counters, was, (completed, asked), scope)
 
 
 def _answered(answers: Mapping[str, int]) -> str:
@@ -52,7 +52,7 @@ def _answered(answers: Mapping[str, int]) -> str:
     return f"{total:,} answered ({', '.join(shares)})" if total else "none answered"
 
 
-def _pressed(
+def _overloaded(
     counters: "Counters", was: "Counters | None", count: tuple[int, int], scope: str
 ) -> Iterator[str]:
     """Answers of less good variants, and requests that had none; `count`: of those completed, and of all."""

@@ -11,7 +11,7 @@ from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from serving.specs import ServedModel
 
-TURNED_BACK = "it was told to turn back"
+ROLLED_BACK = "an operator rolled it back"
 
 Changed = Callable[[Settings], Settings]
 """Other settings, made of those in force."""
@@ -43,7 +43,7 @@ class Controlled(Protocol):
 
     def scale(self, spec: ScalingSpec) -> None: ...
 
-    def turn_back(self, reason: str) -> None: ...
+    def roll_back(self, reason: str) -> None: ...
 
     async def changed(self) -> None: ...
 
@@ -84,10 +84,10 @@ class Current:
         """Return how far what is wanted is so."""
         return self._fleet.progress
 
-    def turn_back(self, reason: str = TURNED_BACK) -> None:
+    def roll_back(self, reason: str = ROLLED_BACK) -> None:
         """Give up a change under way: its `change` is Refused for that reason once all is as before."""
         self._withdrawn = reason if self._pending else ""
-        self._fleet.turn_back(reason)
+        self._fleet.roll_back(reason)
 
     async def _take_turn(
         self, asked: Settings | Changed, by: Sequence[DesiredState], back: Back | None

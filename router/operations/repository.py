@@ -142,7 +142,7 @@ class Repository:
     def give_up(self) -> None:
         """Turn back what `follow` is doing, if it is: that is Refused once all is as before."""
         if self._followed is not None and self._current.settings is self._followed:
-            self._current.turn_back("the file was edited again")
+            self._current.roll_back("the file was edited again")
 
     async def _load(self, name: str, batch_max: int | None) -> None:
         async with self._turn:

@@ -21,7 +21,7 @@ from router.simulate.traffic import SimulateRequestError
 
 PATH = "/v2/placement"
 DONE, GIVEN_UP, INTERRUPTED = 0, 1, 130
-"""Exit codes: it is so; the gateway turned back, or is gone; it was told to turn back, or left alone."""
+"""Exit codes: it is so; the gateway rolled back, or is gone; an operator rolled it back, or left alone."""
 
 ANSWER_S = 10.0
 POLL_S = 0.25
@@ -73,9 +73,9 @@ class PlacementClient:
         """Have another placement carried out; the id of the move. GoneError, RefusedError."""
         return str(self._ask("PUT", json.dumps(body).encode())["id"])
 
-    def turn_back(self) -> None:
+    def roll_back(self) -> None:
         """Have the move given up. GoneError, RefusedError."""
-        self._ask("POST", b"", "/turn-back")
+        self._ask("POST", b"", "/roll-back")
 
     def _ask(self, method: str, body: bytes | None = None, more: str = "") -> Json:
         place = f"{self.url}{PATH}{more}"
@@ -170,11 +170,11 @@ class MoveFollower:
     def _turn_back(self, told: Json, say: Callable[[str], None]) -> None:
         """Asked for again as long as nothing comes of it: the gateway may not have begun the move yet."""
         if not self._turning:
-            say("asking the gateway to turn back; Ctrl-C again leaves it alone")
+            say("asking the gateway to roll back; Ctrl-C again leaves it alone")
             self._turning = True
-        if told["moving"] and told["progress"]["state"] != "turning back":
+        if told["moving"] and told["progress"]["state"] != "rolling back":
             try:
-                self._door.turn_back()
+                self._door.roll_back()
             except MoveRefusedError:
                 return  # it has just ended
 
@@ -193,7 +193,7 @@ class MoveFollower:
             if outcome["result"] == "done":
                 say(f"applied in {outcome['seconds']:.1f} s")
                 return DONE
-            back = "; what was in place is in place again" if outcome["result"] == "turned back" else ""
+            back = "; what was in place is in place again" if outcome["result"] == "rolled back" else ""
             say(f"{outcome['result']} after {outcome['seconds']:.1f} s{back}")
             for reason in outcome["reasons"]:
                 say(f"  {reason}")
@@ -212,7 +212,7 @@ class MoveFollower:
 
     def _tell(self, progress: Json, say: Callable[[str], None], show: Callable[[str], None]) -> None:
         waiting = "; ".join(progress["waiting"])
-        what = "turning back" if progress["state"] == "turning back" else "applying"
+        what = "rolling back" if progress["state"] == "rolling back" else "applying"
         line = f"{what}: step {progress['step']} of {progress['steps']}" + (f": {waiting}" if waiting else "")
         show(line)
         step = (progress["state"], progress["step"], progress["steps"])

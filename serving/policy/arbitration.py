@@ -43,10 +43,10 @@ def decide(
     end_us = now_us + choices[first].latency_us
     ends = _ends(end_us, len(choices), elsewhere_us)
     late = [index for index, choice in enumerate(choices) if choice.latest_start_us < ends[index]]
-    sheltered = [index for index in late if choices[index].sheltered]
-    if sheltered and not choices[first].sheltered:
-        return _most_urgent(choices, sheltered), wake_us
-    if used is not None and len(late) > 1 and not sheltered:
+    protected = [index for index in late if choices[index].protected]
+    if protected and not choices[first].protected:
+        return _most_urgent(choices, protected), wake_us
+    if used is not None and len(late) > 1 and not protected:
         return min(late, key=lambda index: (used[index], index)), wake_us
     return _most_urgent(choices, ready + [index for index in waiting if starts[index] < ends[index]]), wake_us
 

@@ -16,15 +16,15 @@ _CROWD_WEIGHT = 0.02
 
 
 class Pressure:
-    """`costs`: what a row takes of a slice's time, by member; an answer that was kept took none. One of which
-    nothing is known counts as 0: under pressure it is tried, and known from then on. `pressed`: whether the
-    panel is too much."""
+    """`costs`: what a row takes of a slice's time, by member; an answer that was kept took none. An unknown
+    member counts as 0: under pressure it is tried, and known from then on. `overloaded`: whether the panel is
+    too much."""
 
-    __slots__ = ("_ceiling", "_crowd", "_looked_us", "_rate", "_rated_us", "costs", "pressed")
+    __slots__ = ("_ceiling", "_crowd", "_looked_us", "_rate", "_rated_us", "costs", "overloaded")
 
     def __init__(self, members: int) -> None:
         self.costs = [0.0] * members
-        self.pressed = False
+        self.overloaded = False
         self._rate = 0.0  # rows a microsecond
         self._rated_us = 0
         self._crowd = 0.0
@@ -54,10 +54,10 @@ class Pressure:
         crowded = self._crowd > CROWDED
         if crowded:
             self._ceiling = load
-        elif self.pressed:
+        elif self.overloaded:
             self._ceiling *= exp((now_us - self._looked_us) / REGAIN_US)
         else:
             self._ceiling = inf
-        least = RELEASE * min(full, self._ceiling) if self.pressed else full
-        self.pressed = crowded or load > least
+        least = RELEASE * min(full, self._ceiling) if self.overloaded else full
+        self.overloaded = crowded or load > least
         self._looked_us = now_us

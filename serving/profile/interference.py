@@ -70,9 +70,9 @@ def _alternate(rows: Floats, beside: Floats, extra: Floats, weights: Floats) -> 
     sensitivity = np.zeros(count)
     root = np.sqrt(weights)
     for _ in range(ROUNDS):
-        pressed = beside @ pressure
-        gain = np.bincount(rows, weights * extra * pressed, count)
-        size = np.bincount(rows, weights * pressed**2, count)
+        overloaded = beside @ pressure
+        gain = np.bincount(rows, weights * extra * overloaded, count)
+        size = np.bincount(rows, weights * overloaded**2, count)
         before = sensitivity
         sensitivity = np.maximum(np.divide(gain, size, out=np.zeros(count), where=size > 0), 0.0)
         if not sensitivity.any():

@@ -135,7 +135,7 @@ class Fleet:
         now = now_us()
         self._execute(self.control.scale(spec, now), now)
 
-    def turn_back(self, reason: str) -> None:
+    def roll_back(self, reason: str) -> None:
         """Give up the move that is under way."""
         now = now_us()
         self._execute(self.control.roll_back(now, reason), now)

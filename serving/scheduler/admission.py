@@ -98,7 +98,7 @@ class Admission:
             return MEMORY_FULL  # the last of it is kept for small requests
         if now_us - model.reviewed_us >= REVIEW_US or now_us - self._reviewed_us >= REVIEW_US:
             self._note(model, now_us)
-        request.sheltered = flow.sheltered
+        request.protected = flow.protected
         if model.queue.comers is not None:
             slack_us = SLACK_SHARE * (request.deadline_us - request.arrived_us)
             model.queue.comers.add(slack_us - model.alone_us(request), now_us)
@@ -182,7 +182,7 @@ class Admission:
             flows = [flow for model in group for flow in model.flows.values() if flow.need > 0]
             contested = len({flow.tenant for flow in flows}) > 1
             mixed = len(group) > 1 and not contested
-            self._shelter(group, LITTLE / max(len(flows), 1) if mixed else inf)
+            self._protect(group, LITTLE / max(len(flows), 1) if mixed else inf)
             shares = self._shares(group, HEADROOM)
             admitted = self._shares(group, HEADROOM_MIXED) if mixed else shares
             for flow, share in admitted.items():
@@ -190,22 +190,22 @@ class Admission:
                 flow.contested = contested
             overload = any(share < 1 for share in shares.values())
             for model in group:
-                entitled = sum([flow.need * shares[flow] for flow in model.flows.values()], 0.0)
-                model.queue.entitled = entitled if overload else 0.0
+                fair_share = sum([flow.need * shares[flow] for flow in model.flows.values()], 0.0)
+                model.queue.fair_share = fair_share if overload else 0.0
                 model.queue.floor = FLOOR if mixed else inf
                 if not contested:
                     filling = model.filling_share(now_us)
                     for flow in model.flows.values():
                         flow.share = max(flow.share, filling)
 
-    def _shelter(self, group: Sequence[ScheduledModel], least: float) -> None:
+    def _protect(self, group: Sequence[ScheduledModel], least: float) -> None:
         """Shelter the flows that are within their shares while others are not, if they need no more than
         `least` of the slices: what others give up makes room for larger batches of their own."""
         safe = self._shares(group, SAFE_LOAD)
-        pressed = any(share < 1 for share in safe.values())
+        overloaded = any(share < 1 for share in safe.values())
         room = SAFE_LOAD * steady({live for model in group for live in model.slices})
         for flow, share in safe.items():
-            flow.sheltered = pressed and share >= 1 and flow.need <= least * room
+            flow.protected = overloaded and share >= 1 and flow.need <= least * room
 
     def _shares(self, group: Sequence[ScheduledModel], load: float) -> dict[TenantFlow, float]:
         """Return what of each flow's need its slices can take up to a `load`: each model's alone, then
@@ -251,10 +251,10 @@ def _calm(needs: Mapping[ScheduledModel, float]) -> bool:
     if len(slices) > 1 and not all(alone):
         return False
     for model in needs:
-        model.queue.entitled = 0.0
+        model.queue.fair_share = 0.0
         for flow in model.flows.values():
             flow.share = 1.0
-            flow.sheltered = False
+            flow.protected = False
     return True
 
 

@@ -147,9 +147,9 @@ class Dispatch:
 def _used(queues: Sequence[SliceQueue], now_us: int) -> list[float] | None:
     """In overload, what each model has had of the slices over what it is entitled to; None where that does
     not matter, as none has had so little that it would go short."""
-    if len(queues) < 2 or not all(here.queue.entitled for here in queues):
+    if len(queues) < 2 or not all(here.queue.fair_share for here in queues):
         return None
-    used = [here.queue.used_us(now_us) / (USED_US * here.queue.entitled) for here in queues]
+    used = [here.queue.used_us(now_us) / (USED_US * here.queue.fair_share) for here in queues]
     return used if any(had < here.queue.floor for had, here in zip(used, queues, strict=True)) else None
 
 

@@ -37,7 +37,15 @@ class TenantFlow:
     model's answering variant answers."""
 
     __slots__ = (
-        "contested", "need", "rate", "share", "sheltered", "tenant", "thinning", "verdict", "wants",
+        "contested",
+        "need",
+        "protected",
+        "rate",
+        "share",
+        "tenant",
+        "thinning",
+        "verdict",
+        "wants",
     )  # fmt: skip
 
     def __init__(self, tenant: str, wants: Wants | None = None) -> None:
@@ -48,7 +56,7 @@ class TenantFlow:
         self.thinning = Thinning()
         self.need = 0.0  # slices' worth of time, as of the last review
         self.contested = False  # other tenants want the same slices
-        self.sheltered = False  # it is within its share while others are not
+        self.protected = False  # it is within its share while others are not
         self.verdict = OVERLOAD  # for those that the thinning stops
 
 

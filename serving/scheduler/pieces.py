@@ -82,7 +82,7 @@ def cut(piece: Piece, rows_max: int) -> list[Piece]:
     for offset in range(0, piece.rows, rows_max):
         part = Piece(request, piece.first_row + offset, min(rows_max, piece.rows - offset))
         part.deadline_us, part.arrived_us = piece.deadline_us, piece.arrived_us
-        part.sheltered, part.apart, part.returned = piece.sheltered, piece.apart, piece.returned
+        part.protected, part.apart, part.returned = piece.protected, piece.apart, piece.returned
         part.sequence = piece.sequence + offset
         parts.append(part)
     place = request.pieces.index(piece)

@@ -34,9 +34,32 @@ class Request:
     """
 
     __slots__ = (
-        "arrived_us", "bucket", "cost_max", "deadline_us", "declared_us", "expires_us", "filling_us", "id",
-        "kin", "lane_key", "latest_us", "lost", "model", "open_pieces", "optimize", "own_us", "parts",
-        "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us", "tenant", "tier", "variants",
+        "arrived_us",
+        "bucket",
+        "cost_max",
+        "deadline_us",
+        "declared_us",
+        "expires_us",
+        "filling_us",
+        "id",
+        "kin",
+        "lane_key",
+        "latest_us",
+        "lost",
+        "model",
+        "open_pieces",
+        "optimize",
+        "own_us",
+        "parts",
+        "payload_bytes",
+        "pieces",
+        "protected",
+        "rows",
+        "size",
+        "started_us",
+        "tenant",
+        "tier",
+        "variants",
         "waiting",
     )  # fmt: skip
 
@@ -53,7 +76,7 @@ class Request:
         self.bucket = 0
         self.declared_us = 0
         self.tenant = DEFAULT_TENANT
-        self.sheltered = False  # others cause the overload that it arrived in
+        self.protected = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
         self.variants: tuple[str, ...] = ()
         self.optimize = MOST_ACCURATE
@@ -100,8 +123,18 @@ class Piece:
     """
 
     __slots__ = (
-        "apart", "arrived_us", "deadline_us", "downgrade", "first_row", "lane", "request", "returned",
-        "rows", "sequence", "sheltered", "size",
+        "apart",
+        "arrived_us",
+        "deadline_us",
+        "downgrade",
+        "first_row",
+        "lane",
+        "protected",
+        "request",
+        "returned",
+        "rows",
+        "sequence",
+        "size",
     )  # fmt: skip
 
     def __init__(self, request: Request, first_row: int, rows: int) -> None:
@@ -110,7 +143,7 @@ class Piece:
         self.rows = rows
         self.deadline_us = request.deadline_us - request.declared_us
         self.arrived_us = request.arrived_us
-        self.sheltered = request.sheltered
+        self.protected = request.protected
         self.size = request.size
         self.lane: Lane | None = None
         self.apart = 0

@@ -193,14 +193,14 @@ class Scheduler:
                 self._look_again(model, now_us)
         return ()
 
-    def pass_on(self, request: Request, heir: Request, now_us: int) -> None:
-        """Its client left, and another waits for the same answer: it is `heir`'s from now on."""
+    def pass_on(self, request: Request, successor: Request, now_us: int) -> None:
+        """Its client left, and another waits for the same answer: it is `successor`'s from now on."""
         model = self._models[request.model]
-        model.queue.pass_on(request, heir)
-        if request.id in model.unsettled and heir.expires_us != NEVER_US:
+        model.queue.pass_on(request, successor)
+        if request.id in model.unsettled and successor.expires_us != NEVER_US:
             model.unsettled[request.id] = request, 0
         if request.waiting:
-            self._ask_for_plan(model, heir.deadline_us - request.declared_us, now_us)
+            self._ask_for_plan(model, successor.deadline_us - request.declared_us, now_us)
             self._look_again(model, now_us)
 
     def expire(self, request_id: int, expires_us: int, now_us: int) -> None:

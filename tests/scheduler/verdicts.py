@@ -183,9 +183,9 @@ class Verdicts(Rules):
 
     def _out_of_turn(self, pieces: Sequence[Piece], lane: Sequence[Piece]) -> None:
         """In their order; or sheltered ones first, and then those in their order that are not given up."""
-        first = [piece for piece in lane if piece.sheltered]
-        others = [piece for piece in lane if not piece.sheltered]
-        count = sum(piece.sheltered for piece in pieces)
+        first = [piece for piece in lane if piece.protected]
+        others = [piece for piece in lane if not piece.protected]
+        count = sum(piece.protected for piece in pieces)
         turns = [*first[:count], *others[: len(pieces) - count]]
         assert pieces in (lane[: len(pieces)], turns)
 

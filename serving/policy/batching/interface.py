@@ -25,7 +25,7 @@ class PieceView(Protocol):
         ...
 
     @property
-    def sheltered(self) -> bool:
+    def protected(self) -> bool:
         """Whether it must not be given up only to carry more load: its tenant does not cause the overload."""
         ...
 
@@ -86,7 +86,7 @@ class LaneView(Protocol):
         ...
 
     @property
-    def sheltered(self) -> Sequence[PieceView]:
+    def protected(self) -> Sequence[PieceView]:
         """Those of them that are sheltered, in the same order."""
         ...
 
@@ -247,7 +247,7 @@ class Choice:
     or when the queue changes. `patient`: the batch may also wait for more rows, until `wake_us` at most; how
     long is decided between all models of the slice, from `latency_us` and `grown_us`, that with one row more.
 
-    `sheltered`: some of it is (`PieceView.sheltered`). `rule`, `rank`: where all that want the slice follow
+    `protected`: some of it is (`PieceView.protected`). `rule`, `rank`: where all that want the slice follow
     one rule (a paper's way to pick a model), the least rank goes first; else the least latest start.
     `room`: rows of other lanes that the batch may take in beside these.
     `stays_us`: until then the choice is the same as long as nobody comes or goes and no batch of this replica
@@ -255,8 +255,21 @@ class Choice:
     """
 
     __slots__ = (
-        "drop", "grown_us", "lane", "latency_us", "latest_start_us", "patient", "pieces", "rank", "room",
-        "rows", "rule", "sheltered", "stays_us", "variant", "wake_us",
+        "drop",
+        "grown_us",
+        "lane",
+        "latency_us",
+        "latest_start_us",
+        "patient",
+        "pieces",
+        "protected",
+        "rank",
+        "room",
+        "rows",
+        "rule",
+        "stays_us",
+        "variant",
+        "wake_us",
     )  # fmt: skip
 
     def __init__(
@@ -271,7 +284,7 @@ class Choice:
         patient: bool = False,
         latency_us: float = 0.0,
         grown_us: float = 0.0,
-        sheltered: bool = False,
+        protected: bool = False,
         stays_us: int = 0,
         rule: str = "",
         rank: float = 0.0,
@@ -287,7 +300,7 @@ class Choice:
         self.patient: Final = patient
         self.latency_us: Final = latency_us
         self.grown_us: Final = grown_us
-        self.sheltered: Final = sheltered
+        self.protected: Final = protected
         self.stays_us: Final = stays_us
         self.rule: Final = rule
         self.rank: Final = rank
@@ -303,7 +316,7 @@ class Choice:
         """Return the same with these instants."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, wake_us, self.drop,
-            self.patient, self.latency_us, self.grown_us, self.sheltered, stays_us, self.rule, self.rank,
+            self.patient, self.latency_us, self.grown_us, self.protected, stays_us, self.rule, self.rank,
             self.room,
         )  # fmt: skip
 
@@ -311,7 +324,7 @@ class Choice:
         """Return the same, where the slice is taken for so much longer."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
-            self.patient, self.latency_us + further_us, self.grown_us + further_us, self.sheltered,
+            self.patient, self.latency_us + further_us, self.grown_us + further_us, self.protected,
             self.stays_us, self.rule, self.rank, self.room,
         )  # fmt: skip
 
@@ -319,14 +332,14 @@ class Choice:
         """Return the same with this rule and rank."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
-            self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, rule, rank,
+            self.patient, self.latency_us, self.grown_us, self.protected, self.stays_us, rule, rank,
             self.room,
         )  # fmt: skip
 
     def _facts(self) -> tuple[object, ...]:
         return (
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
-            self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, self.rule, self.rank,
+            self.patient, self.latency_us, self.grown_us, self.protected, self.stays_us, self.rule, self.rank,
             self.room,
         )  # fmt: skip
 

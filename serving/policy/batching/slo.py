@@ -214,7 +214,7 @@ class Slo(BatchingPolicy):
         until_us = 0 if lane.closed else self._patience(view, replica, lane, rows, sizes)
         due_us = pieces[0].deadline_us
         stays_us = latest_us = due_us - ceil(guard_us + latency_us)
-        if lane.sheltered:
+        if lane.protected:
             due_us = min(piece.deadline_us for piece in pieces)
             latest_us, stays_us = due_us - ceil(guard_us + latency_us), 0
         elif drop or rows < min(sustaining, cap, lane.rows):
@@ -228,7 +228,7 @@ class Slo(BatchingPolicy):
             stays_us = 0  # it may be as long as other slices allow
         return Choice(
             lane, pieces, rows, variant, latest_us, until_us, drop, patient, latency_us, grown_us,
-            bool(lane.sheltered), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
+            bool(lane.protected), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
         )  # fmt: skip
 
     @staticmethod
@@ -238,7 +238,7 @@ class Slo(BatchingPolicy):
         """Return the batch to try from piece `first` on, or the one that `fits`."""
         most = min(lane.rows, view.rows_most)
         rows = tried_rows(replica, lane.size or lane.bucket, fits[1], most, now_us)
-        if rows == fits[1] or lane.sheltered:
+        if rows == fits[1] or lane.protected:
             return fits
         count, rows = take_prefix(lane.pieces, rows, first)
         return lane.pieces[first : first + count], rows

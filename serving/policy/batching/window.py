@@ -20,8 +20,8 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
     pieces, left = lane.pieces, lane.rows
     if replica.rows_in(pieces[-1].deadline_us - now_us, 0) < 1:
         return _in_hope(lane, replica, sustaining, cap, now_us)
-    if lane.sheltered:
-        return _around_sheltered(lane, replica, sustaining, cap, now_us)
+    if lane.protected:
+        return _around_protected(lane, replica, sustaining, cap, now_us)
     best_rows, best_skip, best_fitting = 0, len(pieces) - 1, 1
     for skip, piece in enumerate(pieces):
         in_time = replica.rows_in(piece.deadline_us - now_us, lane.size)
@@ -105,15 +105,15 @@ def _typically_in(replica: ReplicaView, size: int, budget_us: float, rows_most: 
     return low
 
 
-def _around_sheltered(
+def _around_protected(
     lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float
 ) -> Window:
     """Return the sheltered pieces that meet their own head's deadline, and of the others what fits beside
     them."""
-    head_us = lane.sheltered[0].deadline_us
-    count, rows = take_prefix(lane.sheltered, min(cap, replica.rows_in(head_us - now_us, lane.size)))
-    taken = list(lane.sheltered[:count])
-    others = [piece for piece in lane.pieces if not piece.sheltered]
+    head_us = lane.protected[0].deadline_us
+    count, rows = take_prefix(lane.protected, min(cap, replica.rows_in(head_us - now_us, lane.size)))
+    taken = list(lane.protected[:count])
+    others = [piece for piece in lane.pieces if not piece.protected]
     left = lane.rows
     skip, fitting = 0, 0
     for piece in others:

@@ -232,7 +232,7 @@ class SloReplicas:
                 count = before
             else:
                 self._lowered_us = view.now_us
-        if band and count > max(band.high, before) and not _pressed(view):
+        if band and count > max(band.high, before) and not _overloaded(view):
             count = max(band.high, before, min(count, need.surely))
         if view.least == 0 and not need.backlog and not low and not self._alive.keeps(view.start_us / 1e6):
             count = 0
@@ -329,7 +329,7 @@ def _standby(view: View, count: int) -> int:
     return int(count < view.most and (count == 0 or view.start_us > view.slo_us))
 
 
-def _pressed(view: View) -> bool:
+def _overloaded(view: View) -> bool:
     """Return what there is does not do, whatever was planned."""
     return view.seen.missed > view.before.missed or view.seen.oldest_us > view.slo_us
 
