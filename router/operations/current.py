@@ -70,12 +70,13 @@ class Current:
         by: Sequence[DesiredState] = (),
         turning_back: Back | None = None,
     ) -> None:
-        """Carry out other slices and models; returns when it is so. Refused where it cannot be.
+        """Carry out other slices and models; return when that is done. Raises ChangeRefused if it cannot be
+        done.
 
-        `settings`: those to be, or what makes them of those that are in force when it is this change's turn;
-        that may say Refused. `by`: states to go through (`serving.control.control.Control.want`).
-        `turning_back`: called as soon as it is given up. It goes on where its caller is cancelled: half of a
-        change is none.
+        `settings`: the new settings, or a function that makes them of the settings in force when this
+        change's turn comes; it may raise ChangeRefused. `by`: states to go through
+        (`serving.control.control.Control.want`). `turning_back`: called as soon as the change is given up.
+        The change goes on if its caller is cancelled: half of a change is none.
         """
         self._pending += 1
         await asyncio.shield(asyncio.create_task(self._take_turn(settings, by, turning_back)))
@@ -124,7 +125,7 @@ class Current:
 
 
 def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:
-    """Models that take or give other tensors than those that they have accepted requests for."""
+    """Return the models that take or give other tensors than those that they have accepted requests for."""
     there = {model.name: model for model in before}
     found = []
     for model in after:

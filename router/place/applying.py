@@ -72,8 +72,8 @@ def as_running(asked: PlacementTask, running: Running) -> PlacementTask:
 
 
 def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTask, Decision]:
-    """Where no transition is found for lack of room, one is not needed: workers of old and new slices can run
-    on the same cores for the moment of a move, slower."""
+    """Return the task and the decision with an empty transition if none is found for lack of room. Workers of
+    old and new slices can share cores, slower, for the moment of a move."""
     if not (decision.taken and isinstance(decision.transition, TransitionRefused)):
         return asked, decision
     hosts = hosts_of(asked)
@@ -85,7 +85,8 @@ def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTas
 
 
 def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Json, list[str]]:
-    """(the body, sentences on what the plan does not say). UsageError where no gateway can run the plan."""
+    """Return (the body, sentences on what the plan does not say). Raises SimulateRequestError if no gateway
+    can run the plan."""
     placement = decision.plan.placement
     slots = own_slots(asked, placement)
     if not slots:
@@ -213,8 +214,8 @@ def _models(
     running: Running,
     final: Sequence[tuple[SliceSpec, Sequence[str]]],
 ) -> tuple[Json, list[str]]:
-    """Of all models that run: their slices, and what was planned for. Those that the plan has no place for
-    stay on those of their slices that do, or go where it is predicted to be least busy."""
+    """Return, for all models that run, their slices and what was planned for. A model without a place in the
+    plan stays on its slices that remain, or goes where it is predicted to be least busy."""
     carried = capacities(decision.plan.placement)
     names = {spec.name for spec, _ in final}
     variants = {each.name: each.answering_variant for each in asked.settings.models}

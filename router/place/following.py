@@ -52,7 +52,7 @@ def address(admin: AdminSettings, url: str | None) -> str:
 
 
 class PlacementClient:
-    """The placement of the gateway whose admin door is at `url`."""
+    """The placement of the gateway with its admin door at `url`."""
 
     def __init__(self, url: str, key_env: str = KEY_ENV) -> None:
         self.url = url
@@ -60,7 +60,7 @@ class PlacementClient:
         self._opener, self._start = direct(url)
 
     def read(self) -> Json:
-        """Return what is in force. GoneError, or RefusedError where it is no gateway that knows
+        """Return what is in force. Raises GoneError, or MoveRefusedError if it is no gateway that knows
         placements."""
         told = self._ask("GET")
         if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
@@ -70,7 +70,8 @@ class PlacementClient:
         return told
 
     def put(self, body: Json) -> str:
-        """Have another placement carried out; the id of the move. GoneError, RefusedError."""
+        """Have another placement carried out; return the id of the move. Raises GoneError or
+        MoveRefusedError."""
         return str(self._ask("PUT", json.dumps(body).encode())["id"])
 
     def roll_back(self) -> None:
@@ -136,7 +137,7 @@ class MoveFollower:
         self._gone_s = 0.0
 
     def follow(self, move: str) -> int:
-        """Until it has ended, or nobody is to wait for it; the exit code."""
+        """Follow the move until it has ended, or the operator stops waiting; return the exit code."""
         errors = Console(stderr=True, highlight=False, soft_wrap=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as live:
@@ -150,7 +151,7 @@ class MoveFollower:
         return ended
 
     def _look(self, move: str, say: Callable[[str], None], show: Callable[[str], None]) -> int | None:
-        """Once; the exit code where it has ended."""
+        """Look once at the move; return the exit code if it has ended."""
         if self._interrupts.count > 1:
             back = "turns back" if self._turning else "goes on"
             say(f"left alone: the gateway {back} by itself; GET {self._door.url}{PATH} says how far it is")
@@ -168,7 +169,7 @@ class MoveFollower:
         return ended
 
     def _turn_back(self, told: Json, say: Callable[[str], None]) -> None:
-        """Asked for again as long as nothing comes of it: the gateway may not have begun the move yet."""
+        """Ask the gateway to turn back, again until it does: it may not have begun the move yet."""
         if not self._turning:
             say("asking the gateway to roll back; Ctrl-C again leaves it alone")
             self._turning = True
@@ -233,7 +234,7 @@ def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[
 
 
 def carry_out(door: PlacementClient, body: Json) -> int:
-    """Have it done and follow that; the exit code."""
+    """Have the body carried out and follow the move; return the exit code."""
     with Interrupts() as interrupts:
         try:
             move = door.put(body)

@@ -30,7 +30,7 @@ class Level(IntEnum):
 
 
 def level_of(held_bytes: int, limit_bytes: int) -> Level:
-    """FULL begins beyond the limit, each other level at its share."""
+    """Return the level: FULL begins beyond the limit, each other level at its share."""
     if held_bytes > limit_bytes:
         return Level.FULL
     if held_bytes >= CUT_SHARE * limit_bytes:

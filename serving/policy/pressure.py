@@ -32,23 +32,23 @@ class Pressure:
         self._looked_us = 0
 
     def arrived(self, rows: int, now_us: int) -> bool:
-        """Rows that are to be answered have come; whether it is time to `look`."""
+        """Count rows that have come to be answered; return whether it is time to `look`."""
         self._rate = self._rate * exp((self._rated_us - now_us) / LIFE_US) + rows / LIFE_US
         self._rated_us = now_us
         return now_us - self._looked_us >= LOOK_US
 
     def ran(self, member: int, row_us: float) -> None:
-        """What a row of a member's answer took."""
+        """Note how much of a slice's time a row of a member's answer took."""
         known = self.costs[member]
         self.costs[member] = known + _COST_WEIGHT * (row_us - known) if known else row_us
 
     def voted(self, crowded: bool) -> None:
-        """A member has answered, or (`crowded`) was turned away for load."""
+        """Note that a member has answered, or (`crowded`) was turned away for load."""
         self._crowd += _CROWD_WEIGHT * (crowded - self._crowd)
 
     def look(self, slices: float, subset: Sequence[int], now_us: int) -> None:
-        """`slices`: how many the model has, inf where nobody can say; `subset`: the members that are asked
-        where nothing presses."""
+        """Decide whether the panel is too much. `slices`: how many the model has, inf if that is unknown;
+        `subset`: the members that are asked if nothing presses."""
         load = self._rate * sum([self.costs[member] for member in subset])
         full = FULL * slices
         crowded = self._crowd > CROWDED

@@ -184,7 +184,7 @@ class CachedServing:
     def _join(self, member: PendingCall, asked: Join, now: int) -> None:
         self._accounts.told(member.call, member.request, "join", now)
         leader = self._members[asked.leader]
-        member.call.inputs = leader.call.inputs  # equal: its own, of which nobody counts the bytes, can go
+        member.call.inputs = leader.call.inputs  # equal: its own can go; no account counts their bytes
         if asked.tighten_us is not None:
             self._gateway.tighten(leader.request_id, asked.tighten_us)
             self.searches.hurry(member.flight, asked.tighten_us, now)
@@ -194,7 +194,7 @@ class CachedServing:
             self._gateway.expire(leader.request_id, NEVER_US)  # it may go on for the others
 
     def _watch(self, member: PendingCall, now: int) -> None:
-        """See to a waiter's own deadline, which the gateway does not know, or no more."""
+        """See to a member's own deadline, which the gateway does not know, or no more."""
         member.timed = True
         if member.request.expires_us != NEVER_US:
             self._expiries.add(member.request.expires_us, member.id, self._members, now)
@@ -310,7 +310,7 @@ class CachedServing:
             hand_over(member.deliver, own, member.request.model)
 
     def _fall(self, leader: PendingCall, reply: Reply, now: int) -> None:
-        """No answer: another waiter leads, unless it would fare the same, as whoever asks again where a call
+        """No answer: another member leads, unless it would fare the same, as whoever asks again where a call
         was turned away just now."""
         kind = reply.outcome.kind
         promoted, ended = self._flights.fell(leader.flight, kind, now, self._least_us(leader.call))
@@ -347,7 +347,7 @@ class CachedServing:
         return self._flights.leader(member.flight) == member.id
 
     def _pass_on(self, leader: PendingCall, outcomes: tuple[Outcome, Outcome]) -> bool:
-        """Return a leader waits no longer: its request becomes another waiter's. False where there is no
+        """Give the request of a leader that waits no longer to another member. False where there is no
         other, and nothing has changed. `outcomes`: of one that was not dispatched yet, and of one that was.
         """
         now = now_us()
@@ -374,7 +374,7 @@ class CachedServing:
         self._end(member, Reply(outcome), now_us())
 
     def _end(self, member: PendingCall, reply: Reply, now: int) -> None:
-        """A waiter that is not the gateway's ends without an answer."""
+        """End a member that is not the gateway's, without an answer."""
         del self._members[member.id]
         if reply.outcome.kind is Kind.SHED:
             reply.queue_us = now - member.request.arrived_us

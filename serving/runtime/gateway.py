@@ -65,7 +65,7 @@ class Gateway:
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
-        self.prices: dict[str, float] = {}  # of an hour, by slice; likewise
+        self.prices: dict[str, float] = {}  # of an hour, by slice
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
@@ -444,7 +444,7 @@ class Gateway:
         else:
             reply = Reply(answer.outcome, answer.detail)
         if request.started_us:
-            waited_us = max(request.started_us - pending.submitted_us, 0)  # an heir may have come after
+            waited_us = max(request.started_us - pending.submitted_us, 0)  # a successor may have come after
             reply.batch_us = min(request.filling_us, waited_us)
             reply.queue_us = waited_us - reply.batch_us
         elif answer.outcome.kind is Kind.SHED:

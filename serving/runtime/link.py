@@ -364,7 +364,7 @@ class Link(asyncio.BufferedProtocol):
         self.versions = self._hello.versions
         self._events.worker_ready(self)
 
-    # A replica that was unloaded meanwhile is nobody's concern any more: its late answers are dropped.
+    # A replica that was unloaded meanwhile does not matter any more: its late answers are dropped.
 
     def _on_loaded(self, frame: Frame) -> None:
         loaded = unpack_loaded(frame)

@@ -45,7 +45,7 @@ class Lane:
         self.variants = wants[0]
         self.bucket = bucket
         self.declared_us = 0
-        self._size = 0  # of the largest piece; _LEFT: that one has gone, and nobody has asked since
+        self._size = 0  # of the largest piece; _LEFT: that one has gone, and no caller has asked since
         self.rows = 0
         self.pieces: list[Piece] = []
         self.protected: list[Piece] = []
@@ -69,7 +69,8 @@ class Lane:
         return self._arrivals[0].arrived_us
 
     def insert(self, piece: Piece) -> None:
-        """O(log n) comparisons; usually at the end, as deadlines come in the order of arrivals."""
+        """Insert a piece in O(log n) comparisons; usually at the end, as deadlines come in the order of
+        arrivals."""
         self._place(piece)
         piece.lane = self
         if piece.returned:  # to its place among those that arrived earlier
@@ -187,16 +188,16 @@ class Queue:
         return self._lanes.values()
 
     def use(self, compute_us: int, now_us: int) -> None:
-        """A batch of the model has had a slice."""
+        """Count a batch of the model that has had a slice."""
         self._used_us = self.used_us(now_us) + compute_us
         self._used_at_us = now_us
 
     def used_us(self, now_us: int) -> float:
-        """Return what the model has had of the slices' time lately."""
+        """Return how much of the slices' time the model has had lately."""
         return self._used_us * exp((self._used_at_us - now_us) / USED_US)
 
     def kin(self, lane: Lane) -> list[Lane]:
-        """Return the other lanes whose pieces may share a batch with those of this one."""
+        """Return the other lanes with pieces that may share a batch with this lane's pieces."""
         if lane.kin is None or len(self._lanes) < 2:
             return []
         return [other for other in self._lanes.values() if other is not lane and other.kin == lane.kin]

@@ -109,7 +109,7 @@ class MpsDaemon:
                 said = mps_text.log_tail(self._log()) or "nothing"
                 command = " ".join((self._control, "-f", *self._options))
                 raise SlicingError(f"{command} {how}; it said: {said}")
-            time.sleep(0.01)  # it tells nobody that it listens
+            time.sleep(0.01)  # it does not announce that it listens
 
     def _log(self) -> str:
         path = Path(self._folder, "control.log")
