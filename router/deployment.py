@@ -1,7 +1,6 @@
 """One gateway with its servers and workers, put together from settings."""
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from router.auth.guard import KeyGuard
 from router.auth.keys import KeyFile
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
+from router.devices import DeviceBoard
 from router.edges import Edges
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
@@ -70,8 +70,6 @@ from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
 from serving.specs import Limits, ServedModel, SliceSpec
 
-logger = logging.getLogger(__name__)
-
 
 class GatewayServer:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
@@ -103,8 +101,8 @@ class GatewayServer:
         rules = Rules(settings.remeasure, settings.scaling)
         control = Control(settings.slices, models, known, limits, device_kind, rules)
         shares = DeviceShares()
-        shares.on_trouble = logger.warning
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
+        self._devices = DeviceBoard(self.fleet, shares)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
@@ -216,6 +214,7 @@ class GatewayServer:
     async def close(self) -> None:
         """Close what is still open."""
         self._lag.stop()
+        self._devices.stop()
         if self._sharing is not None:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])

@@ -11,7 +11,6 @@ from serving.profile.device import device_kind, gpu_kind, processor_name
 from serving.runtime.slicing.choice import gpu_actuator, gpu_named
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
-from serving.runtime.slicing.mps import MpsPercentages
 from serving.specs import Share, SliceSpec
 
 PERCENTAGES = tuple(range(10, 101, 10))
@@ -90,15 +89,6 @@ class MeasuredDevice:
         """Return what makes slices of that share real; None on a CPU, where workers go to their cores by
         themselves. SlicingError where the GPU has no such shares."""
         return None if self.gpu is None else gpu_actuator(share.kind, self.gpu, self.inventory)
-
-
-def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
-    """SlicingError where one of these workers computes without its MPS share: CUDA goes on without a daemon
-    that it cannot reach, and says nothing."""
-    if isinstance(actuator, MpsPercentages):
-        lost = sorted(set(pids) - set(actuator.daemon.clients()))
-        if lost:
-            raise SlicingError(f"worker {', '.join(map(str, lost))} computes without MPS, so it has no share")
 
 
 def device(name: str) -> MeasuredDevice:

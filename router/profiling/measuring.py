@@ -11,7 +11,7 @@ from pathlib import Path
 
 from router.builds import build_of
 from router.profiling.asked import Target
-from router.profiling.devices import MeasuredDevice, check_clients
+from router.profiling.devices import MeasuredDevice
 from serving.profile.curve import Origin, Profile
 from serving.profile.exploration import Exploration
 from serving.profile.noise import Steadiness
@@ -19,6 +19,7 @@ from serving.profile.shared_files import read_regular, replace_file
 from serving.profile.store import LOCAL, ProfileStore
 from serving.profile.unfinished import Unfinished, parse, render
 from serving.runtime.bench import Bench, bench_of
+from serving.runtime.slicing.clients import check_clients
 from serving.runtime.slicing.contract import Actuator
 from serving.runtime.sweeping import look, sweep
 from serving.specs import SliceSpec

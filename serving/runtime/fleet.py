@@ -175,6 +175,10 @@ class Fleet:
         for name in names:
             self._supervisor.kill(name, f"was ended: {reason}")
 
+    def end_worker(self, slice_name: str, reason: str) -> None:
+        """End the worker of a slice: its device says that it cannot go on. It is started again."""
+        self._supervisor.kill(slice_name, f"was ended: {reason}")
+
     async def device_ended(self, domain: str) -> None:
         """Until no worker of what is lost lives any more."""
         for name in self._slices_of(domain):
@@ -211,6 +215,8 @@ class Fleet:
         record = self.control.slices.get(link.slice)
         if loaded.differs and record is not None:
             self._doubt(record.replicas.get(loaded.replica), loaded.differs)
+        if self._tasks is not None and record is not None and record.spec.device != "cpu":
+            self._tasks.create_task(self._supervisor.check(link.slice, link.pid))
         self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now, busy), now)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:

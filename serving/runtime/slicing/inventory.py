@@ -1,4 +1,4 @@
-"""The devices of this machine: its cores, and its NVIDIA GPUs as NVML tells them. Nowhere else is NVML asked.
+"""The devices of this machine: its cores, and its NVIDIA GPUs as NVML tells them.
 
 A machine without GPUs, driver or library has an inventory without GPUs and the reason. What a driver or a
 container does not tell of a GPU is None.
@@ -133,7 +133,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
         capability=capability,
         sms=_sms(handle, capability),
         mig=mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
-        mig_devices=_mig_devices(handle) if mode and mode[0] else (),
+        mig_devices=mig_devices(handle) if mode and mode[0] else (),
         power_w=_watts(pynvml.nvmlDeviceGetPowerUsage, handle),
         power_limit_w=_watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
         used_percent=None if used is None else int(used.gpu),
@@ -152,7 +152,8 @@ def _processes(handle: Any) -> tuple[int, ...] | None:
     return None
 
 
-def _mig_devices(handle: Any) -> tuple[MigDevice, ...]:
+def mig_devices(handle: Any) -> tuple[MigDevice, ...]:
+    """Return the MIG devices of a GPU, by its handle."""
     found = []
     for index in range(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         device = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
