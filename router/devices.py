@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from serving.policy.device_health import GpuReading
 from serving.runtime.fleet import Fleet
-from serving.runtime.slicing.health import GpuReader
+from serving.runtime.slicing.health import GpuReader, used_bytes
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.watch import DeviceWatch, Reader
 
@@ -28,6 +28,7 @@ class DeviceBoard:
         shares.on_open = self._watch.start
         shares.on_restart = self._restarted
         shares.on_broken = self._broken
+        fleet.weigh = self._weigh
 
     @property
     def readings(self) -> Sequence[GpuReading]:
@@ -37,6 +38,10 @@ class DeviceBoard:
     def stop(self) -> None:
         """Watch no longer."""
         self._watch.stop()
+
+    async def _weigh(self, pid: int) -> int:
+        """Return what a worker holds on its GPU, with context and libraries."""
+        return used_bytes(await self._watch.fresh(), pid)
 
     def _domain(self, slice_name: str) -> str:
         record = self._fleet.control.slices.get(slice_name)

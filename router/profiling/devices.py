@@ -10,6 +10,7 @@ from router.profiling.asked import MeasureRequestError
 from serving.profile.device import device_kind, gpu_kind, processor_name
 from serving.runtime.slicing.choice import gpu_actuator, gpu_named
 from serving.runtime.slicing.contract import Actuator, SlicingError
+from serving.runtime.slicing.health import GpuReader, used_bytes
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
 from serving.specs import Share, SliceSpec
 
@@ -41,6 +42,16 @@ class MeasuredDevice:
         """Who computes on a GPU, "" where nobody is seen to. Ask before one's own do."""
         now = self._now()
         return now.used_by_others() if now else ""
+
+    def process_bytes(self, pid: int) -> int:
+        """Return the memory that a process holds on a GPU, with context and libraries; 0 if unknown."""
+        if self.gpu is None:
+            return 0
+        reader = GpuReader()
+        try:
+            return used_bytes(reader.read(), pid)
+        finally:
+            reader.close()
 
     def _now(self) -> Gpu | None:
         if self.gpu is None:

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 PAUSE_S: Final = 1.0
 """Between two readings of all GPUs. One takes milliseconds."""
 
+FRESH_WAIT_S: Final = 2.0
+"""How long whoever wants a reading at once waits for it."""
+
 
 class Reader(Protocol):
     """What tells the state of the GPUs."""
@@ -67,6 +70,8 @@ class DeviceWatch:
         self._make_reader = make_reader
         self._pause_s = pause_s
         self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._read_next: asyncio.Future[None] | None = None
         self._thread: threading.Thread | None = None
         self._reason = ""
         self._cordoned: dict[str, set[str]] = {}  # the domains that were given up with a GPU, by its UUID
@@ -81,9 +86,24 @@ class DeviceWatch:
     def stop(self) -> None:
         """Watch no longer. A thread that the driver holds up is left behind."""
         self._stop.set()
+        self._wake.set()
+
+    async def fresh(self, wait_s: float = FRESH_WAIT_S) -> Sequence[GpuReading]:
+        """Return a reading that begins now; the last one if the driver takes longer than `wait_s`."""
+        if self._thread is None or self._stop.is_set():
+            return self.readings
+        for _ in range(2):  # the first may have begun before
+            if self._read_next is None:
+                self._read_next = asyncio.get_running_loop().create_future()
+            self._wake.set()
+            await asyncio.wait([self._read_next], timeout=wait_s)
+        return self.readings
 
     def hear(self, readings: Sequence[GpuReading], reason: str = "") -> None:
         """Take what was read, and carry out what follows. `reason`: why nothing could be read."""
+        read, self._read_next = self._read_next, None
+        if read is not None and not read.done():
+            read.set_result(None)
         if self._stop.is_set():
             return
         if reason != self._reason:
@@ -106,7 +126,8 @@ class DeviceWatch:
                 loop.call_soon_threadsafe(self.hear, readings, reader.reason)
             except RuntimeError:  # the loop is closed
                 break
-            self._stop.wait(self._pause_s)
+            self._wake.wait(self._pause_s)
+            self._wake.clear()
         reader.close()
 
     def _carry_out(self, verdict: Verdict) -> None:

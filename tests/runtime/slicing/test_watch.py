@@ -97,3 +97,25 @@ def test_that_nothing_can_be_read_is_said_once(caplog: pytest.LogCaptureFixture)
     for _ in range(2):
         seen.hear((), "NVML: not found")
     assert caplog.text.count("the health of GPUs cannot be read: NVML: not found") == 1
+
+
+async def test_a_fresh_reading_begins_after_it_was_asked_for() -> None:
+    reader = Readings(CALM, replace(CALM, memory_used_bytes=1), replace(CALM, memory_used_bytes=2))
+    seen = DeviceWatch(Told(), dict, str, lambda: reader, pause_s=3600)
+    assert await seen.fresh() == ()  # it does not watch yet
+    seen.start()
+    asking = asyncio.ensure_future(seen.fresh(30))
+    for _ in range(3):
+        reader.go.release()
+    assert [each.memory_used_bytes for each in await asking] in ([1], [2])
+    seen.stop()
+    reader.go.release()
+
+
+async def test_a_driver_that_does_not_return_holds_nobody_up() -> None:
+    reader = Readings(CALM)
+    seen = DeviceWatch(Told(), dict, str, lambda: reader, pause_s=3600)
+    seen.start()
+    assert await seen.fresh(0.01) == ()
+    seen.stop()
+    reader.go.release()
