@@ -7,11 +7,12 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from serving.specs import ParameterValue
 from serving.worker.arrays import Arrays, TensorError, datatype_of, encode_outputs
 from serving.worker.backends.contract import Backend, LoadedModel
+from serving.worker.device.running import Flight, TensorModel
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasuredBatches, MeasureOrder
@@ -55,6 +56,15 @@ class LoadedReplica:
         spent_ns = time.perf_counter_ns() - started_ns
         self.ended_us = time.monotonic_ns() // 1000
         return outputs, (spent_ns + 999) // 1000
+
+    @property
+    def launches(self) -> bool:
+        """Whether `launch` can be asked for: the model takes tensors, and does not wait for its device."""
+        return isinstance(self._model, TensorModel)
+
+    def launch(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Flight:
+        """Give a batch to the device, and return before it is answered."""
+        return cast(TensorModel, self._model).launch(inputs, parameters)
 
     @property
     def padded_size(self) -> int:

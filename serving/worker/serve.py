@@ -25,6 +25,7 @@ from serving.worker.guards import refused_rows
 from serving.worker.loader import Loader
 from serving.worker.memory import Memory
 from serving.worker.orders import (
+    LoadOrder,
     pack_hello,
     pack_load_failed,
     pack_measured,
@@ -120,10 +121,15 @@ class WorkerLoop:
         replica = self._loader.find(order.replica)
         if replica is None:
             raise LookupError(f"replica {order.replica} is not loaded here")
-        spec = replica.order
-        SPEAKING.model = spec.model
-        inputs = decode_inputs(spec.inputs, order.inputs, order.rows, order.payload)
+        SPEAKING.model = replica.order.model
+        inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
         found, compute_us = replica.predict(inputs, order.parameters)
+        return self._packed(order, replica.order, found, (compute_us, replica.ended_us, replica.padded_size))
+
+    def _packed(
+        self, order: RunOrder, spec: LoadOrder, found: object, took: tuple[int, int, int]
+    ) -> list[Buffer]:
+        """Return the answer to a batch; `took`: compute time in us, when it ended, and its padded size."""
         any_datatype = order.inputs[0].datatype if order.inputs else ""
         outputs = encode_outputs(spec.outputs, found, order.rows, any_datatype)
         refused = refused_rows(spec.outputs, outputs, order.rows)
@@ -136,7 +142,7 @@ class WorkerLoop:
             self._answers.write(data, count)
             flags, data = SHARED, []
         head = pack_result(
-            (order.batch_id, compute_us, replica.ended_us, replica.padded_size, order.rows, flags),
+            (order.batch_id, *took, order.rows, flags),
             outputs,
             count,
             refused,
