@@ -73,7 +73,7 @@ def _stay_on(cores: set[int]) -> list[int]:
 def _serve(asked: argparse.Namespace) -> int:
     # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
     from serving.worker.backends.python import PythonBackend
-    from serving.worker.device.loop import DeviceLoop
+    from serving.worker.device_loop import DeviceLoop
     from serving.worker.libraries import open_torch_beside
     from serving.worker.loader import SWITCH_S
     from serving.worker.output import name_lines, say_rest

@@ -36,7 +36,7 @@ from serving.worker.orders import (
 )
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
-from serving.worker.replicas import MODEL_ERRORS, LoadedReplica, describe, describe_to_client
+from serving.worker.replicas import MODEL_ERRORS, InTurn, LoadedReplica, describe, describe_to_client
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
@@ -53,14 +53,16 @@ class WorkerLoop:
         areas: tuple[SharedArea, SharedArea] | None,
         backend: Backend,
         device: str = "cpu",
+        in_turn: InTurn | None = None,
     ) -> None:
+        """`in_turn`: as `serving.worker.replicas.load_replica` takes it."""
         self._sock = sock
         self._requests = areas[0] if areas else None
         self._answers = areas[1] if areas else None
         self._memory, self._yardstick = Memory(device), Yardstick(device)
         self._sending = threading.Lock()
         self._tracebacks = Tracebacks()
-        self._loader = Loader(backend, self._memory, lambda frame: self._send((frame,)))
+        self._loader = Loader(backend, self._memory, lambda frame: self._send((frame,)), in_turn=in_turn)
         self._frames = FrameBuffer()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.RUN: self._run,

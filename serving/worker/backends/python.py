@@ -16,11 +16,12 @@ from types import CodeType, ModuleType
 from typing import cast
 
 from serving.worker.backends.contract import LoadedModel
+from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
 from serving.worker.device.ports import DeviceModel, Streams
 from serving.worker.device.running import TensorModel
 from serving.worker.device.streams import streams_on
 from serving.worker.orders import LoadOrder
-from serving.worker.samples import obstacle
+from serving.worker.samples import obstacle, warm_rows
 
 _numbers = count()  # of what was executed: names of modules are never used again
 
@@ -75,7 +76,13 @@ class PythonBackend:
             raise AttributeError(f"{loaded} has no method sample(rows, size), and none can be made: {told}")
         if sample is not None and not callable(sample):
             raise AttributeError(f"{loaded} has a sample that is no method sample(rows, size)")
-        return self._of_tensors(model, order) if tensors else cast(LoadedModel, model)
+        if tensors:
+            return self._of_tensors(model, order)
+        if order.compile != "none" and self._where != "cpu":
+            raise AttributeError(
+                f"{loaded} has no method predict_device, which compile: {order.compile} needs"
+            )
+        return cast(LoadedModel, model)
 
     def _of_tensors(self, model: object, order: LoadOrder) -> TensorModel:
         torch = self._torch
@@ -84,7 +91,12 @@ class PythonBackend:
         if self._streams is None:
             self._streams = self._make_streams(torch, self._where)
         specs, types = (order.inputs, order.outputs), (torch.bfloat16, torch.int16)
-        return TensorModel(cast(DeviceModel, model), self._streams, specs, types)
+        found = TensorModel(cast(DeviceModel, model), self._streams, specs, types)
+        if self._where != "cpu" and order.compile == TORCH:
+            found.predict_device = compiled(torch, found.predict_device, 2 * len(warm_rows(order.batch_max)))
+        elif self._where != "cpu" and order.compile == GRAPHS:
+            found.predict_device = CapturedPredict(found.predict_device, GpuGraphs(torch))
+        return found
 
     def _settle_newly(self) -> None:
         # By the thread that loads: what another thread finds there may be half imported yet.

@@ -65,6 +65,11 @@ class TensorModel:
         if callable(sample := getattr(model, "sample", None)):
             self.sample = sample
 
+    def seal(self) -> None:
+        """Take that the model is warm: it is prepared for no more sizes of batches."""
+        if callable(seal := getattr(self.predict_device, "seal", None)):
+            seal()
+
     @property
     def padded_size(self) -> int:
         """What the model says of its last batch, 0 if nothing."""

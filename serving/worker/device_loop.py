@@ -66,7 +66,7 @@ class DeviceLoop(WorkerLoop):
         self._room = threading.Semaphore(IN_FLIGHT_MAX)
         self._flights: Queue[_Launched | None] = Queue()
         self._landed_ns = 0
-        super().__init__(sock, areas, backend, device)
+        super().__init__(sock, areas, backend, device, self.in_turn)
         self._answering = threading.Thread(target=self._answer_flights, name="answers", daemon=True)
         self._answering.start()
 

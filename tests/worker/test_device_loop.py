@@ -4,16 +4,17 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from serving.specs import ModelSpec
+from serving.worker import device_loop
 from serving.worker.backends.python import PythonBackend
 from serving.worker.batches import BatchInput, BatchResult, pack_run, unpack_failed, unpack_result
-from serving.worker.device import loop
-from serving.worker.device.loop import CONTEXT_BROKEN, IN_FLIGHT_MAX, DeviceLoop
+from serving.worker.device_loop import CONTEXT_BROKEN, IN_FLIGHT_MAX, DeviceLoop
 from serving.worker.orders import LoadOrder, MeasureOrder, pack_load, pack_measure
 from serving.worker.wire import FrameBuffer, FrameKind
 from tests.runtime.recorder import model_spec, write_model
@@ -175,7 +176,7 @@ def test_a_worker_whose_device_answers_nothing_any_more_ends(
         codes.append(code)
         ended.set()
 
-    monkeypatch.setattr(loop.os, "_exit", leave)
+    monkeypatch.setattr(device_loop.os, "_exit", leave)
     loaded.fault = "CUDA error: an illegal memory access was encountered"
     loaded.run(1, -1)
     assert ended.wait(PATIENCE_S)
@@ -233,3 +234,27 @@ def test_a_measurement_waits_for_what_is_under_way(loaded: Gateway) -> None:
     loaded.streams.free = True
     loaded.streams.go()
     assert [loaded.answer(), loaded.hear()[0]] == [(1, 2), FrameKind.MEASURED]
+
+
+def test_every_size_of_batch_is_run_before_a_model_is_ready_and_in_the_thread_that_serves(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    noted = tmp_path / "noted"
+    note = "file.write(f'{len(inputs[\"X\"])} {threading.get_ident()}\\n')"
+    first = f"with open({str(noted)!r}, 'a') as file: {note}\n        if inputs"
+    code = TENSORS.replace("import torch", "import threading\nimport torch").replace("if inputs", first)
+    (folder / "model.py").write_text(code)
+    gateway.load(replace(model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}), batch_max=5))
+    told = [line.split() for line in noted.read_text().splitlines()]
+    assert [rows for rows, _ in told] == ["1", "5", "4", "3", "2", "1"]
+    assert {thread for _, thread in told} == {str(gateway.thread.ident)}
+
+
+def test_a_size_that_cannot_run_fails_the_load(gateway: Gateway, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    (folder / "model.py").write_text(TENSORS.replace("[0, 0] < 0", ".shape[0] > 3"))
+    with pytest.raises(AssertionError, match="negative"):
+        gateway.load(replace(model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}), batch_max=5))
