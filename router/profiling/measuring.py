@@ -136,8 +136,8 @@ class Measurer:
             costs = [await bench.load(name, target.model, target.variant) for name in names]
             check_clients(actuator, bench.pids)
             await self.wait_for_quiet(bench, names[:1], slices[0].cores)  # the others share its cores
-            used = await asyncio.to_thread(self._device.process_bytes, bench.pids[0])
-            yield bench, names, with_context(costs[0], used)
+            held_bytes = await asyncio.to_thread(self._device.process_bytes, bench.pids[0])
+            yield bench, names, with_context(costs[0], held_bytes)
 
     async def wait_for_quiet(self, bench: Bench, names: Sequence[str], cores: Sequence[int]) -> None:
         """Look until all is quiet, a few times. NoisyError where figures of this machine would not be worth

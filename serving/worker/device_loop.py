@@ -95,12 +95,12 @@ class DeviceLoop(WorkerLoop):
 
     def _receive(self) -> Frame | None:
         while (frame := self._frames.next()) is None:
-            ready, _, _ = select.select([self._sock, self._ring], [], [])
+            ready, _, _ = select.select([self._sock.fileno(), self._ring], [], [])
             if self._ring in ready:
                 os.read(self._ring, 1)
                 self._flights.join()  # a job has the device for itself
                 self._jobs.get()()
-            if self._sock in ready:
+            if self._sock.fileno() in ready:
                 count = self._sock.recv_into(self._frames.space())
                 if not count:
                     return None

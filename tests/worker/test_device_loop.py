@@ -1,5 +1,6 @@
 """Promises of a loop beside a device: two batches under way, answers after their events, failures alone."""
 
+import os
 import select
 import socket
 import threading
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 from serving.specs import ModelSpec
-from serving.worker import device_loop
 from serving.worker.backends.python import PythonBackend
 from serving.worker.batches import BatchInput, BatchResult, pack_run, unpack_failed, unpack_result
 from serving.worker.device_loop import CONTEXT_BROKEN, IN_FLIGHT_MAX, DeviceLoop
@@ -70,7 +70,7 @@ class Gateway:
     def run(self, batch_id: int, number: float, replica: int = 1) -> None:
         data = np.array([[number]], np.float32).tobytes()
         entry = BatchInput("FP32", (1,), [data])
-        self.sock.sendall(pack_run((batch_id, replica, 1, 0, 0), [entry], [len(data)], {}) + data)
+        self.sock.sendall(pack_run((batch_id, replica, 1, 0, 0), [entry], [len(data)], ()) + data)
 
     def hear(self) -> tuple[FrameKind, object]:
         while (frame := self._frames.next()) is None:
@@ -176,7 +176,7 @@ def test_a_worker_whose_device_answers_nothing_any_more_ends(
         codes.append(code)
         ended.set()
 
-    monkeypatch.setattr(device_loop.os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", leave)
     loaded.fault = "CUDA error: an illegal memory access was encountered"
     loaded.run(1, -1)
     assert ended.wait(PATIENCE_S)

@@ -136,7 +136,7 @@ def _lost(handle: Any) -> bool:
     try:
         pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError as error:
-        return int(error.value) == pynvml.NVML_ERROR_GPU_IS_LOST
+        return bool(error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
     return False
 
 

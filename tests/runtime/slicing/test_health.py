@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[3]
 READ = """
@@ -32,8 +32,8 @@ print(json.dumps([found, reason]))
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nvml")
     output, source = folder / "libnvidia-ml.so.1", Path(__file__).with_name("nvml.c")
-    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-DNOW", "-o", output, source]
-    subprocess.run(command, check=True)
+    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-DNOW"]
+    subprocess.run(["gcc", *flags, "-o", str(output), str(source)], check=True)
     return folder
 
 
