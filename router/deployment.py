@@ -300,6 +300,8 @@ class GatewayServer:
             {"name": name, "listening": listening, "restarts": restarts}
             for name, (listening, restarts) in self.edges.states().items()
         ]
+        if gpus := self._devices.describe():
+            status["gpus"] = gpus
         progress = self.fleet.progress
         status["move"] = {
             "state": progress.state.value,
@@ -369,6 +371,8 @@ class GatewayServer:
             drifted=len(self.operations.drift.found),
             scaling=self._scaling(),
             condition=self._condition(replicas),
+            gpus=self._devices.used(),
+            cordoned=self._devices.cordoned,
             redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
 

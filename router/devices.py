@@ -6,6 +6,7 @@ Nothing of it runs where no slice is on a GPU of this machine.
 import logging
 from collections.abc import Callable, Sequence
 
+from router.status import GpuStatus, gpu_status
 from serving.policy.device_health import GpuReading
 from serving.runtime.fleet import Fleet
 from serving.runtime.slicing.health import GpuReader, used_bytes
@@ -31,9 +32,23 @@ class DeviceBoard:
         fleet.weigh = self._weigh
 
     @property
-    def readings(self) -> Sequence[GpuReading]:
-        """The GPUs of this machine at the last reading; none before the first."""
-        return self._watch.readings
+    def cordoned(self) -> dict[str, str]:
+        """Why slices may not use a GPU, by its UUID."""
+        return {uuid: each.cordoned for uuid, each in self._watch.standings.items() if each.cordoned}
+
+    def used(self) -> list[GpuReading]:
+        """Return the GPUs that slices use, or did until they failed, at the last reading."""
+        mine = {place.uuid for place in self._shares.placed.values()} | self.cordoned.keys()
+        return [reading for reading in self._watch.readings if reading.uuid in mine]
+
+    def describe(self) -> list[GpuStatus]:
+        """Return what the status says of them."""
+        there: dict[str, dict[str, str]] = {}
+        for name, place in self._shares.placed.items():
+            record = self._fleet.control.slices.get(name)
+            if record is not None:
+                there.setdefault(place.uuid, {})[name] = str(record.spec.share)
+        return [gpu_status(each, there.get(each.uuid, {}), self.cordoned) for each in self.used()]
 
     def stop(self) -> None:
         """Watch no longer."""

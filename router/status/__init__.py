@@ -3,17 +3,20 @@
 from router.status.command import fetch, watch
 from router.status.document import (
     EdgeStatus,
+    GpuStatus,
     ModelStatus,
     MoveStatus,
     ReplicaBody,
     SliceStatus,
     Status,
     describe,
+    gpu_status,
 )
 from router.status.table import by_variant, percentile_us, render
 
 __all__ = [
     "EdgeStatus",
+    "GpuStatus",
     "ModelStatus",
     "MoveStatus",
     "ReplicaBody",
@@ -22,6 +25,7 @@ __all__ = [
     "by_variant",
     "describe",
     "fetch",
+    "gpu_status",
     "percentile_us",
     "render",
     "watch",

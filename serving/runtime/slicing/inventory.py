@@ -21,6 +21,7 @@ Instructions"): NVML counts them, not the multiprocessors."""
 
 _SILENT: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)  # the second: newer than the driver
 
+_WORD_BITS: Final = 64  # of a mask of cores
 BUSY_PERCENT: Final = 10
 """A GPU that nobody uses reads 0; a display or a monitor keeps it at a few per cent."""
 
@@ -38,7 +39,8 @@ class MigDevice:
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """A GPU. `index` is NVML's (by PCI bus), which need not be CUDA's; `mig`: whether MIG mode is on;
-    `used_percent`: of the last second or less, some kernel ran; `processes` that compute there, by pid."""
+    `used_percent`: of the last second or less, some kernel ran; `processes` that compute there, by pid;
+    `cores`: those of its NUMA node, () if unknown."""
 
     index: int
     uuid: str
@@ -53,6 +55,7 @@ class Gpu:
     power_limit_w: float | None
     used_percent: int | None
     processes: tuple[int, ...] | None
+    cores: tuple[int, ...] = ()
 
     @property
     def chunk_sms(self) -> int | None:
@@ -138,6 +141,20 @@ def _gpu(index: int, handle: Any) -> Gpu:
         power_limit_w=_watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
         used_percent=None if used is None else int(used.gpu),
         processes=processes,
+        cores=_cores(handle),
+    )
+
+
+def _cores(handle: Any) -> tuple[int, ...]:
+    """Return the cores near the GPU, ascending."""
+    words = _ask(pynvml.nvmlDeviceGetCpuAffinity, handle, -(-(os.cpu_count() or 1) // _WORD_BITS))
+    if words is None:
+        return ()
+    return tuple(
+        number * _WORD_BITS + bit
+        for number, word in enumerate(words)
+        for bit in range(_WORD_BITS)
+        if int(word) >> bit & 1
     )
 
 

@@ -82,10 +82,11 @@ class PreparedShares:
 
 @dataclass
 class _Opened:
-    """An actuator on the GPU of a UUID, and the slices that have a share by it."""
+    """An actuator on the GPU of a UUID, the usable cores near it, and the slices with a share by it."""
 
     actuator: Actuator
     uuid: str = ""
+    cores: tuple[int, ...] = ()
     slices: set[str] = field(default_factory=set)
 
 
@@ -171,7 +172,8 @@ class DeviceShares:
         instance = visible if visible.startswith("MIG-") else ""
         kind = "mps" if spec.instance else spec.share.kind
         self._placed[spec.name] = Placed(opened.uuid, instance, kind)
-        return setting
+        # Memory of another node is farther from the GPU, for copies and for the calls of its driver.
+        return setting if setting.cores else replace(setting, cores=opened.cores)
 
     def _through(self, spec: SliceSpec) -> tuple[Actuator, Sequence[str]]:
         """Return what gives a slice its share, and the slices beside it there."""
@@ -212,7 +214,8 @@ class DeviceShares:
                 )
             inventory = self._inventory()
             gpu = gpu_named(spec.device, inventory, self._visible)
-            self._opened[key] = _Opened(self._make(spec.share.kind, gpu, inventory), gpu.uuid)
+            near = tuple(core for core in inventory.cores if core in gpu.cores)
+            self._opened[key] = _Opened(self._make(spec.share.kind, gpu, inventory), gpu.uuid, near)
         return self._opened[key]
 
     def _open_inside(self, opened: _Opened, spec: SliceSpec) -> Setting:

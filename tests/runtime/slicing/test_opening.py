@@ -70,3 +70,14 @@ async def test_a_slice_of_cores_needs_no_gpu_and_a_gpu_that_is_gone_is_named() -
     with pytest.raises(SlicingError, match=r"no cuda:0 here; there is no GPU \(NVML: not found\)"):
         await there.open(SPEC)
     await asyncio.wait_for(there.stop(), 5)
+
+
+async def test_a_worker_stays_near_its_gpu_unless_its_slice_names_cores() -> None:
+    near = replace(GPU, cores=(2, 3, 7))
+    there = DeviceShares(lambda: Inventory((0, 1, 2, 3), (near,)), environ={})
+    assert (await there.open(SPEC)).cores == (2, 3)
+    assert (await there.open(replace(SPEC, name="b", cores=(0,)))).cores == (0,)
+    far = DeviceShares(lambda: Inventory((0, 1), (near,)), environ={})
+    assert (await far.open(SPEC)).cores == ()  # none of them is ours to use
+    await there.stop()
+    await far.stop()
