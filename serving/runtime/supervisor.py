@@ -186,6 +186,7 @@ class Supervisor:
 
     async def _end_shared(self, link: Link, reason: str) -> None:
         """End a worker's work at its device, then the worker; the worker at least, before long."""
+        link.blame(reason)  # without its device it may end before it is killed
         ended = asyncio.ensure_future(self._shares.end(link.slice, link.pid))
         self._ending.add(ended)
         ended.add_done_callback(self._ending.discard)

@@ -54,6 +54,7 @@ class GpuReader:
             self._find()
         except _SILENT as error:
             self.reason = f"NVML: {error}"
+            self.close()  # a driver that is loaded again needs another beginning
             return ()
         self.reason = ""
         xids = self._xids()
@@ -67,7 +68,8 @@ class GpuReader:
             with suppress(*_SILENT):
                 pynvml.nvmlShutdown()
         self._events, self._open = None, False
-        self._handles.clear()
+        for each in (self._handles, self._uuids, self._names, self._listened, self._lost):
+            each.clear()
 
     def _find(self) -> None:
         """Find the GPUs that were not there before; one that was keeps its name though it is lost."""

@@ -116,7 +116,8 @@ class DeviceShares:
         """See `Shares`. A slice of cores waits for no thread."""
         if spec.device == "cpu":
             return core_set(spec)
-        self.on_open()
+        if not spec.rehearsed:
+            self.on_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._open, spec)
 
     def close(self, name: str) -> None:

@@ -95,3 +95,15 @@ def test_without_a_library_the_reason_is_said(tmp_path: Path) -> None:
     readings, reason = read(None, tmp_path / "xids", {})
     assert readings == [[]]
     assert reason.startswith("NVML: ")
+
+
+def test_a_driver_that_was_reloaded_is_read_again_faults_included(library: Path, tmp_path: Path) -> None:
+    readings, _ = read(
+        library,
+        tmp_path / "xids",
+        {},
+        {"NVML_FAIL": "nvmlDeviceGetCount_v2:9"},
+        {"NVML_FAIL": "", "xids": ["0 48 4294967295"]},
+    )
+    assert readings[1] == []
+    assert [gpu["xids"] for gpu in readings[2]] == [[{"number": 48, "instance": ""}], []]

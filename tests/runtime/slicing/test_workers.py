@@ -1,6 +1,9 @@
 """A worker is started with what its slice's actuator says, and a model is told the device it computes on."""
 
+import asyncio
 import os
+import select
+import signal
 from pathlib import Path
 
 import pytest
@@ -84,6 +87,7 @@ class Shared(PreparedShares):
     def __init__(self, wrong: str = "") -> None:
         super().__init__()
         self.ended: list[tuple[str, int]] = []
+        self.exits = False
         self._wrong = wrong
 
     def is_shared(self, name: str) -> bool:
@@ -92,6 +96,11 @@ class Shared(PreparedShares):
     async def end(self, name: str, pid: int) -> None:
         os.kill(pid, 0)  # it lives on until its work has ended
         self.ended.append((name, pid))
+        if self.exits:
+            pidfd = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGABRT)
+            await asyncio.to_thread(select.select, [pidfd], [], [])
+            os.close(pidfd)
 
     async def check(self, name: str, pid: int) -> str:
         return self._wrong
@@ -118,4 +127,16 @@ async def test_a_worker_outside_of_its_share_is_ended_with_the_sentence() -> Non
     await heard.hear("ready")
     await supervisor.check("s", heard.links[0].pid)
     assert await heard.hear_lost() == "was ended: it computes without MPS"
+    await supervisor.stop(0)
+
+
+async def test_a_shared_worker_that_ends_without_its_device_is_lost_for_why_it_was_to_end() -> None:
+    heard, shares = Recorder(), Shared()
+    shares.exits = True
+    supervisor = Supervisor(heard, shares)
+    await supervisor.start(SliceSpec("s", ()))
+    await heard.hear("ready")
+    supervisor.kill("s", "was stuck")
+    assert await heard.hear_lost() == "was stuck"
+    assert not heard.links[0].crashed  # no model is to blame
     await supervisor.stop(0)
