@@ -4,6 +4,8 @@ from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from serving.worker.arrays import Array
 from serving.worker.device.ports import Event, Lane, Streams, Tensor
 
@@ -31,7 +33,7 @@ class GpuStreams:
         self._streams[lane].wait_event(event)
 
     def to_device(self, array: Array) -> Tensor:
-        source = self._torch.from_numpy(array)
+        source = _tensor(self._torch, array)
         if not source.is_pinned():  # it is where the payload lies in a registered shared area
             pinned = self._torch.empty_like(source, pin_memory=True)
             pinned.copy_(source)
@@ -63,7 +65,7 @@ class HostStreams:
         """Do nothing: the mark was passed as it was made."""
 
     def to_device(self, array: Array) -> Tensor:
-        return self._torch.from_numpy(array)
+        return _tensor(self._torch, array)
 
     def to_host(self, tensor: Tensor) -> Tensor:
         return tensor
@@ -77,6 +79,11 @@ class _Passed:
 
     def synchronize(self) -> None:
         """Return at once."""
+
+
+def _tensor(torch: Any, array: Array) -> Tensor:
+    """Return the array as a tensor, without a copy if torch may write to it and it is in one piece."""
+    return torch.from_numpy(np.require(array, requirements="CW"))
 
 
 def streams_on(torch: ModuleType, device: str) -> Streams:
