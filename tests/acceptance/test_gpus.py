@@ -1,6 +1,8 @@
 """A real gateway with slices on GPUs, on stand-ins of the driver's library and of the MPS daemon."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +36,7 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NVML_GPUS", "2")
     monkeypatch.setenv("NVML_THROTTLE", str(0x20))
     monkeypatch.setenv("NVML_XIDS", str(there))
+    monkeypatch.setenv("MPS_CLIENTS", str(there.with_name("clients")))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return there
 
@@ -46,6 +49,7 @@ def gateway(faults: Path, tmp_path: Path) -> Iterator[GatewayProcess]:
         "slices": [{"name": "g", "device": "all", "share": "mps:30"}],
         "models": [{"path": str(ROOT / "models" / "simple"), "slo_ms": PATIENT_MS}],
         "profiles": str(tmp_path / "profiles"),
+        "limits": {"stall_s": 1},
     }
     config.write_text(yaml.safe_dump(settings))
     with serving(config) as found:
@@ -90,3 +94,16 @@ def test_faults_end_a_worker_or_lose_a_gpu_and_the_other_gpu_answers(
     assert 'penstock_gpu_usable{gpu_uuid="GPU-1"} 0\n' in metrics
     assert 'nv_gpu_power_limit{gpu_uuid="GPU-0"} 700.0\n' in metrics
     assert gateway.stop() == 0
+
+
+def test_the_daemon_ends_the_work_of_a_worker_that_is_stuck(gateway: GatewayProcess, faults: Path) -> None:
+    clients = faults.with_name("clients")
+    pids = [int(each["pid"]) for each in status(gateway)["slices"]]
+    clients.write_text("\n".join(map(str, pids)))
+    os.kill(pids[0], signal.SIGSTOP)
+    example = gateway.get("/v2/models/simple/example")[1]
+    await_true(lambda: gateway.post("/v2/models/simple/infer", example)[0] != 200, gateway)
+    await_true(lambda: states(gateway)["g-1"] == ("ready", 1), gateway)
+    assert clients.read_text().split() == [str(pids[1])]
+    assert states(gateway)["g-2"] == ("ready", 0)
+    assert "the worker of slice g-1 was ended: a simple batch of 1 rows was late" in gateway.output

@@ -13,11 +13,21 @@ import pytest
 
 from serving.specs import ModelSpec
 from serving.worker.backends.python import PythonBackend
-from serving.worker.batches import BatchInput, BatchResult, pack_run, unpack_failed, unpack_result
+from serving.worker.batches import (
+    NEVER_SHARE,
+    SHARED,
+    BatchInput,
+    BatchResult,
+    pack_run,
+    unpack_failed,
+    unpack_result,
+)
 from serving.worker.device_loop import CONTEXT_BROKEN, IN_FLIGHT_MAX, DeviceLoop
 from serving.worker.orders import LoadOrder, MeasureOrder, pack_load, pack_measure
+from serving.worker.shared import SharedArea
 from serving.worker.wire import FrameBuffer, FrameKind
 from tests.runtime.recorder import model_spec, write_model
+from tests.worker.device.locks import Noted
 from tests.worker.device.stand_in import PATIENCE_S, StandIn
 
 pytestmark = pytest.mark.live
@@ -48,7 +58,10 @@ class Gateway:
         ours.settimeout(PATIENCE_S)
         self.sock = ours
         backend = PythonBackend(1, "cpu", lambda _torch, _device: self.streams)
-        self.loop = DeviceLoop(theirs, None, backend, "cpu", self._check)
+        self.locks = Noted()
+        self.areas = SharedArea.create("requests"), SharedArea.create("answers")
+        areas = tuple(SharedArea(os.dup(each.fd)) for each in self.areas)
+        self.loop = DeviceLoop(theirs, (areas[0], areas[1]), backend, "cpu", self._check, self.locks)
         self.thread = threading.Thread(target=self._serve, args=(theirs,))
         self._frames = FrameBuffer()
         self.thread.start()
@@ -70,7 +83,14 @@ class Gateway:
     def run(self, batch_id: int, number: float, replica: int = 1) -> None:
         data = np.array([[number]], np.float32).tobytes()
         entry = BatchInput("FP32", (1,), [data])
-        self.sock.sendall(pack_run((batch_id, replica, 1, 0, 0), [entry], [len(data)], ()) + data)
+        self.sock.sendall(pack_run((batch_id, replica, 1, NEVER_SHARE, 0), [entry], [len(data)], ()) + data)
+
+    def run_shared(self, batch_id: int, rows: int) -> None:
+        """A batch of ones by shared memory, its answer likewise."""
+        data = np.ones((rows, 1), np.float32).tobytes()
+        self.areas[0].write([data], len(data))
+        entry = BatchInput("FP32", (1,), [data])
+        self.sock.sendall(pack_run((batch_id, 1, rows, 0, SHARED), [entry], [len(data)], ()))
 
     def hear(self) -> tuple[FrameKind, object]:
         while (frame := self._frames.next()) is None:
@@ -79,7 +99,7 @@ class Gateway:
             self._frames.filled(count)
         match frame.kind:
             case FrameKind.RESULT:
-                return frame.kind, unpack_result(frame, None)
+                return frame.kind, unpack_result(frame, self.areas[1])
             case FrameKind.FAILED:
                 return frame.kind, unpack_failed(frame)
         return frame.kind, bytes(frame.meta)
@@ -100,6 +120,9 @@ class Gateway:
         self.sock.close()
         self.thread.join(PATIENCE_S)
         assert not self.thread.is_alive()
+        assert self.locks.locked == {}
+        for area in self.areas:
+            area.close()
 
 
 @pytest.fixture
@@ -258,3 +281,18 @@ def test_a_size_that_cannot_run_fails_the_load(gateway: Gateway, tmp_path: Path)
     (folder / "model.py").write_text(TENSORS.replace("[0, 0] < 0", ".shape[0] > 3"))
     with pytest.raises(AssertionError, match="negative"):
         gateway.load(replace(model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}), batch_max=5))
+
+
+def test_large_batches_come_by_page_locked_memory_which_follows_its_growth(loaded: Gateway) -> None:
+    loaded.streams.free = True
+    for number, rows in enumerate((1_000, 500_000, 2_000)):
+        loaded.run_shared(number, rows)
+        kind, result = loaded.hear()
+        assert isinstance(result, BatchResult), (kind, result)
+        assert result.rows == rows
+        for _ in result.copying():
+            pass
+        answer = np.frombuffer(result.outputs[0].rows(0, rows), np.float32)
+        assert np.array_equal(answer, np.full(rows, 2, np.float32))
+        (locked,) = loaded.locks.locked.values()
+        assert locked == (1 << 20 if number == 0 else 1 << 21)

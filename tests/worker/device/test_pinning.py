@@ -4,24 +4,7 @@ import os
 from mmap import mmap
 
 from serving.worker.device.pinning import CudaLocks, PinnedArea
-
-
-class Noted:
-    """`Locks` that note what is locked, and can refuse."""
-
-    def __init__(self, refusal: str = "") -> None:
-        self.locked: dict[int, int] = {}
-        self.ready = True
-        self._refusal = refusal
-
-    def lock(self, address: int, byte_count: int) -> str:
-        if not self._refusal:
-            self.locked[address] = byte_count
-        return self._refusal
-
-    def unlock(self, address: int) -> str:
-        del self.locked[address]
-        return ""
+from tests.worker.device.locks import Noted
 
 
 def test_an_area_that_grows_is_locked_anew_and_the_old_pages_are_unlocked() -> None:
