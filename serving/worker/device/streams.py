@@ -83,7 +83,7 @@ class _Passed:
 
 def _tensor(torch: Any, array: Array) -> Tensor:
     """Return the array as a tensor, without a copy if torch may write to it and it is in one piece."""
-    return torch.from_numpy(np.require(array, requirements="CW"))
+    return torch.from_numpy(np.require(array, requirements=("C", "W")))
 
 
 def streams_on(torch: ModuleType, device: str) -> Streams:
