@@ -16,6 +16,7 @@ from router.settings.findings import Findings
 from router.settings.floors import check_prices
 from router.settings.logs import LogSettings, read_logging
 from router.settings.memory import usable_memory_bytes
+from router.settings.placement import PlacementSettings, read_placement
 from router.settings.prices import check_kinds, read_prices
 from router.settings.problems import SettingsError, SettingsProblem, fault
 from router.settings.promises import read_tiers
@@ -69,6 +70,7 @@ class Settings:
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     `admin`: where changes are taken.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
+    `placement`: what is done where the desired state cannot be reached.
     `auth`: None where no caller needs a key.
     `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
     and held to. `document`: what the file said, with its places.
@@ -90,6 +92,7 @@ class Settings:
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
+    placement: PlacementSettings = field(default_factory=PlacementSettings)
     workers: WorkersSpec = field(default_factory=WorkersSpec)
     auth: AuthSettings | None = None
     warnings: tuple[SettingsProblem, ...] = ()
@@ -121,7 +124,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     repository, cache = read_repository(findings), _read_cache(findings, limits)
     auth = read_auth(findings, server.host, admin)
     profiles = _read_profiles(findings)
-    scaling = read_scaling(findings)
+    scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
     if file is None or findings.problems:
@@ -144,6 +147,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         repository=repository,
         scaling=scaling,
         logging=logging,
+        placement=placement,
         workers=workers,
         auth=auth,
         warnings=tuple(sorted(findings.warnings)),

@@ -6,7 +6,14 @@ values are built.
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    model_validator,
+)
 
 from router.settings.fields import (
     DAY_S,
@@ -144,6 +151,8 @@ class GatewayFile(Section):
     devices: list[object] = []
     prices: list[object] = []
     scaling: dict[str, object] = {}
+    placement: dict[str, object] = {}
+    mig: dict[str, object] = {}
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     tiers: Annotated[list[object], Field(max_length=TIER_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}

@@ -66,6 +66,7 @@ def everything() -> Telemetry:
         worth={"a": (True, 1.0, 1)},
         redis=RedisPresent(),
         profiles=[judged],
+        replans={"proposed": 1},
         scaling=scaling,
         gpus=[GpuReading("GPU-1", 1, temperature_c=41)],
         condition=ConditionPresent(
