@@ -40,7 +40,7 @@ from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
 from router.settings.memory import free_memory_bytes
 from router.sharedmemory import add_shared_memory, shared_memory_methods
-from router.status import ReplicaBody, SliceStatus, Status, describe
+from router.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (
     AuthPresent,
     ConditionPresent,
@@ -313,8 +313,13 @@ class GatewayServer:
             status["gpus"] = gpus
         if proposal := self.replanning.describe():
             status["proposal"] = proposal
+        status["move"] = self._move()
+        return status
+
+    def _move(self) -> MoveStatus:
+        """Return how far what is wanted is so."""
         progress = self.fleet.progress
-        status["move"] = {
+        return {
             "state": progress.state.value,
             "step": progress.step,
             "steps": progress.steps,
@@ -325,7 +330,6 @@ class GatewayServer:
                 *(self.key_watch.refused if self.key_watch is not None else ()),
             ],
         }
-        return status
 
     def _cached(self, model: ServedModel) -> CacheStatus | None:
         """Return what is to be said of its kept answers."""
