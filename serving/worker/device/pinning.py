@@ -6,6 +6,7 @@ while a copy by a GPU would end the process.
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from mmap import mmap
 from typing import Any, Protocol
 
@@ -34,10 +35,20 @@ class CudaLocks:
         return torch is not None and bool(torch.cuda.is_initialized())
 
     def lock(self, address: int, byte_count: int) -> str:
-        return _said(_cuda().cudaHostRegister(address, byte_count, 0))
+        return self._said(_cuda().cudart().cudaHostRegister(address, byte_count, 0))
 
     def unlock(self, address: int) -> str:
-        return _said(_cuda().cudaHostUnregister(address))
+        return self._said(_cuda().cudart().cudaHostUnregister(address))
+
+    @staticmethod
+    def _said(status: Any) -> str:
+        """Return "" for success, else what CUDA answered."""
+        if int(status) == 0:
+            return ""
+        # CUDA keeps the error and would blame the next kernel: one that matters to no model is launched.
+        with suppress(RuntimeError):
+            sys.modules["torch"].ones(1, device="cuda")
+        return f"CUDA error {int(status)}"
 
 
 class PinnedArea:
@@ -79,9 +90,4 @@ def _address(mapping: mmap) -> int:
 
 
 def _cuda() -> Any:
-    return sys.modules["torch"].cuda.cudart()
-
-
-def _said(status: Any) -> str:
-    """Return "" for success, else what CUDA answered."""
-    return "" if int(status) == 0 else f"CUDA error {int(status)}"
+    return sys.modules["torch"].cuda

@@ -81,3 +81,16 @@ async def test_a_worker_stays_near_its_gpu_unless_its_slice_names_cores() -> Non
     assert (await far.open(SPEC)).cores == ()  # none of them is ours to use
     await there.stop()
     await far.stop()
+
+
+async def test_only_a_gpu_of_this_machine_is_watched() -> None:
+    opened: list[str] = []
+    there = DeviceShares(lambda: Inventory((0,), (GPU,)), environ={})
+    there.on_open = lambda: opened.append("now")
+    await there.open(SliceSpec("c", (0,)))
+    with pytest.raises(SlicingError):
+        await there.open(replace(SPEC, device="h", rehearsed=True))
+    assert opened == []
+    await there.open(SPEC)
+    assert opened == ["now"]
+    await there.stop()
