@@ -13,6 +13,7 @@ from pathlib import Path
 GPU_UUID = "GPU-74d43ed3-cdf7-e667-3644-bf5b4f46ed65"
 CHUNKS = 16
 SMS_PER_CHUNK = 8
+SERVER = "4711"
 
 
 class Daemon:
@@ -52,14 +53,36 @@ class Daemon:
             case "get_default_device_pinned_mem_limit":
                 return f"{self.limits[words[0]]}\n" if words[0] in self.limits else ""
             case "get_client_list":
-                return f"Server {words[0]} not found\n"
+                if words[0] != SERVER or not clients():
+                    return f"Server {words[0]} not found\n"
+                return "".join(f"{pid}\n" for pid in clients())
+            case "terminate_client":
+                return terminate(words)
             case "ps":
                 return "Server not found\n"
             case "get_server_list":
-                return ""
+                return f"{SERVER}\n" if clients() else ""
             case "sm_partition" | "lspart" if self.partitions is not None:
                 return divide(self.partitions, words)
         return f'Unknown command "{command}"\n'
+
+
+def clients() -> list[str]:
+    """The clients of its one server: those that the file named by MPS_CLIENTS lists."""
+    path = os.environ.get("MPS_CLIENTS")
+    return Path(path).read_text().split() if path and Path(path).exists() else []
+
+
+def terminate(words: list[str]) -> str:
+    """End the work of a client, after NVIDIA's documentation; with MPS_TWIN=stuck it cannot."""
+    server, pid = words
+    there = clients()
+    if server != SERVER or pid not in there:
+        return f"Failed to find client {pid} of server {server}\n"
+    if os.environ.get("MPS_TWIN") == "stuck":
+        return f"Failed to terminate client {pid}\n"
+    Path(os.environ["MPS_CLIENTS"]).write_text("\n".join(each for each in there if each != pid))
+    return ""
 
 
 def log(line: str) -> None:
