@@ -233,7 +233,8 @@ class Verdicts(Rules):
             waiting = [name for name, _ in site.replicas if self.scheduler.queue_rows(name)]
             assert self.scheduler.is_idle(name) == (site.free and not waiting)
             assert self.scheduler._slices[name].suspect == site.suspect
-        assert self.scheduler.wake_us <= max(now_us, min(self.instants(now_us), default=NEVER_US))
+        latest_us = max(now_us, min(self.instants(now_us), default=NEVER_US))
+        assert self.scheduler.wake_us <= latest_us, "it wakes too late; waits are in `Rules.delayed_us`"
 
     def open_of(self, model: str) -> int:
         return sum(case.request.model == model for case in self.open.values())
