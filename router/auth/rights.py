@@ -42,6 +42,7 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
 _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
     {
         ("GET", ""): CLIENTS,
+        ("GET", "config"): CLIENTS,
         ("GET", "example"): CLIENTS,
         ("GET", "ready"): CLIENTS,
         ("POST", "infer"): CALLERS,
@@ -61,6 +62,7 @@ _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
         "ModelReady": CLIENTS,
         "ServerMetadata": CLIENTS,
         "ModelMetadata": CLIENTS,
+        "ModelConfig": CLIENTS,
         "ModelInfer": CALLERS,
         "ModelStatistics": WATCHERS,
         "RepositoryIndex": WATCHERS,

@@ -106,7 +106,7 @@ def test_methods_of_grpc_have_the_roles_of_their_twins() -> None:
                 (ANYBODY, CLIENTS, CALLERS, WATCHERS)}  # fmt: skip
     assert by_roles == {
         ANYBODY: {"ServerLive", "ServerReady"},
-        CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata"},
+        CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig"},
         CALLERS: {"ModelInfer"},
         WATCHERS: {
             "ModelStatistics",
