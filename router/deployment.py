@@ -54,8 +54,8 @@ from router.telemetry import (
     Telemetry,
     demand,
 )
-from router.triton.edges import add_model_config, model_config_methods
 from router.triton.model_config import model_config
+from router.triton.offering import offer_extensions
 from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus, why_absent
@@ -155,8 +155,7 @@ class GatewayServer:
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc, self._changes)
         self._rpc.offer(shared_memory_methods())
-        add_model_config(app, self.serving, self._configure)
-        self._rpc.offer(model_config_methods(self.serving, self._configure))
+        offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:
             for each in (self._rest, self._admin, self._rpc):

@@ -40,7 +40,7 @@ _INDEX, _LOAD, _UNLOAD = _operation("ready"), _operation("parameters"), _operati
 
 def add_repository(app: FastAPI, repository: Repository) -> None:
     """The routes, on the application."""
-    app.add_exception_handler(RepositoryError, _on_refused)
+    app.add_exception_handler(RepositoryError, answer_refusal)
     _add_index(app, repository)
     _add_control(app, repository)
 
@@ -129,6 +129,7 @@ def _done() -> Response:
     return Response(media_type="application/json")  # empty, as Triton's
 
 
-async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
+async def answer_refusal(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
+    """Return the answer to a request that RepositoryError refuses."""
     assert isinstance(error, RepositoryError)  # noqa: S101  # registered for this class
     return Response(plain_error(error.message), error.refusal.http_status, media_type="application/json")

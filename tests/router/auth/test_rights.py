@@ -113,6 +113,8 @@ def test_methods_of_grpc_have_the_roles_of_their_twins() -> None:
             "RepositoryIndex",
             "SystemSharedMemoryStatus",
             "CudaSharedMemoryStatus",
+            "TraceSetting",
+            "LogSettings",
         },
     }
     assert rpc_roles("RepositoryModelLoad") is rpc_roles("AnythingNew") is ADMINS

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from router.app import create_app
 from router.bulk.pool import Bulk
-from router.triton.edges import add_model_config, model_config_methods
+from router.triton.config_edges import add_model_config, model_config_methods
 from router.triton.model_config import as_json, model_config
 from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
 from tests.router.fakes import IDENTITY, SIMPLE, FakeServing
