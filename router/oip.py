@@ -22,6 +22,7 @@ PLATFORM = "penstock_torch"
 
 EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
     "logging",
     "model_configuration",
     "model_repository",

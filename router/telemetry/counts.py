@@ -203,7 +203,8 @@ class ModelCounts:
     __slots__ = (
         "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "edge_us",
         "filling", "flows", "input_us", "kept", "labels", "last_us", "looked", "looks", "name", "objective",
-        "others", "others_us", "output_us", "parse", "queue", "selected", "served", "sizes", "slo_us", "variants",
+        "others", "others_us", "output_us", "parse", "queue", "selected", "served", "sizes", "slo_us",
+        "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:

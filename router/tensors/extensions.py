@@ -10,6 +10,9 @@ from typing import Final
 from router.tensors.errors import bad_input
 from router.tensors.wording import listed, quoted, suggestion
 
+OUTPUT: Final = ("binary_data", "classification")
+"""What the gateway reads of an output's parameters."""
+
 _ALONE: Final = "each request stands for itself, without a sequence"
 _INLINE: Final = "tensors travel in the messages themselves"
 
@@ -23,7 +26,7 @@ _UNSERVED: Final[Mapping[str, str]] = {
     "shared_memory_region": _INLINE,
     "shared_memory_byte_size": _INLINE,
     "shared_memory_offset": _INLINE,
-    "classification": "ask for the output itself",
+    "classification": "it belongs to an output",
 }
 """What Triton reads (its extensions for sequences, scheduling policy, shared memory and classification) and
 this gateway does not, and what to do instead."""

@@ -33,7 +33,12 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     for tensor in spec.inputs:
         config.input.add(name=tensor.name, data_type=_data_type(tensor), dims=tensor.shape[1:])
     for tensor in spec.outputs:
-        config.output.add(name=tensor.name, data_type=_data_type(tensor), dims=tensor.shape[1:])
+        config.output.add(
+            name=tensor.name,
+            data_type=_data_type(tensor),
+            dims=tensor.shape[1:],
+            label_filename=tensor.labels.file if tensor.labels is not None else "",
+        )
     _tell_batching(config.dynamic_batching, model, limits)
     for number, group in enumerate(_instances(model, slices)):
         config.instance_group.add(name=f"{spec.name}_{number}", **group)
