@@ -1,0 +1,78 @@
+"""Triton's extensions at a running gateway, by its own clients; docs/protocol.md says what works."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
+
+from tests.acceptance.client_surface import CALLS, CLIENTS, public, started, surface, table
+from tests.acceptance.gateway import ROOT, GatewayProcess
+from tests.acceptance.test_clients import WAYS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def triton() -> Iterator[GatewayProcess]:
+    with started() as gateway:
+        yield gateway
+
+
+def test_every_public_method_has_a_call() -> None:
+    assert set().union(*(public(module) for module in CLIENTS.values())) == set(CALLS)
+
+
+def test_the_page_says_what_each_method_does(triton: GatewayProcess) -> None:
+    page = (ROOT / "docs/protocol.md").read_text()
+    found = "\n".join(table(surface(triton)))
+    assert found in page, f"`python -m tests.acceptance.client_surface` prints:\n{found}"
+
+
+def ones(rows: int) -> np.ndarray[Any, Any]:
+    return np.ones((rows, 16), np.int32)
+
+
+def test_the_phases_of_the_statistics_add_up_to_success(triton: GatewayProcess) -> None:
+    for way in WAYS.values():
+        way(triton)("simple", {"INPUT0": ones(3), "INPUT1": ones(3)}, ["OUTPUT0", "OUTPUT1"])
+    with http_client.InferenceServerClient(triton.rest) as client:
+        told = client.get_inference_statistics()["model_stats"]
+        (one,) = client.get_inference_statistics("simple")["model_stats"]
+    assert {each["name"] for each in told} >= {"simple", "digits"}
+    assert one["inference_stats"]["success"]["count"] >= len(WAYS)
+    for each in (*told, one):
+        stats = dict(each["inference_stats"])
+        stats.pop("fail")
+        total_ns = stats.pop("success")["ns"]
+        assert sum(phase["ns"] for phase in stats.values()) == total_ns, each["name"]
+
+
+def test_both_protocols_tell_the_same_configuration(triton: GatewayProcess) -> None:
+    with (
+        http_client.InferenceServerClient(triton.rest) as http,
+        grpc_client.InferenceServerClient(triton.grpc) as grpc,
+    ):
+        over_rest = http.get_model_config("digits")
+        over_grpc = grpc.get_model_config("digits").config
+    said = MessageToDict(over_grpc, preserving_proto_field_name=True)
+    assert over_rest["max_batch_size"] == said["max_batch_size"] == 64
+    assert (over_rest["input"][0]["dims"], said["input"][0]["dims"]) == ([64], ["64"])
+
+
+@pytest.mark.parametrize("module", [http_client, grpc_client], ids=["http", "grpc"])
+def test_the_classes_of_a_digit(triton: GatewayProcess, module: Any) -> None:
+    tensor = module.InferInput("PIXELS", [2, 64], "FP32")
+    tensor.set_data_from_numpy(np.random.default_rng(7).random((2, 64), np.float32))
+    address = triton.rest if module is http_client else triton.grpc
+    with module.InferenceServerClient(address) as client:
+        scores = client.infer("digits", [tensor]).as_numpy("SCORES")
+        classes = module.InferRequestedOutput("SCORES", class_count=3)
+        told = client.infer("digits", [tensor], outputs=[classes]).as_numpy("SCORES")
+    assert told.shape == (2, 3)
+    for row, said in zip(scores, told, strict=True):
+        best = np.argsort(-row, kind="stable")[:3]
+        assert [int(each.decode().split(":")[1]) for each in said] == best.tolist()
