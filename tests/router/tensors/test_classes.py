@@ -1,6 +1,7 @@
 """The classification extension: the strings that Triton's clients read, over both wires."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from router.bulk.jobs import fold_rest
 from router.tensors import proto, rest
 from router.tensors.classes import RANKED_MAX, STRINGS_MAX, classify
 from router.tensors.decoded import Decoded
+from router.tensors.elements import list_elements
 from serving.ports import Reply
 from serving.specs import Labels, Limits, ServedModel, TensorSpec
 from serving.tensor import Tensor
@@ -110,7 +112,7 @@ def test_the_largest_come_first_and_of_equal_ones_the_first(values: npt.NDArray[
     told = classify(tensor, TensorSpec("Y", "FP32", (-1, *values.shape[1:])), count)
     rows = values.reshape(values.shape[0], -1)
     assert told.shape == (rows.shape[0], min(count, rows.shape[1]))
-    found = iter(rest.list_elements(told))
+    found = iter(list_elements(told))
     for row in rows.tolist():
         order = sorted(range(len(row)), key=lambda i: -np.inf if row[i] != row[i] else row[i], reverse=True)
         for index in order[:count]:
@@ -125,7 +127,7 @@ def test_whole_numbers_are_ranked_exactly(kind: str) -> None:
     told = classify(
         Tensor("Y", kind.upper(), (1, 4), values.tobytes()), TensorSpec("Y", kind.upper(), (-1, 4)), 2
     )
-    assert rest.list_elements(told) == [f"{most}:1", f"{most - 1}:0"]
+    assert list_elements(told) == [f"{most}:1", f"{most - 1}:0"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_no_request_ranks_for_more_than_its_share_of_the_event_loop(
     wide = model(shape=(-1, width), labels=None)
     assert rest.decode(*asked(count, binary=True, rows=rows), wide, LIMITS).wanted[0].classes == count
     for more in (asked(count + 1, binary=True, rows=rows), asked(count, binary=True, rows=rows + 1)):
-        assert "classes among" in refusal(lambda body=more: rest.decode(*body, wide, LIMITS), TOO_LARGE)
+        assert "classes among" in refusal(partial(rest.decode, *more, wide, LIMITS), TOO_LARGE)
 
 
 def test_specs_that_differ_in_labels_alone_are_equal() -> None:
