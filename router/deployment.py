@@ -155,6 +155,7 @@ class GatewayServer:
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc, self._changes)
         self._rpc.offer(shared_memory_methods())
+        self.operations.repository.configure = self._configure
         offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:

@@ -84,7 +84,7 @@ def _add_control(app: FastAPI, repository: Repository) -> None:
     async def load(model: Name, request: Request) -> Response:
         """Read the model's files and serve what they say; answered when it is ready."""
         parameters = _parameters(await _read(request, "parameters"))
-        await repository.load(model, read_batch_max(model, parameters))
+        await repository.load(model, read_batch_max(model, parameters, repository.configured(model)))
         return _done()
 
     @app.post("/v2/repository/models/{model}/unload", tags=["repository"], openapi_extra=_UNLOAD)

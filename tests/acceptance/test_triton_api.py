@@ -1,5 +1,6 @@
 """Triton's extensions at a running gateway, by its own clients; docs/protocol.md says what works."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
+from tritonclient.utils import InferenceServerException
 
 from tests.acceptance.client_surface import CALLS, CLIENTS, public, started, surface, table
 from tests.acceptance.gateway import ROOT, GatewayProcess
@@ -61,6 +63,23 @@ def test_both_protocols_tell_the_same_configuration(triton: GatewayProcess) -> N
     said = MessageToDict(over_grpc, preserving_proto_field_name=True)
     assert over_rest["max_batch_size"] == said["max_batch_size"] == 64
     assert (over_rest["input"][0]["dims"], said["input"][0]["dims"]) == ([64], ["64"])
+
+
+@pytest.mark.parametrize("size", [4, 6])
+@pytest.mark.parametrize("module", [http_client, grpc_client], ids=["http", "grpc"])
+def test_a_client_loads_the_configuration_that_it_read_with_another_batch(
+    triton: GatewayProcess, module: Any, size: int
+) -> None:
+    address = triton.rest if module is http_client else triton.grpc
+    form: dict[str, Any] = {} if module is http_client else {"as_json": True}
+    with module.InferenceServerClient(address) as client:
+        read = client.get_model_config("simple", **form)
+        config = read.get("config", read)
+        client.load_model("simple", config=json.dumps(config | {"max_batch_size": size}))
+        read = client.get_model_config("simple", **form)
+        assert read.get("config", read)["max_batch_size"] == size
+        with pytest.raises(InferenceServerException, match="config: output is not supported"):
+            client.load_model("simple", config=json.dumps(config | {"output": config["input"]}))
 
 
 @pytest.mark.parametrize("module", [http_client, grpc_client], ids=["http", "grpc"])
