@@ -49,6 +49,7 @@ class ModelStatistics(TypedDict):
     """One model. `last_inference`: milliseconds of Unix time, 0 where there was none.
 
     `inference_count` rows were computed in `execution_count` batches; what the cache answered is in neither.
+    `response_stats` is of models with several answers, and `memory_usage` is not told: both are empty.
     """
 
     name: str
@@ -58,6 +59,8 @@ class ModelStatistics(TypedDict):
     execution_count: int
     inference_stats: RequestStatistics
     batch_stats: list[BatchStatistics]
+    response_stats: dict[str, object]
+    memory_usage: list[object]
 
 
 def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
@@ -73,6 +76,8 @@ def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
         "batch_stats": [
             {"batch_size": rows, **_computed(count, *took_us)} for rows, (count, *took_us) in sizes
         ],
+        "response_stats": {},
+        "memory_usage": [],
     }
 
 

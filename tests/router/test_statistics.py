@@ -56,6 +56,7 @@ def test_requests_are_counted_with_their_time_in_nanoseconds() -> None:
     }
     assert durations(b["inference_stats"]) == {}
     assert len(b["inference_stats"]) == 8  # perf_analyzer reads them all
+    assert (b["response_stats"], b["memory_usage"]) == ({}, [])
 
 
 @given(*[st.integers(0, 5_000)] * 6)
