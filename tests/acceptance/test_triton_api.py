@@ -1,5 +1,7 @@
 """Triton's extensions at a running gateway, by its own clients; docs/protocol.md says what works."""
 
+import asyncio
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -82,16 +84,31 @@ def test_a_client_loads_the_configuration_that_it_read_with_another_batch(
             client.load_model("simple", config=json.dumps(config | {"output": config["input"]}))
 
 
-@pytest.mark.parametrize("module", [http_client, grpc_client], ids=["http", "grpc"])
-def test_the_classes_of_a_digit(triton: GatewayProcess, module: Any) -> None:
+PIXELS = np.random.default_rng(7).random((2, 64), np.float32)
+
+
+async def scores(name: str, gateway: GatewayProcess, **more: int) -> np.ndarray[Any, Any]:
+    """What a client reads of SCORES; `more`: what it asks of the output."""
+    module = CLIENTS[name]
     tensor = module.InferInput("PIXELS", [2, 64], "FP32")
-    tensor.set_data_from_numpy(np.random.default_rng(7).random((2, 64), np.float32))
-    address = triton.rest if module is http_client else triton.grpc
-    with module.InferenceServerClient(address) as client:
-        scores = client.infer("digits", [tensor]).as_numpy("SCORES")
-        classes = module.InferRequestedOutput("SCORES", class_count=3)
-        told = client.infer("digits", [tensor], outputs=[classes]).as_numpy("SCORES")
+    tensor.set_data_from_numpy(PIXELS)
+    output = module.InferRequestedOutput("SCORES", **more)
+    client = module.InferenceServerClient(gateway.rest if name.startswith("http") else gateway.grpc)
+    try:
+        result = client.infer("digits", [tensor], outputs=[output])
+        result = await result if inspect.isawaitable(result) else result
+        found: np.ndarray[Any, Any] = result.as_numpy("SCORES")
+        return found
+    finally:
+        closed = client.close()
+        if inspect.isawaitable(closed):
+            await closed
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_the_classes_of_a_digit(triton: GatewayProcess, name: str) -> None:
+    told = asyncio.run(scores(name, triton, class_count=3))
     assert told.shape == (2, 3)
-    for row, said in zip(scores, told, strict=True):
+    for row, said in zip(asyncio.run(scores(name, triton)), told, strict=True):
         best = np.argsort(-row, kind="stable")[:3]
-        assert [int(each.decode().split(":")[1]) for each in said] == best.tolist()
+        assert [each.decode() for each in said] == [f"{row[index]:f}:{index}" for index in best]
