@@ -116,7 +116,7 @@ def _value(setting: Any) -> object:
 
 
 def _require_admin() -> None:
-    """RequestError if the caller of a gRPC call has a key that may only read."""
+    """Raise RequestError if the caller of a gRPC call has a key that may only read."""
     identity = CALLER.get()
     if identity is not None and ADMIN not in identity.roles:
         why = f"the API key {quoted(identity.name)} may not change settings: it has no role 'admin'"
@@ -124,7 +124,7 @@ def _require_admin() -> None:
 
 
 def _check_known(serving: Serving, model: str) -> None:
-    """RepositoryError, in Triton's words, for a model that the caller cannot see."""
+    """Raise RepositoryError, in Triton's words, for a model that the caller cannot see."""
     if model not in serving.models or not may_use(CALLER.get(), model):
         raise RepositoryError(BAD_INPUT, f"Request for unknown model : {quoted(model)[1:-1]}")
 

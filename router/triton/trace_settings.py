@@ -32,7 +32,7 @@ def trace_settings() -> dict[str, Value]:
 
 
 def check_trace_settings(stated: Mapping[str, object]) -> None:
-    """RepositoryError for a setting that would change something. None, which clears one, changes nothing."""
+    """Raise RepositoryError for a setting that would change something; None, to clear one, does not."""
     for name, value in stated.items():
         if name not in _IN_FORCE:
             hint = suggestion(name, _IN_FORCE) or f"; known are {listed(_IN_FORCE)}"
