@@ -88,7 +88,7 @@ class Fleet:
         self._gateway = gateway
         self._store = store
         self._model_log = ModelLog()
-        self._supervisor = Supervisor(self, shares, self._model_log, workers)
+        self._supervisor = Supervisor(self, shares, self._model_log, workers, store.folder)
         self._keeps_spares = workers.spare
         self._links: dict[str, Link] = {}
         self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
