@@ -277,6 +277,9 @@ class GatewayServer:
             }
             for name, record in self.fleet.control.slices.items()
         ]
+        for each in slices:
+            if self.fleet.control.slices[each["name"]].spec.rehearsed:
+                each["rehearsed"] = True
         self._add_notices(slices)
         uptime_s = (self.gateway.now_us() - self._started_us) / 1e6
         counters: dict[str, Counters] = {}
@@ -401,6 +404,7 @@ class GatewayServer:
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
             auth=self._auth(),
+            rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
 

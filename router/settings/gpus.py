@@ -11,6 +11,7 @@ from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, one_of, shown
 from router.settings.schema import SliceSection
 from serving.profile.device import gpu_kind
+from serving.rehearsal import EXACT, RehearsalSpec
 from serving.runtime.slicing.choice import gpu_named
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory
@@ -35,6 +36,7 @@ class SlicedDevice:
     kind: str
     rehearsed: bool = False
     gpu: Gpu | None = None
+    rehearsal: RehearsalSpec = EXACT
 
 
 def device_names(findings: Findings, text: str) -> tuple[str, ...]:
@@ -89,12 +91,26 @@ def _meant(findings: Findings, text: str) -> Sequence[SlicedDevice]:
     for spec in rehearsed:
         if text == spec.name or text in spec.names:
             names = spec.names if text == spec.name else (text,)
-            return [SlicedDevice(name, spec.kind, rehearsed=True) for name in names]
+            return [_rehearsed(name, spec) for name in names]
+    if findings.rehearse:
+        return _stand_ins(rehearsed, text)
     visible = _visible(findings)
     if text in ALL:
         return visible
     called = (each for each in visible if each.gpu is not None and text in _calls(each.name, each.gpu))
     return [*called]
+
+
+def _rehearsed(name: str, spec: DeviceSpec) -> SlicedDevice:
+    return SlicedDevice(name, spec.kind, rehearsed=True, rehearsal=spec.rehearsal)
+
+
+def _stand_ins(rehearsed: Sequence[DeviceSpec], text: str) -> Sequence[SlicedDevice]:
+    """Return the rehearsed devices in the places of GPUs: cuda:0 or gpu-0 is the first of `devices:`."""
+    found = [_rehearsed(name, spec) for spec in rehearsed for name in spec.names]
+    if text in ALL:
+        return found
+    return [each for index, each in enumerate(found) if text in (f"cuda:{index}", f"gpu-{index}")]
 
 
 def _visible(findings: Findings) -> list[SlicedDevice]:
@@ -120,6 +136,9 @@ def _missing(findings: Findings, text: str) -> str:
     if planned is not None:
         what = f"{shown(text)} is a device to plan with, and no GPU of this machine"
         return f"{what}; expected `rehearse: true` there, or a GPU such as cuda:0"
+    if findings.rehearse:
+        what = f"no device of `devices:` stands for {text} in a rehearsal"
+        return f"{what}; expected an entry there such as {{name: h, kind: gpu-nvidia-h200, count: 8}}"
     inventory: Inventory = findings.inventory
     why = f" ({inventory.reason})" if inventory.reason else ""
     count = len(inventory.gpus)

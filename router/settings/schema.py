@@ -32,6 +32,7 @@ from router.settings.fields import (
 from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
+from serving.rehearsal import EXACT
 from serving.specs import DIVISIONS, ISOLATE, TIME_UNITS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
@@ -124,6 +125,12 @@ def _check_replicas(value: object) -> object:
         )
     expected = "auto, a number such as 2, or {min: 1, max: 4}"
     raise refuse(fault("not a number of replicas", value, expected))
+
+
+def _check_rehearse(value: object) -> object:
+    if isinstance(value, bool | dict):
+        return value
+    raise refuse(fault("not true or false", value, "true, or how: {noise: 0.03, seed: 1}"))
 
 
 def _check_profiles(value: object) -> object:
@@ -330,7 +337,21 @@ class DeviceSection(Section):
     memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
     price: Price | None = None
     domain: Name | None = None
-    rehearse: bool = False
+    rehearse: Annotated[bool | dict[str, object], PlainValidator(_check_rehearse)] = False
+
+
+class RehearseSection(Section):
+    """`rehearse:` of a device, where it is a mapping; the defaults are those of RehearsalSpec."""
+
+    noise: Annotated[float, Field(ge=0, le=5, allow_inf_nan=False)] = EXACT.noise
+    outliers: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = EXACT.outliers
+    interference: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = EXACT.interference
+    crash_every_s: Seconds | None = None
+    stall_every_s: Seconds | None = None
+    stall_s: Seconds = EXACT.stall_s
+    disturb: Text | None = None
+    seed: Annotated[int, Field(ge=0, le=1 << 53)] = EXACT.seed
+    beside_real: bool = False
 
 
 class TenantSection(Section):

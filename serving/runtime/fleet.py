@@ -421,6 +421,7 @@ class Fleet:
         self._domains[name] = spec.domain
         self._gateway.devices[name] = spec.device
         self._gateway.prices[name] = spec.price
+        (self._gateway.rehearsed.add if spec.rehearsed else self._gateway.rehearsed.discard)(name)
         if self._tasks is not None:
             self._tasks.create_task(self._supervisor.start(spec))
 
