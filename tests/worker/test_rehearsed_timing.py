@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.rehearsal import EXACT, RehearsalSpec
+from serving.specs import Share
+from serving.worker.rehearsed.neighbours import Neighbours
 from serving.worker.rehearsed.timing import Pace
 
 LATENCY = Latency(Profile("m", "v", "gpu-x", (Point(0, 1, 1000, 1000, 1), Point(0, 8, 4500, 4500, 1))))
@@ -45,8 +48,19 @@ def test_outliers_take_ten_times_as_long() -> None:
 
 @pytest.mark.parametrize(("neighbours", "took_us"), [(0, 1000), (3, 1300)])
 def test_each_neighbour_makes_a_batch_longer(neighbours: int, took_us: int) -> None:
-    pace = Pace(RehearsalSpec(interference=0.1), ("s", 1), 0, lambda: neighbours)
+    pace = Pace(RehearsalSpec(interference=0.1), ("s", 1), 0, lambda: [("n", "v")] * neighbours)
     assert pace.work_us(LATENCY, 1, 0) == took_us
+
+
+def test_measured_co_runs_make_batches_longer_beside_their_neighbours_on_shares_of_their_kind() -> None:
+    own, other = (Tenant(model, "v", Share.parse("mps:30"), 8) for model in ("m", "n"))
+    runs = [CoRun(own, (other,), 100, beside, 9) for beside in (110, 120, 150)]
+    several = CoRun(own, (other, other), 100, 900, 9)
+    cost = Neighbours([*runs, several], "mps")
+    beside: list[tuple[str, str]] = [("n", "v"), ("n", "v"), ("unknown", "v")]
+    pace = Pace(EXACT, ("s", 1), 0, lambda: beside, cost)
+    assert pace.work_us(LATENCY, 1, 0) == 1400
+    assert not Neighbours(runs, "mig")
 
 
 def test_others_slow_a_slice_down_from_when_its_worker_began() -> None:

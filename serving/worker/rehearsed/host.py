@@ -19,6 +19,7 @@ from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
 from serving.specs import Share
 from serving.worker.orders import LoadOrder
+from serving.worker.rehearsed.neighbours import Key, Neighbours
 from serving.worker.rehearsed.notes import (
     DESCRIPTORS,
     PACKET_BYTES_MAX,
@@ -51,6 +52,7 @@ class Host:
         self._by_fd: dict[int, Session] = {}
         self._by_device: dict[str, set[Session]] = {}
         self._writing: set[int] = set()
+        self._cost: dict[tuple[str, str], Neighbours] = {}  # by kind of device and of share
 
     def run(self) -> None:
         """Serve until the gateway closes the control socket."""
@@ -98,18 +100,25 @@ class Host:
         areas = SharedArea(descriptors[1]), SharedArea(descriptors[2])
         beside = self._by_device.setdefault(begin.device, set())
         name = begin.slice, begin.life
-        pace = Pace(begin.rehearsal, name, self.now_us(), lambda: self._neighbours(begin))
+        cost = self._costs(begin)
+        pace = Pace(begin.rehearsal, name, self.now_us(), lambda: self._neighbours(begin), cost)
         session = Session(begin, sock, areas, pace, self)
         beside.add(session)
         self._by_number[begin.number] = self._by_fd[sock.fileno()] = session
         self._poll.register(sock.fileno(), _READ)
         session.start()
 
-    def _neighbours(self, begin: Begin) -> int:
-        """Return how many other slices of its device compute at the moment."""
+    def _costs(self, begin: Begin) -> Neighbours:
+        key = begin.kind, Share.parse(begin.share).kind
+        if key not in self._cost:
+            self._cost[key] = Neighbours(self._store.co_runs(key[0]), key[1])
+        return self._cost[key]
+
+    def _neighbours(self, begin: Begin) -> list[Key]:
+        """Return what other slices of its device compute at the moment."""
         now_us = self.now_us()
-        beside = self._by_device[begin.device]
-        return sum(each.busy_until_us > now_us for each in beside if each.begin.number != begin.number)
+        beside = (each for each in self._by_device[begin.device] if each.begin.number != begin.number)
+        return [each.computes for each in beside if each.busy_until_us > now_us]
 
     # what sessions ask for: `session.Surroundings`
 

@@ -31,6 +31,7 @@ from serving.worker.orders import (
     unpack_unload,
 )
 from serving.worker.rehearsed.answers import answer_of
+from serving.worker.rehearsed.neighbours import Key
 from serving.worker.rehearsed.notes import Begin
 from serving.worker.rehearsed.timing import Pace
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
@@ -90,6 +91,7 @@ class Session:
         self.begin = begin
         self.sock = sock
         self.busy_until_us = 0
+        self.computes: Key = ("", "")  # the latest of its batches
         self._requests, self._answers = areas
         self._pace = pace
         self._host = host
@@ -195,6 +197,7 @@ class Session:
         size = _size(replica.order, order)
         order.payload = memoryview(b"")  # it is void once the next frame is received
         work_us = self._pace.work_us(replica.latency, order.rows, size)
+        self.computes = replica.order.model, replica.order.variant
         start_us = max(self._host.now_us(), self.busy_until_us)
         end_us = self.busy_until_us = self._pace.ends_us(start_us, work_us)
         self._pending += 1

@@ -3,7 +3,7 @@
 All randomness of a slice comes from the seed, its name, and how often its worker was started.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, exp, inf, log, sqrt
 from random import Random
 from typing import Final
@@ -11,7 +11,9 @@ from typing import Final
 from serving.disturbance import ends_us, paces_of, read_disturbances
 from serving.profile.latency import Latency
 from serving.rehearsal import RehearsalSpec
+from serving.worker.rehearsed.neighbours import Key, Neighbours
 
+NO_COST: Final = Neighbours((), "")
 OUTLIER_FACTOR: Final = 10.0
 """As `penstock simulate --outliers` has it."""
 
@@ -19,7 +21,8 @@ OUTLIER_FACTOR: Final = 10.0
 class Pace:
     """One life of one slice: its noise, its stalls and its end, drawn as time goes on.
 
-    `neighbours` returns how many other slices of the device compute at the moment.
+    `neighbours` returns what the other slices of the device compute at the moment, by model and variant;
+    `cost` says what the co-runs of the profiles tell of that.
     """
 
     def __init__(
@@ -27,12 +30,14 @@ class Pace:
         spec: RehearsalSpec,
         name: tuple[str, int],
         begun_us: int,
-        neighbours: Callable[[], int] = lambda: 0,
+        neighbours: Callable[[], Sequence[Key]] = lambda: (),
+        cost: Neighbours = NO_COST,
     ) -> None:
         """`name`: the slice, and which of its lives this is."""
         self._spec = spec
         self._begun_us = begun_us
         self._neighbours = neighbours
+        self._cost = cost
         self._noise = _drawn("noise", spec.seed, name)
         self._faults = _drawn("faults", spec.seed, name)
         self._sigma = sqrt(log(1 + spec.noise**2))
@@ -43,14 +48,16 @@ class Pace:
         self._paces = paces_of(ordered, _drawn("others", spec.seed, name))
 
     def work_us(self, latency: Latency, rows: int, size: int) -> int:
-        """Return the microseconds of undisturbed compute that a batch takes."""
+        """Return the microseconds of compute that a batch takes which begins now, beside its neighbours."""
         took_us = latency.predict_us(rows, size)
         if self._sigma:
             took_us *= exp(self._sigma * self._noise.gauss(0.0, 1.0))
         if self._spec.outliers and self._noise.random() < self._spec.outliers:
             took_us *= OUTLIER_FACTOR
-        if self._spec.interference:
-            took_us *= 1 + self._spec.interference * self._neighbours()
+        if self._spec.interference or self._cost:
+            profile, others = latency.profile, self._neighbours()
+            took_us *= 1 + self._spec.interference * len(others)
+            took_us *= self._cost.factor((profile.model, profile.variant), others)
         return max(ceil(took_us), 1)
 
     def ends_us(self, start_us: int, work_us: int) -> int:
