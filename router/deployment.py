@@ -4,9 +4,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -31,6 +31,7 @@ from router.logs import lines_dropped
 from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
+from router.replanning import Replanning
 from router.rpc import RpcServer
 from router.scaled_status import scaled_status
 from router.settings import Settings
@@ -66,6 +67,7 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
 from serving.runtime.selecting import SelectingServing
+from serving.runtime.slicing.choice import gpu_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
 from serving.specs import Limits, ServedModel, SliceSpec
@@ -102,7 +104,7 @@ class GatewayServer:
         self.profile_problems = tuple(store.problems)
         rules = Rules(settings.remeasure, settings.scaling)
         control = Control(settings.slices, models, known, limits, device_kind, rules)
-        shares = DeviceShares()
+        shares = DeviceShares(make=partial(gpu_actuator, recut=settings.placement.recut))
         shares.on_trouble = logger.warning
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
@@ -113,6 +115,9 @@ class GatewayServer:
         self._guard = KeyGuard(KeyFile(keys))
         self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
+        self.replanning = Replanning(
+            self.fleet, self.operations.current, self.operations.placement, self._look
+        )
         self._make_edges(server, limits, selecting)
         self._known = set(self.gateway.models)
         self.gateway.on_models = self._take_models
@@ -196,7 +201,7 @@ class GatewayServer:
         host = f"[{server.host}]" if ":" in server.host else server.host
         self.rest_url = f"http://{host}:{await self._rest.start()}"
         port = await self._admin.start()
-        self._changes.address = replace(admin, port=port).address
+        self.replanning.door = self._changes.address = replace(admin, port=port).address
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
         await self._bulk.start(process_count())
@@ -215,6 +220,7 @@ class GatewayServer:
 
     async def close(self) -> None:
         """Close what is still open."""
+        await self.replanning.close()
         self._lag.stop()
         if self._sharing is not None:
             self._sharing.cancel()
@@ -267,6 +273,9 @@ class GatewayServer:
         explanation["isolation"] = isolation_status(self.fleet.control.isolation(model, now_us))
         return explanation
 
+    async def _look(self) -> tuple[Status, Mapping[str, float]]:
+        return await self._describe(), self.gateway.rates()
+
     async def _describe(self) -> Status:
         slices: list[SliceStatus] = [
             {
@@ -277,9 +286,6 @@ class GatewayServer:
             }
             for name, record in self.fleet.control.slices.items()
         ]
-        for each in slices:
-            if self.fleet.control.slices[each["name"]].spec.rehearsed:
-                each["rehearsed"] = True
         self._add_notices(slices)
         uptime_s = (self.gateway.now_us() - self._started_us) / 1e6
         counters: dict[str, Counters] = {}
@@ -304,6 +310,8 @@ class GatewayServer:
             {"name": name, "listening": listening, "restarts": restarts}
             for name, (listening, restarts) in self.edges.states().items()
         ]
+        if proposal := self.replanning.describe():
+            status["proposal"] = proposal
         progress = self.fleet.progress
         status["move"] = {
             "state": progress.state.value,
@@ -324,7 +332,10 @@ class GatewayServer:
         return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
 
     def _add_notices(self, slices: list[SliceStatus]) -> None:
-        """What was said of slices; of those too that are not held now."""
+        """What was said of slices; of those too that are not held now. And which are rehearsed."""
+        for each in slices:
+            if self.fleet.control.slices[each["name"]].spec.rehearsed:
+                each["rehearsed"] = True
         held = {each["name"]: each for each in slices}
         for name, spec in slices_of(self.fleet.control).items():
             if said := self.operations.notices.said(spec):
@@ -371,6 +382,7 @@ class GatewayServer:
             cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
             drifted=len(self.operations.drift.found),
+            replans=self.replanning.outcomes,
             scaling=self._scaling(),
             condition=self._condition(replicas),
             redis=_describe_redis(self._redis) if self._redis is not None else None,

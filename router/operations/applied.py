@@ -16,9 +16,13 @@ from typing import Any
 from router.settings import Settings
 from router.settings.slices import usable_cores
 from serving.profile.shared_files import read_regular, replace_file, sync_folder
-from serving.specs import ServedModel, SliceSpec
+from serving.specs import ServedModel, Share, SliceSpec
 
 FORMAT = 1
+KEYS = (
+    "name", "cores", "threads", "memory_bytes", "price", "spot", "device", "kind", "rehearsed", "instance",
+)  # fmt: skip
+"""Of a slice, what the file keeps beside its share."""
 FILE_BYTES_MAX = 4 << 20
 
 
@@ -64,6 +68,7 @@ def digest(settings: Settings) -> str:
                 each.memory_bytes,
                 *([each.price] if each.price else []),
                 *(["spot"] if each.spot else []),
+                *([each.device, str(each.share), each.instance] if each.device != "cpu" else []),
             ]
             for each in settings.slices
         ],
@@ -154,7 +159,7 @@ def keep(settings: Path, found: AppliedPlacement) -> None:
     """Keep it, in one step: who reads has all of the old or all of the new. OSError where it cannot be."""
     told = asdict(found) | {"format": FORMAT}
     told["slices"] = [
-        {key: getattr(each, key) for key in ("name", "cores", "threads", "memory_bytes", "price", "spot")}
+        {key: getattr(each, key) for key in KEYS} | {"share": str(each.part) if each.part else ""}
         for each in found.slices
     ]
     file = path_of(settings)
@@ -205,7 +210,17 @@ def _slice(told: Any) -> SliceSpec:
     spot = told.get("spot", False)
     if type(spot) is not bool:
         raise ValueError(f"spot is {spot!r}, neither true nor false")
-    return SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
+    spec = SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
+    if told.get("device", "cpu") == "cpu":
+        return spec
+    return replace(
+        spec,
+        device=_text(told["device"]),
+        part=Share.parse(told["share"]),
+        kind=_text(told["kind"]),
+        rehearsed=told["rehearsed"] is True,
+        instance=str(told["instance"]),
+    )
 
 
 def _text(value: Any) -> str:

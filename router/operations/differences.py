@@ -17,6 +17,8 @@ def differences(old: Settings, new: Settings) -> Iterator[str]:
         yield f"slices are {', '.join(each.name for each in new.slices)}"
     yield from _terms_said(old.slices, new.slices)
     yield from _scaling_said(old.scaling, new.scaling)
+    if old.placement != new.placement:
+        yield f"placement replan {old.placement.replan} -> {new.placement.replan}"
     tiers = [*_tiers_said(old.tiers, new.tiers)]
     yield from tiers
     before = {model.name: model for model in old.models}

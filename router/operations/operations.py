@@ -19,6 +19,7 @@ from router.operations.watching import SettingsWatch
 from router.profiles import known_profiles
 from router.rpc import RpcServer
 from router.settings import Settings
+from serving.planning.proposing import lost_slices
 from serving.ports import Serving
 from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
@@ -40,7 +41,7 @@ class Operations:
         self.repository = Repository(self.current, serving, fleet.control.slices, filed, self._placed)
         self.watch = SettingsWatch(self.repository, say, say_edit)
         self.drift = PlacementDrift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
-        self.placement = PlacementService(self.current, lambda: self.drift.found)
+        self.placement = PlacementService(self.current, lambda: self.drift.found, partial(_lost_cores, fleet))
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
     def offer(self, app: FastAPI, rpc: RpcServer, guard: ChangeGuard) -> None:
@@ -63,3 +64,11 @@ class Operations:
             self._say(str(said))
         self._said = said
         return found
+
+
+def _lost_cores(fleet: Fleet) -> set[int]:
+    """Return the cores that only lost slices have."""
+    slices = fleet.control.slices
+    lost = lost_slices(slices, fleet.failing.found)
+    cores = {core for name in lost for core in slices[name].spec.cores}
+    return cores - {core for name, each in slices.items() if name not in lost for core in each.spec.cores}

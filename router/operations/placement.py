@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from router.operations.applied import AppliedPlacement, applied, digest, kept, p
 from router.operations.current import TURNED_BACK as TOLD
 from router.operations.current import ChangeRefused, Current
 from router.operations.proposal import UnsoundError, proposal
+from router.operations.told import told_slice
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX
 from router.settings.slices import usable_cores
@@ -77,11 +78,20 @@ class _Move:
 
 
 class PlacementService:
-    """Carries placements out, one at a time, and keeps them. `drift`: what was last found to have drifted."""
+    """Carries placements out, one at a time, and keeps them.
 
-    def __init__(self, current: Current, drift: Callable[[], Sequence[str]] = tuple) -> None:
+    `drift`: what was last found to have drifted. `lost_cores`: the cores that new slices get last.
+    """
+
+    def __init__(
+        self,
+        current: Current,
+        drift: Callable[[], Sequence[str]] = tuple,
+        lost_cores: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         self._current = current
         self._drift = drift
+        self._lost_cores = lost_cores
         self._preparing = False
         self._move: asyncio.Task[None] | None = None
         self._moving = ""
@@ -96,10 +106,7 @@ class PlacementService:
             "by": "file" if found is None else "apply",
             "id": found.id if found else "",
             "at": found.at if found else "",
-            "slices": [
-                {"name": each.name, "cores": len(each.cores), "threads": each.threads, "on": each.cores}
-                for each in settings.slices
-            ],
+            "slices": [told_slice(each) for each in settings.slices],
             "models": {
                 each.name: {
                     "slices": each.slices,
@@ -135,7 +142,7 @@ class PlacementService:
         """
         with self._prepared() as base:
             try:
-                asked = await asyncio.to_thread(proposal, content, base, usable_cores())
+                asked = await asyncio.to_thread(proposal, content, base, usable_cores(), self._lost_cores())
             except UnsoundError as error:
                 raise PlacementRequestError(400, error.reasons) from None
             filed = await asyncio.to_thread(_filed, base)
@@ -160,6 +167,12 @@ class PlacementService:
             )
             target = replace(base, slices=filed.slices, models=models)
             return await self._begin(_Move(secrets.token_hex(8), base, target))
+
+    async def ended(self) -> MoveOutcome | None:
+        """Wait for the end of the move under way, and return how the last move ended; None without any."""
+        if self._move is not None:
+            await asyncio.wait([self._move])
+        return self._outcome
 
     def turn_back(self) -> None:
         """Give up the move under way. PlacementError where there is none."""

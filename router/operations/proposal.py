@@ -1,6 +1,7 @@
 """The body of `PUT /v2/placement`, held against what runs: slices with real cores, and who is on which.
 
-    {"slices": [{"name": "cpu-1", "cores": 2, "threads": 2}, ...],
+    {"slices": [{"name": "cpu-1", "cores": 2, "threads": 2},
+                {"name": "cuda0-1", "device": "cuda:0", "share": "mps:30"}, ...],
      "models": {"digits": {"slices": ["cpu-1"]}, ...},
      "steps": [[{"name": "cpu-1", "cores": 2, "threads": 2, "models": {"digits": true}}, ...], ...]}
 
@@ -8,22 +9,29 @@
 requests are sent to it. A model may say for which variant it was planned, and for which load.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Final
 
 import orjson
+from pydantic import Field
 
 from router.operations.applied import PlannedFor
 from router.settings import Settings
 from router.settings.document import FILE_BYTES_MAX, Document
 from router.settings.fields import Count, Name, Names, Number
 from router.settings.findings import Findings
+from router.settings.gpus import SlicedDevice, check_devices, read_share, share_of, sliced_devices
 from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, shown, unknown_name
 from router.settings.scaling import crowding
 from router.settings.schema import Section
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
-from serving.specs import ServedModel, SliceSpec
+from serving.specs import ServedModel, Share, SliceSpec
+
+CPU: Final = "cpu"
+GPU_SLICES_MAX: Final = 4096
+"""Of one state; more are a mistake."""
 
 
 class UnsoundError(Exception):
@@ -43,11 +51,23 @@ class _Body(Section):
 
 
 class _Slice(Section):
-    """A slice of so many whole cores."""
+    """A slice of so many whole cores, or of a share of a GPU."""
 
     name: Name
-    cores: Count
+    cores: Count | None = None
     threads: Count = 1
+    device: Annotated[str, Field(min_length=1, max_length=80)] | None = None
+    share: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+
+    @property
+    def core_count(self) -> int:
+        """The cores that it has to itself: none on a GPU."""
+        return self.cores or 0
+
+    @property
+    def kind(self) -> tuple[int, int, str, str]:
+        """What a slice of that name is, wherever it appears."""
+        return self.core_count, self.threads, self.device or CPU, self.share or ""
 
 
 class _Step(_Slice):
@@ -76,21 +96,23 @@ class Proposal:
     loads: Mapping[str, PlannedFor] = field(default_factory=dict)
 
 
-def proposal(content: bytes, settings: Settings, usable: Sequence[int]) -> Proposal:
+def proposal(
+    content: bytes, settings: Settings, usable: Sequence[int], lost: Collection[int] = ()
+) -> Proposal:
     """Return what the body asks of the gateway with these settings, whose cores are `usable`.
 
     A slice that runs and is named as it is keeps its cores; the others get those that are free when they
-    start. UnsoundError with all that is wrong.
+    start, `lost` cores last. UnsoundError with all that is wrong.
     """
     if len(content) > FILE_BYTES_MAX:
         raise UnsoundError([f"the body is too large; expected at most {FILE_BYTES_MAX >> 10} KB"])
     try:
-        return _read(Findings(Document(Path("placement"), _json(content), {}, {}, ())), settings, usable)
+        return _read(_findings(content, settings), settings, usable, lost)
     except SettingsError as error:  # it has more faults than are looked for
         raise UnsoundError(_reasons(error.problems)) from None
 
 
-def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Proposal:
+def _read(findings: Findings, settings: Settings, usable: Sequence[int], lost: Collection[int]) -> Proposal:
     findings.parse(_Body)
     _check_counts(findings, len(usable))
     slices = [findings.parse(_Slice, ("slices", place)) for place in range(_length(findings, "slices"))]
@@ -99,10 +121,11 @@ def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Prop
         [findings.parse(_Step, ("steps", place, at)) for at in range(_length(findings, "steps", place))]
         for place in range(_length(findings, "steps"))
     ]
-    known = {each.name: (len(each.cores), each.threads) for each in settings.slices}
+    known = {each.name: _kind(each) for each in settings.slices}
     _check_slices(findings, ("slices",), slices, known, len(usable))
     for place, state in enumerate(steps):
         _check_slices(findings, ("steps", place), state, known, len(usable))
+    devices = _devices(findings, [(("slices",), slices), *((("steps", n), s) for n, s in enumerate(steps))])
     _check_loaded(findings, steps, settings)
     _check_limited(findings, slices, settings)
     _stop_if_any(findings)
@@ -111,7 +134,7 @@ def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Prop
         raise UnsoundError([crowded])
     states = [[each for each in state if each] for state in steps]
     final = [each for each in slices if each]
-    specs = _dealt([*states, final], settings, usable)
+    specs = _dealt([*states, final], settings, usable, lost, devices)
     return Proposal(
         replace(settings, slices=tuple(specs[each.name] for each in final), models=served),
         tuple(
@@ -119,6 +142,12 @@ def _read(findings: Findings, settings: Settings, usable: Sequence[int]) -> Prop
         ),
         _loads(models),
     )
+
+
+def _findings(content: bytes, settings: Settings) -> Findings:
+    findings = Findings(Document(Path("placement"), _json(content), {}, {}, ()))
+    findings.devices = settings.devices
+    return findings
 
 
 def _json(content: bytes) -> object:
@@ -138,12 +167,19 @@ def _check_counts(findings: Findings, cores: int) -> None:
     models = findings.document.at(("models",))
     lists: list[Loc] = [("slices",), *(("steps", place) for place in range(_length(findings, "steps")))]
     lists += [("models", name, "slices") for name in (models if isinstance(models, dict) else ())]
-    many = [loc for loc in lists if _length(findings, *loc) > cores]
+    on_gpus = any("device" in each for each in _told_slices(findings))
+    most = GPU_SLICES_MAX if on_gpus else cores
+    many = [loc for loc in lists if _length(findings, *loc) > most]
     for loc in many:
-        expected = f"at most {cores}, as many as there are cores here"
+        expected = f"at most {most}" + ("" if on_gpus else ", as many as there are cores here")
         findings.add(loc, fault("too many slices", _length(findings, *loc), expected))
     if many:
         _stop_if_any(findings)
+
+
+def _told_slices(findings: Findings) -> Iterator[dict[object, object]]:
+    slices = findings.document.at(("slices",))
+    return (each for each in (slices if isinstance(slices, list) else ()) if isinstance(each, dict))
 
 
 def _stop_if_any(findings: Findings) -> None:
@@ -194,26 +230,30 @@ def _check_slices(
     findings: Findings,
     loc: Loc,
     slices: Sequence[_Slice | None],
-    known: dict[str, tuple[int, int]],
+    known: dict[str, tuple[int, int, str, str]],
     cores: int,
 ) -> None:
-    """Of one state. `known`: (cores, threads) of a name, which are the same wherever it is."""
+    """Check one state. `known`: the kind of slice of each name, which is the same wherever it is."""
     seen: set[str] = set()
     for place, each in enumerate(slices):
         if each is None:
             continue
-        there = known.setdefault(each.name, (each.cores, each.threads))
+        if (each.cores is None) == (each.device is None):
+            findings.add((*loc, place), "no slice; expected `cores`, or `device` and `share` of a GPU")
+        there = known.setdefault(each.name, each.kind)
         if each.name in seen:
             findings.add((*loc, place, "name"), f"{shown(each.name)} is used twice")
-        elif there != (each.cores, each.threads):
+        elif there != each.kind:
             what = f"cores: {there[0]}, threads: {there[1]}"
+            if there[2] != CPU:
+                what = f"device: {there[2]}, share: {there[3]}, threads: {there[1]}"
             findings.add(
                 (*loc, place, "name"), f"{shown(each.name)} has {what}; name another slice otherwise"
             )
         seen.add(each.name)
     if not slices and isinstance(findings.document.at(loc), list):
         findings.add(loc, "empty; expected at least one slice")
-    count = sum(each.cores for each in slices if each)
+    count = sum(each.core_count for each in slices if each)
     if count > cores:
         findings.add(loc, fault("no such cores here", count, f"at most {cores} in all"))
 
@@ -237,10 +277,15 @@ def _check_limited(findings: Findings, slices: Sequence[_Slice | None], settings
 
 
 def _dealt(
-    states: Sequence[Sequence[_Slice]], settings: Settings, usable: Sequence[int]
+    states: Sequence[Sequence[_Slice]],
+    settings: Settings,
+    usable: Sequence[int],
+    lost: Collection[int],
+    devices: Mapping[str, SlicedDevice],
 ) -> dict[str, SliceSpec]:
     """Return every slice with its cores: those that run keep theirs; others get, in the state in which they
     appear, cores that nobody has then, rather than those of slices that end with it, rather than shared ones.
+    Lost cores are dealt last.
     """
     found = {each.name: each for each in settings.slices}
     core_price = _core_price(settings.slices)
@@ -250,19 +295,61 @@ def _dealt(
         stay = _held(found[name] for name in names if name in found)
         leave = _held(found[name] for name in before - names)
         for each in state:
-            if each.name not in found:
-                rank = {core: (core in stay, core in leave, core) for core in usable}
-                cores = tuple(sorted(sorted(usable, key=rank.__getitem__)[: each.cores]))
-                price = core_price * each.cores
+            if each.name not in found and each.device is not None:
+                found[each.name] = _on_gpu(each, devices[each.device], settings)
+            elif each.name not in found:
+                rank = {core: (core in lost, core in stay, core in leave, core) for core in usable}
+                cores = tuple(sorted(sorted(usable, key=rank.__getitem__)[: each.core_count]))
+                price = core_price * each.core_count
                 found[each.name] = SliceSpec(each.name, cores, each.threads, price=price)
                 stay.update(cores)
         before = names
     return found
 
 
+def _devices(
+    findings: Findings, states: Sequence[tuple[Loc, Sequence[_Slice | None]]]
+) -> Mapping[str, SlicedDevice]:
+    """Return the GPUs that the slices name. Add what no GPU can give, state by state."""
+    found: dict[str, SlicedDevice] = {}
+    for loc, slices in states:
+        asked: list[tuple[Loc, SlicedDevice, Share]] = []
+        for place, each in enumerate(slices):
+            if each is None or each.device is None:
+                continue
+            at = (*loc, place)
+            share = read_share(findings, at, each.share)
+            if each.device not in found:
+                for one in sliced_devices(findings, at, each.device)[:1]:
+                    found[each.device] = one
+            if share is not None and each.device in found:
+                asked.append((at, found[each.device], share))
+        check_devices(findings, asked)
+    return found
+
+
+def _on_gpu(each: _Slice, device: SlicedDevice, settings: Settings) -> SliceSpec:
+    """Return a new slice on a GPU. Its price is the dearest of the kind now, by share."""
+    share = share_of(each.share)
+    alike = (
+        one.price / one.share.amount * share.amount
+        for one in settings.slices
+        if one.kind == device.kind and one.share.kind == share.kind
+    )
+    spec = SliceSpec(each.name, (), each.threads, device.name, share, price=max(alike, default=0.0))
+    return replace(spec, kind=device.kind, rehearsed=device.rehearsed)
+
+
+def _kind(spec: SliceSpec) -> tuple[int, int, str, str]:
+    if spec.device == CPU:
+        return len(spec.cores), spec.threads, CPU, ""
+    return 0, spec.threads, spec.device, str(spec.share)
+
+
 def _core_price(slices: Iterable[SliceSpec]) -> float:
     """Of a core of a slice that is new: what the dearest costs now. A limit of cost holds there too."""
-    return max((each.price / max(len(each.cores), 1) for each in slices), default=0.0)
+    on_cores = (each for each in slices if each.device == CPU)
+    return max((each.price / max(len(each.cores), 1) for each in on_cores), default=0.0)
 
 
 def _held(specs: Iterable[SliceSpec]) -> set[int]:

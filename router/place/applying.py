@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
+from router.operations.told import read_slice, told_slice
 from router.place.asked import PlacementTask
 from router.place.current import placed, placed_slices
-from router.place.standing import own_slots
+from router.place.fleet import CPU
+from router.place.standing import free_names, hosts_of, own_slots
 from router.place.words import listed
 from router.settings import Settings
 from router.simulate.traffic import SimulateRequestError
@@ -18,29 +19,39 @@ from serving.planning.parts import placed as placed_parts
 from serving.policy.placement.moves import same_slices
 from serving.policy.placement.plan import Placement, Slot, capacities
 from serving.policy.transition.steps import Create, Transition, TransitionRefused
-from serving.specs import SliceSpec
+from serving.specs import Share, SliceSpec
 
 Json = dict[str, Any]
 
 UNSAYABLE = (
-    "nothing is applied: a gateway has slices of whole cores of this machine's CPU and runs one batch at a "
-    "time on each; the plan has others, or none"
+    "nothing is applied: a gateway has slices of whole cores of this machine's CPU, of its GPUs and of "
+    "rehearsed devices, and runs one batch at a time on each; the plan has others, or none"
 )
 SHARED = "there is no way without sharing cores: while it is applied, old slices and new ones share them ({})"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a gateway has: `told`, the body of GET /v2/placement."""
+    """What a gateway has: `told`, the body of GET /v2/placement.
+
+    `away`: names that no new slice gets. `failing`: (model, slice) of loads that fail there.
+    """
 
     told: Json
+    away: frozenset[str] = frozenset()
+    failing: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Running":
+        """Return what a gateway with these settings in force has."""
+        slices = [told_slice(each) for each in settings.slices]
+        models = {each.name: {"slices": list(each.slices)} for each in settings.models}
+        return cls({"slices": slices, "models": models})
 
     @property
     def slices(self) -> tuple[SliceSpec, ...]:
         """In its order."""
-        return tuple(
-            SliceSpec(each["name"], tuple(each["on"]), each["threads"]) for each in self.told["slices"]
-        )
+        return tuple(map(read_slice, self.told["slices"]))
 
     @property
     def models(self) -> dict[str, tuple[str, ...]]:
@@ -65,8 +76,10 @@ def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTas
     on the same cores for the moment of a move, slower."""
     if not (decision.taken and isinstance(decision.transition, TransitionRefused)):
         return asked, decision
-    if not own_slots(asked, decision.plan.placement):
-        return asked, decision
+    hosts = hosts_of(asked)
+    there = own_slots(asked, decision.plan.placement)
+    if not there or any(hosts[device] != CPU for device in (*there, *asked.current)):
+        return asked, decision  # a GPU has no room for two layouts at once
     note = SHARED.format(decision.transition.reason)
     return replace(asked, notes=(*asked.notes, note)), replace(decision, transition=Transition())
 
@@ -77,7 +90,9 @@ def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Js
     slots = own_slots(asked, placement)
     if not slots:
         raise SimulateRequestError(UNSAYABLE)
-    absent = {model for slot in slots for model in _names(slot)} - {*running.models}
+    absent = {model for there in slots.values() for slot in there for model in _names(slot)} - {
+        *running.models
+    }
     if absent:
         verb = "is" if len(absent) == 1 else "are"
         named = listed(sorted(absent))
@@ -90,10 +105,7 @@ def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Js
         final = [(each.spec, [one.model for one in each.replicas]) for each in last]
     else:
         between = []
-        specs = _named(asked, slots, running)
-        final = [
-            (spec, [one.model for one in slot.residents]) for spec, slot in zip(specs, slots, strict=True)
-        ]
+        final = _named(asked, slots, running)
     models, notes = _models(asked, decision, running, final)
     told: Json = {"slices": [_slice(spec) for spec, _ in final], "models": models}
     if between:
@@ -108,61 +120,90 @@ def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Js
 
 
 def _slice(spec: SliceSpec) -> Json:
-    return {"name": spec.name, "cores": len(spec.cores), "threads": spec.threads}
+    if spec.device == CPU:
+        return {"name": spec.name, "cores": len(spec.cores), "threads": spec.threads}
+    return {"name": spec.name, "device": spec.device, "share": str(spec.share), "threads": spec.threads}
 
 
-def _free(taken: set[str]) -> Iterator[str]:
-    """Names that no slice has."""
-    return (name for number in count(1) if (name := f"cpu-{number}") not in taken)
-
-
-def _spec(name: str, cores: float) -> SliceSpec:
-    """As many threads as cores; which ones, the gateway says."""
-    return SliceSpec(name, tuple(range(int(cores))), int(cores))
+def _spec(name: str, device: str, kind: str, share: Share) -> SliceSpec:
+    """Return a new slice. One of cores has as many threads; which cores, the gateway says."""
+    if device == CPU:
+        return SliceSpec(name, tuple(range(int(share.amount))), int(share.amount))
+    return SliceSpec(name, (), device=device, part=share, kind=kind)
 
 
 def _steps(asked: PlacementTask, decision: Decision, running: Running) -> Sequence[Sequence[DesiredSlice]]:
-    """Return the states after each group of the transition, the last to stay; () where it does not begin with
-    exactly what runs: other models or slices would be in its way."""
+    """Return the states after each group of the transition, the last to stay.
+
+    Return () if the transition does not begin with exactly what runs: other models or slices would be in its
+    way.
+    """
     way, old = decision.transition, asked.current
-    if not isinstance(way, Transition) or not way.groups or len(old) != 1:
+    if not isinstance(way, Transition) or not way.groups or not old:
         return ()
-    ((device, slots),) = old.items()
-    specs = placed_slices(running.over(asked.settings), asked.problem)
-    there = {each.name: {name for name, on in running.models.items() if each.name in on} for each in specs}
-    planned = {model for slot in decision.plan.placement.get(device, ()) for model in _names(slot)}
-    exact = (
-        specs == running.slices
-        and all(len(each.cores) == each.threads for each in specs)
-        and all(there[each.name] == {*_names(slot)} for each, slot in zip(specs, slots, strict=True))
+    hosts, specs = hosts_of(asked), placed_slices(running.over(asked.settings), asked.problem)
+    if not _exact(asked, decision, running, specs):
+        return ()
+    names = free_names({each.name for each in running.slices} | running.away)
+    kinds = {device: asked.problem.pool_of[device].kind for device in hosts}
+
+    def spec_of(step: Create, _name: str) -> SliceSpec:
+        host = hosts[step.device]
+        return _spec(next(names[host]), host, kinds[step.device], step.share)
+
+    return rollout_steps(old, specs, way, spec_of).states
+
+
+def _exact(
+    asked: PlacementTask,
+    decision: Decision,
+    running: Running,
+    specs: Mapping[str, tuple[SliceSpec, ...]],
+) -> bool:
+    """Return whether what runs is exactly what the transition begins with, and all of its slices can be."""
+    placement, way = decision.plan.placement, decision.transition
+    there = {
+        each.name: {name for name, on in running.models.items() if each.name in on} for each in running.slices
+    }
+    planned = {model for slots in placement.values() for slot in slots for model in _names(slot)}
+    begun = {
+        spec.name: slot
+        for device, slots in asked.current.items()
+        for spec, slot in zip(specs[device], slots, strict=True)
+    }
+    steps = way.steps if isinstance(way, Transition) else ()
+    created = [step.share for step in steps if isinstance(step, Create)]
+    return (
+        {*begun} == {each.name for each in running.slices}
+        and all(len(each.cores) == each.threads for each in running.slices if each.device == CPU)
+        and all(there[name] == {*_names(slot)} for name, slot in begun.items())
         and {*running.models} == planned
-        and all(step.share.amount.is_integer() for step in way.steps if isinstance(step, Create))
+        and all(share.kind != "cores" or share.amount.is_integer() for share in created)
     )
-    if not exact:
-        return ()
-    names = _free({each.name for each in specs})
-    found = rollout_steps(
-        old, {device: specs}, way, lambda step, _name: _spec(next(names), step.share.amount)
-    )
-    return found.states
 
 
 def _names(slot: Slot) -> Iterator[str]:
     return (each.model for each in slot.residents)
 
 
-def _named(asked: PlacementTask, slots: Sequence[Slot], running: Running) -> list[SliceSpec]:
-    """Return the plan's slices: one that runs already has its name, others have free ones."""
-    old = next(iter(asked.current.values()), ())
-    specs = placed_slices(running.over(asked.settings), asked.problem)
-    same = {after: specs[before] for before, after in same_slices(old, slots)}
-    names = _free({each.name for each in running.slices})
+def _named(
+    asked: PlacementTask, planned: Mapping[str, Sequence[Slot]], running: Running
+) -> list[tuple[SliceSpec, list[str]]]:
+    """Return the plan's slices with their models: one that runs keeps its name, others have free ones."""
+    hosts, specs = hosts_of(asked), placed_slices(running.over(asked.settings), asked.problem)
+    names = free_names({each.name for each in running.slices} | running.away)
     found = []
-    for place, slot in enumerate(slots):
-        kept = same.get(place)
-        if kept is None or len(kept.cores) != kept.threads:
-            kept = _spec(next(names), slot.share.amount)
-        found.append(kept)
+    for device, slots in planned.items():
+        pairs = same_slices(asked.current.get(device, ()), slots)
+        same = {after: specs[device][before] for before, after in pairs}
+        kind = asked.problem.pool_of[device].kind
+        for number, slot in enumerate(slots):
+            kept = same.get(number)
+            broken = kept is not None and any((name, kept.name) in running.failing for name in _names(slot))
+            partial = kept is not None and kept.device == CPU and len(kept.cores) != kept.threads
+            if kept is None or broken or partial:
+                kept = _spec(next(names[hosts[device]]), hosts[device], kind, slot.share)
+            found.append((kept, [*_names(slot)]))
     return found
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from router.place.current import current
 from router.place.demands import demands
 from router.place.fleet import pools, this_machine, visible_gpus
+from router.place.options import PlaceOptions
 from router.place.rates import AskedRates, RunningGateway, given, recorded, watched
 from router.settings import Settings, SettingsError, load_settings
 from router.simulate.traffic import SimulateRequestError
+from serving.planning.deciding import DecisionTerms
 from serving.planning.task import AskedRate, PlanningTask
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.problem import PlacementProblem
@@ -60,7 +62,11 @@ def ask(
         settings = load_settings(config)
     except SettingsError as error:
         raise SimulateRequestError(str(error)) from None
-    asked = _rates(settings, rates, gateway, trace, rows)
+    return posed(settings, _rates(settings, rates, gateway, trace, rows), reserve)
+
+
+def posed(settings: Settings, asked: AskedRates, reserve: float) -> PlacementTask:
+    """Return all of it for these rates. SimulateRequestError if no device can run a model within its SLO."""
     devices, notes = _devices(settings)
     usable = pools(devices)
     found, premises = demands(settings, asked.by_model, usable, reserve)
@@ -68,6 +74,18 @@ def ask(
     present, absent = current(settings, problem)
     return PlacementTask(
         settings, problem, present, asked.by_model, (*asked.notes, *notes, *premises, *absent)
+    )
+
+
+def terms_of(options: PlaceOptions) -> DecisionTerms:
+    """Return what the options ask of a decision."""
+    return DecisionTerms(
+        attainment=options.attainment,
+        horizon_s=options.horizon_h * 3600,
+        limit_s=options.limit_s,
+        seconds=options.seconds,
+        seed=options.seed,
+        in_flight=options.in_flight,
     )
 
 

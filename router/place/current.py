@@ -1,14 +1,16 @@
 """What a settings file places today: its slices and the models on them, as a placement."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from router.operations.applied import in_force, standing
-from router.place.fleet import own_device
+from router.place.fleet import hosted
 from router.settings import Settings
 from router.settings.slices import usable_cores
 from serving.policy.placement.check import slowdown
+from serving.policy.placement.geometry import place
 from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import Demand, Option, PlacementProblem
+from serving.policy.placement.problem import Demand, Instances, Option, PlacementProblem
 from serving.specs import SliceSpec
 
 
@@ -22,43 +24,51 @@ def current(settings: Settings, problem: PlacementProblem) -> tuple[Placement, l
 def placed(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:
     """(the placement that `slices:` and `models:` describe, sentences on what of it is not in it).
 
-    It is of this machine's CPU, and empty where the problem's devices are others. A slice has the share of
-    its threads. Its residents are those models of the problem that list it and were measured on that share,
-    each in the largest batch with which all of them keep their SLOs in turns, or in the smallest.
+    The devices are this machine's CPU and GPUs, and rehearsed devices; the placement is empty if the problem
+    has others. A slice of cores has the share of its threads. Its residents are those models of the problem
+    that list it and were measured on that share. Each has the largest batch with which all of them keep their
+    SLOs in turns, or the smallest.
     """
-    device = own_device(problem, len(usable_cores()))
-    if device is None:
-        return {}, ["what is placed today is not known: the devices are not this machine's CPU"]
-    found, unknown = _found(settings, problem, device)
-    slots = [_slot(each, here) for each, here in found]
-    filled = tuple(
-        _filled(slot, here, [*slots[:place], *slots[place + 1 :]])
-        for place, (slot, (_, here)) in enumerate(zip(slots, found, strict=True))
-    )
-    notes = [f"what is placed today is taken to be on {device}"] if len(problem.pool_of) > 1 else []
+    hosts = hosted(problem, settings.devices, len(usable_cores()))
+    if not hosts:
+        return {}, ["what is placed today is not known: the devices are not this machine's"]
+    found, unknown = _found(settings, problem, hosts)
+    placement = {device: _filled_slots(problem, device, here) for device, here in found.items() if here}
+    notes = []
+    if len(problem.pool_of) > len(hosts):
+        notes.append(f"what is placed today is taken to be on {', '.join(hosts)}")
     if unknown:
         notes.append(f"left out of what is placed today, as never measured: {', '.join(unknown)}")
-    return ({device: filled} if filled else {}), notes
+    return placement, notes
 
 
-def placed_slices(settings: Settings, problem: PlacementProblem) -> tuple[SliceSpec, ...]:
-    """Return the slices of the settings that `placed` has, in its order."""
-    device = own_device(problem, len(usable_cores()))
-    return tuple(each for each, _ in _found(settings, problem, device)[0]) if device else ()
+def placed_slices(settings: Settings, problem: PlacementProblem) -> Mapping[str, tuple[SliceSpec, ...]]:
+    """Return the slices of the settings that `placed` has, by device, in its order."""
+    hosts = hosted(problem, settings.devices, len(usable_cores()))
+    found = _found(settings, problem, hosts)[0]
+    return {device: tuple(each for each, _ in here) for device, here in found.items() if here}
 
 
 _Here = list[tuple[Demand, Option]]
 """The models of a slice, and how they run there."""
 
 
+_OnDevice = list[tuple[SliceSpec, _Here]]
+"""The slices of a device that have models."""
+
+
 def _found(
-    settings: Settings, problem: PlacementProblem, device: str
-) -> tuple[list[tuple[SliceSpec, _Here]], list[str]]:
-    """(the slices on which there is anybody, who was never measured where)."""
-    kind = problem.pool_of[device].kind
-    found: list[tuple[SliceSpec, _Here]] = []
+    settings: Settings, problem: PlacementProblem, hosts: Mapping[str, str]
+) -> tuple[dict[str, _OnDevice], list[str]]:
+    """Return the slices with models by device, and what of them was never measured."""
+    device_of = {name: device for device, name in hosts.items()}
+    found: dict[str, _OnDevice] = {device: [] for device in hosts}
     unknown: list[str] = []
     for each in settings.slices:
+        device = device_of.get(each.device)
+        if device is None:
+            continue
+        kind = problem.pool_of[device].kind
         here: _Here = []
         for model in settings.models:
             demand = problem.demand_of.get(model.name)
@@ -70,22 +80,39 @@ def _found(
             else:
                 here.append((demand, option))
         if here:
-            found.append((each, here))
+            found[device].append((each, here))
     return found, unknown
 
 
-def _option(demand: Demand, kind: str, place: SliceSpec, variant: str) -> Option | None:
+def _filled_slots(problem: PlacementProblem, device: str, found: _OnDevice) -> tuple[Slot, ...]:
+    """Return the slots of a device. Instances are taken to lie where they leave the most room."""
+    slots = [_slot(each, here) for each, here in found]
+    division = problem.pool_of[device].division
+    if isinstance(division, Instances) and all(slot.share.kind == "mig" for slot in slots):
+        layout = place(division.geometry, [slot.share.profile for slot in slots]) or ()
+        starts: dict[str, list[int]] = {}
+        for start, name in layout:
+            starts.setdefault(name, []).append(start)
+        if layout:
+            slots = [replace(slot, start=starts[slot.share.profile].pop(0)) for slot in slots]
+    return tuple(
+        _filled(slot, here, [*slots[:number], *slots[number + 1 :]])
+        for number, (slot, (_, here)) in enumerate(zip(slots, found, strict=True))
+    )
+
+
+def _option(demand: Demand, kind: str, spec: SliceSpec, variant: str) -> Option | None:
     """As its worker runs it: one batch at a time, or as many as were measured at least."""
     found = [
         each
         for each in demand.options
-        if (each.kind, each.share, each.variant) == (kind, place.share, variant)
+        if (each.kind, each.share, each.variant) == (kind, spec.share, variant)
     ]
     return min(found, key=lambda each: each.streams, default=None)
 
 
-def _slot(place: SliceSpec, here: _Here) -> Slot:
-    return Slot(place.share, tuple(PlacedReplica(demand.model, option, 1, 0.0) for demand, option in here))
+def _slot(spec: SliceSpec, here: _Here) -> Slot:
+    return Slot(spec.share, tuple(PlacedReplica(demand.model, option, 1, 0.0) for demand, option in here))
 
 
 def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:

@@ -1,7 +1,7 @@
 """The devices that a placement may use, as pools: those of `devices:`, else what this machine has."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from router.settings.memory import usable_memory_bytes
 from router.simulate.traffic import SimulateRequestError
@@ -84,6 +84,21 @@ def _division(device: DeviceSpec) -> Parts | Instances:
     if device.divide == "mps":
         return Parts("mps", 100.0, CLIENTS_MAX)
     return Parts(device.divide, float(device.cores) if device.divide == "cores" else 1.0)
+
+
+def hosted(problem: PlacementProblem, devices: Sequence[DeviceSpec], cores: int) -> Mapping[str, str]:
+    """Return the devices on which a gateway of this machine can have slices, and what `slices:` calls each.
+
+    These are its CPU ("cpu"), its GPUs, and rehearsed devices among `devices`.
+    """
+    own = own_device(problem, cores)
+    found = {} if own is None else {own: CPU}
+    rehearsed = {name for each in devices if each.rehearse for name in each.names}
+    return found | {
+        device: device
+        for device, pool in problem.pool_of.items()
+        if pool.kind.startswith("gpu-") and (device.startswith("cuda:") or device in rehearsed)
+    }
 
 
 def own_device(problem: PlacementProblem, cores: int) -> str | None:

@@ -9,12 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from router.operations.applied import settings_in_force
 from router.place import document, pictures, tables
 from router.place.applying import Running, as_running, body, with_sharing
-from router.place.asked import PlacementTask, ask
+from router.place.asked import PlacementTask, ask, terms_of
 from router.place.following import PlacementClient, carry_out, reach
 from router.place.gathering import gather
 from router.place.options import PlaceOptions
+from router.place.outages import Outages, left, read_outages
 from router.place.page import page
 from router.place.rates import RunningGateway
 from router.place.shown import PlaceReport
@@ -32,6 +34,9 @@ BROKEN, UNUSABLE, INTERRUPTED = 1, 2, 130
 QUICK_S = 10.0
 """For a job to start and find its quick plan, 3,000 models on 10,000 devices included (3 s on one core)."""
 STDOUT = Path("-")
+
+_Reached = tuple[PlacementClient, Running]
+"""The gateway that a plan is for, and what it has."""
 
 
 def place(options: PlaceOptions) -> int:
@@ -56,16 +61,8 @@ def _place(options: PlaceOptions) -> int:
     url = None if options.apply and elsewhere else options.url
     gateway = RunningGateway(url, options.key_env)
     asked = ask(options.config, options.rates, options.reserve, gateway, options.trace, options.rows)
-    if found is not None:
-        asked = as_running(asked, found[1])
-    terms = DecisionTerms(
-        attainment=options.attainment,
-        horizon_s=options.horizon_h * 3600,
-        limit_s=options.limit_s,
-        seconds=options.seconds,
-        seed=options.seed,
-        in_flight=options.in_flight,
-    )
+    asked, found = _left(asked, found, options)
+    terms = terms_of(options)
     decision = _decided(asked, terms)
     if found is not None:
         asked, decision = with_sharing(asked, decision)
@@ -82,7 +79,23 @@ def _place(options: PlaceOptions) -> int:
     return BROKEN if shown.refused else 0
 
 
-def _reached(options: PlaceOptions) -> tuple[PlacementClient, Running] | None:
+def _left(
+    asked: PlacementTask, found: _Reached | None, options: PlaceOptions
+) -> tuple[PlacementTask, _Reached | None]:
+    """Return the question from what runs on the gateway, if it is for one, without what is lost or fails."""
+    outages = read_outages(options.without, options.failing)
+    if found is None and outages == Outages():
+        return asked, None
+    if found is None:
+        return left(asked, Running.of(settings_in_force(asked.settings)[0]), outages)[0], None
+    door, running = found
+    if outages == Outages():
+        return as_running(asked, running), found
+    asked, running = left(asked, running, outages)
+    return asked, (door, running)
+
+
+def _reached(options: PlaceOptions) -> _Reached | None:
     """Return the gateway that the plan is for, None where it is for none. Asked first, as a plan takes a
     while."""
     if not options.apply:

@@ -62,6 +62,23 @@ class PlaceOptions:
             rich_help_panel=_ASKED,
         ),
     ] = KEY_ENV
+    without: Annotated[
+        list[str],
+        typer.Option(
+            metavar="SLICE,...",
+            help="Plan without these slices of the gateway: their cores are lost.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = field(default_factory=list)
+    failing: Annotated[
+        list[str],
+        typer.Option(
+            "--not",
+            metavar="MODEL@SLICE,...",
+            help="Plan without these models on these slices, because their loads fail there.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = field(default_factory=list)
     reserve: Annotated[
         float,
         typer.Option(

@@ -13,7 +13,7 @@ from router.reading import UnreachableError
 from router.settings import Settings
 from router.settings.problems import unknown_name
 from router.simulate.traffic import SimulateRequestError, read_mixes
-from router.status import ModelStatus, fetch
+from router.status import ModelStatus, Status, fetch
 from serving.planning.task import ONE_ROW, AskedRate
 from serving.simulation.replay import recorded_files, replay
 from serving.simulation.traffic import Mix, constant
@@ -135,18 +135,7 @@ def watched(settings: Settings, gateway: RunningGateway, pause: Callable[[float]
         after = fetch(address, gateway.key_env)
     except UnreachableError as error:
         raise SimulateRequestError(f"what is asked? {error} Or {_WHAT}") from None
-    elapsed_s = after["uptime_s"] - before["uptime_s"]
-    earlier = {each["name"]: each for each in before["models"]}
-    rates: dict[str, AskedRate] = {}
-    for now in after["models"]:
-        was = earlier.get(now["name"])
-        rows = _asked_rows(now) / max(after["uptime_s"], _SHORTEST_S)
-        if was is not None and elapsed_s > 0:
-            rows = max(rows, (_asked_rows(now) - _asked_rows(was)) / elapsed_s)
-        counters = now["counters"]
-        if rows > 0:
-            mix = _about(counters["rows"] / counters["completed"] if counters["completed"] else 1.0)
-            rates[now["name"]] = AskedRate(rows / mix.mean, mix)
+    rates = rates_of(after, before)
     known = [model.name for model in settings.models]
     notes = [f"rates are those of the gateway at {address}: since its start, or now where that is more"]
     if strangers := [name for name in rates if name not in known]:
@@ -157,6 +146,24 @@ def watched(settings: Settings, gateway: RunningGateway, pause: Callable[[float]
             f"what is asked? The gateway at {address} was asked for nothing yet; {_WHAT}"
         )
     return AskedRates(ours, (*notes, *_silent(known, ours, f"{address} was not asked for it")))
+
+
+def rates_of(after: Status, before: Status | None = None) -> dict[str, AskedRate]:
+    """Return the rates of all models that were asked for: the mean since the gateway's start, or the rate
+    since the status `before` where that is higher."""
+    elapsed_s = after["uptime_s"] - before["uptime_s"] if before else 0.0
+    earlier = {each["name"]: each for each in before["models"]} if before else {}
+    rates: dict[str, AskedRate] = {}
+    for now in after["models"]:
+        was = earlier.get(now["name"])
+        rows = _asked_rows(now) / max(after["uptime_s"], _SHORTEST_S)
+        if was is not None and elapsed_s > 0:
+            rows = max(rows, (_asked_rows(now) - _asked_rows(was)) / elapsed_s)
+        counters = now["counters"]
+        if rows > 0:
+            mix = _about(counters["rows"] / counters["completed"] if counters["completed"] else 1.0)
+            rates[now["name"]] = AskedRate(rows / mix.mean, mix)
+    return rates
 
 
 def _asked_rows(model: ModelStatus) -> float:

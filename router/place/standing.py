@@ -3,10 +3,11 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from itertools import count
 
 from router.place.asked import PlacementTask
-from router.place.fleet import own_device
+from router.place.fleet import CPU, hosted
 from router.settings.slices import usable_cores
 from serving.policy.placement.plan import Placement, Slot
 from serving.specs import ServedModel
@@ -15,43 +16,75 @@ _PLAIN = re.compile(r"[A-Za-z0-9._-]*/[A-Za-z0-9/._-]*")  # what YAML takes for 
 
 
 def as_settings(asked: PlacementTask, placement: Placement) -> str | None:
-    """`slices:` and the `path` and `slices` of each model in it; everything else of the settings stays.
+    """Return `slices:`, and `path` and `slices` of each model in it. All other settings stay.
 
-    None where it cannot be said so: slices of other devices than this machine's CPU, parts of cores, several
+    Return None if settings cannot say it: devices that are not this machine's, parts of cores, several
     batches at once (a worker runs one), no slice at all.
     """
     slots = own_slots(asked, placement)
     if not slots:
         return None
-    names = [f"cpu-{number}" for number in range(1, len(slots) + 1)]
-    lines = ["slices:", *map(_slice_line, names, slots), "models:  # other keys of a model stay as they are"]
+    hosts = hosts_of(asked)
+    names = free_names({})
+    named = [
+        (next(names[hosts[device]]), hosts[device], slot) for device, there in slots.items() for slot in there
+    ]
+    lines = ["slices:", *(_slice_line(*each) for each in named)]
+    lines.append("models:  # other keys of a model stay as they are")
     for model in asked.settings.models:
-        lines += _model_lines(asked, model, [
-            name
-            for name, slot in zip(names, slots, strict=True)
-            if any(each.model == model.name for each in slot.residents)
-        ])  # fmt: skip
+        on = [name for name, _, slot in named if any(each.model == model.name for each in slot.residents)]
+        lines += _model_lines(asked, model, on)
     return "\n".join(lines) + "\n"
 
 
-def own_slots(asked: PlacementTask, placement: Placement) -> tuple[Slot, ...]:
-    """Return the slices of the placement, where they can be slices of this gateway; () where they cannot all
-    be."""
-    device = own_device(asked.problem, len(usable_cores()))
-    slots = placement.get(device, ()) if device else ()
-    elsewhere = any(there for name, there in placement.items() if name != device)
-    return slots if not elsewhere and all(map(_workable, slots)) else ()
+def hosts_of(asked: PlacementTask) -> Mapping[str, str]:
+    """Return the devices of the question that slices of this gateway can be on, and their names there."""
+    return hosted(asked.problem, asked.settings.devices, len(usable_cores()))
 
 
-def _workable(slot: Slot) -> bool:
-    whole = slot.share.kind == "cores" and slot.share.amount.is_integer()
-    return whole and bool(slot.residents) and all(each.option.streams == 1 for each in slot.residents)
+def own_slots(asked: PlacementTask, placement: Placement) -> Mapping[str, tuple[Slot, ...]]:
+    """Return the slices of the placement by device, if all can be slices of this gateway; else nothing."""
+    hosts = hosts_of(asked)
+    there = {device: slots for device, slots in placement.items() if slots}
+    able = all(
+        device in hosts and all(_workable(slot, hosts[device]) for slot in slots)
+        for device, slots in there.items()
+    )
+    return there if able else {}
 
 
-def _slice_line(name: str, slot: Slot) -> str:
+def free_names(taken: Collection[str]) -> Mapping[str, Iterator[str]]:
+    """Return names for new slices by device: `cpu-1` and so on, `cuda0-1` of cuda:0."""
+    return _FreeNames(taken)
+
+
+class _FreeNames(dict[str, Iterator[str]]):
+    """Makes the names of a device when they are first asked for."""
+
+    def __init__(self, taken: Collection[str]) -> None:
+        super().__init__()
+        self._taken = taken
+
+    def __missing__(self, device: str) -> Iterator[str]:
+        prefix = device.replace(":", "")
+        names = (name for number in count(1) if (name := f"{prefix}-{number}") not in self._taken)
+        self[device] = names
+        return names
+
+
+def _workable(slot: Slot, device: str) -> bool:
+    """Return whether a worker can have the slot: whole cores of a CPU, or any share of a GPU."""
+    able = device != CPU or (slot.share.kind == "cores" and slot.share.amount.is_integer())
+    return able and bool(slot.residents) and all(each.option.streams == 1 for each in slot.residents)
+
+
+def _slice_line(name: str, device: str, slot: Slot) -> str:
+    carried = ", ".join(f"{each.model} {each.capacity:,.0f} rows/s" for each in slot.residents)
+    if device != CPU:
+        what = f'device: "{device}", share: "{slot.share}"'
+        return f"  - {{name: {name}, {what}}}  # carries {carried}"
     cores = int(slot.share.amount)
     threads = f", threads: {cores}" if cores > 1 else ""
-    carried = ", ".join(f"{each.model} {each.capacity:,.0f} rows/s" for each in slot.residents)
     return f"  - {{name: {name}, cores: {cores}{threads}}}  # carries {carried}"
 
 

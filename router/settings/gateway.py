@@ -16,6 +16,7 @@ from router.settings.findings import Findings
 from router.settings.floors import check_prices
 from router.settings.logs import LogSettings, read_logging
 from router.settings.memory import usable_memory_bytes
+from router.settings.placement import PlacementSettings, read_placement
 from router.settings.prices import check_kinds, read_prices
 from router.settings.problems import SettingsError, SettingsProblem, fault
 from router.settings.promises import read_tiers
@@ -70,6 +71,7 @@ class Settings:
     `recording`: None where arrivals are not recorded; `cache`: None where no answers are kept.
     `admin`: where changes are taken.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
+    `placement`: what is done where the desired state cannot be reached.
     `auth`: None where no caller needs a key.
     `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
     and held to. `document`: what the file said, with its places. `rehearse`: every GPU of it is rehearsed.
@@ -91,6 +93,7 @@ class Settings:
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     scaling: ScalingSpec = field(default_factory=ScalingSpec)
     logging: LogSettings = field(default_factory=LogSettings)
+    placement: PlacementSettings = field(default_factory=PlacementSettings)
     workers: WorkersSpec = field(default_factory=WorkersSpec)
     auth: AuthSettings | None = None
     warnings: tuple[SettingsProblem, ...] = ()
@@ -113,19 +116,18 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
     server = _read_server(findings)
-    admin = read_admin(findings, _ports(server))
-    limits = _read_limits(findings)
+    admin, limits = read_admin(findings, _ports(server)), _read_limits(findings)
     _look_at_messages(findings, limits)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
     check_kinds(findings, prices, devices)
     tiers, tenants = read_tiers(findings), read_tenants(findings)
-    recording, logging = read_recording(findings), read_logging(findings)
-    workers = read_workers(findings, slices)
-    repository, cache = read_repository(findings), _read_cache(findings, limits)
-    auth = read_auth(findings, server.host, admin)
-    profiles, scaling = _read_profiles(findings), read_scaling(findings)
+    profiles, recording = _read_profiles(findings), read_recording(findings)
+    logging, repository = read_logging(findings), read_repository(findings)
+    cache = _read_cache(findings, limits)
+    workers, auth = read_workers(findings, slices), read_auth(findings, server.host, admin)
+    scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
     path = Path(os.path.abspath(path))
@@ -149,6 +151,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         repository=repository,
         scaling=scaling,
         logging=logging,
+        placement=placement,
         workers=workers,
         auth=auth,
         warnings=tuple(sorted(findings.warnings)),

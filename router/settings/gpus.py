@@ -9,7 +9,6 @@ from typing import Final
 
 from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, one_of, shown
-from router.settings.schema import SliceSection
 from serving.profile.device import gpu_kind
 from serving.rehearsal import EXACT, RehearsalSpec
 from serving.runtime.slicing.choice import gpu_named
@@ -49,20 +48,23 @@ def means_several(findings: Findings, text: str) -> bool:
     return text in ALL or any(each.name == text and each.count > 1 for each in findings.devices)
 
 
-def read_share(findings: Findings, loc: Loc, section: SliceSection) -> Share | None:
-    """Return the share that the entry asks for, all of the device by default; None if it is faulty."""
-    text = section.share or "whole"
-    if text in ("whole", "time"):
-        return WHOLE if text == "whole" else TIME
+def read_share(findings: Findings, loc: Loc, text: str | None) -> Share | None:
+    """Return the share that an entry asks for, all of the device by default; None if it is faulty."""
     try:
-        share = Share.parse(text)
+        return share_of(text)
     except ValueError:
         findings.add((*loc, "share"), fault("no share of a GPU", text, _SHARES))
         return None
+
+
+def share_of(text: str | None) -> Share:
+    """Return the share of a GPU that `text` writes; ValueError if it writes none."""
+    if text in (None, "whole", "time"):
+        return TIME if text == "time" else WHOLE
+    share = Share.parse(text or "")
     wrong = share.kind == "cores" or (share.kind == "mps" and share.amount > 100)
     if wrong or (share.kind in ("mps", "sm") and share.amount % 1):
-        findings.add((*loc, "share"), fault("no share of a GPU", text, _SHARES))
-        return None
+        raise ValueError(text)
     return share
 
 

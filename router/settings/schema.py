@@ -24,8 +24,8 @@ from router.settings.fields import (
     Seconds,
     SloMs,
     Text,
+    check_cores,
     check_names,
-    distinct,
     known,
     refuse,
 )
@@ -70,17 +70,6 @@ class Section(BaseModel):
         if not isinstance(section, dict):
             return section
         return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
-
-
-def _check_cores(value: object) -> object:
-    if type(value) is int and 1 <= value <= 4096:
-        return value
-    if isinstance(value, list) and value and all(type(core) is int and 0 <= core < 4096 for core in value):
-        if distinct(value):
-            return tuple(value)
-        raise refuse("a core is listed twice")
-    what = "no cores" if value in (0, []) else "not a number of cores"
-    raise refuse(fault(what, value, "a count (1 or more) or a list of core numbers such as [0, 1]"))
 
 
 def _check_variants(value: object) -> object:
@@ -151,6 +140,8 @@ class GatewayFile(Section):
     devices: list[object] = []
     prices: list[object] = []
     scaling: dict[str, object] = {}
+    placement: dict[str, object] = {}
+    mig: dict[str, object] = {}
     tenants: Annotated[list[object], Field(max_length=TENANT_COUNT_MAX)] = []
     tiers: Annotated[list[object], Field(max_length=TIER_COUNT_MAX)] = []
     profiles: Annotated[object, AfterValidator(_check_profiles)] = {}
@@ -293,7 +284,7 @@ class SliceSection(Section):
     share: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     processes: Annotated[int, Field(ge=1, le=PROCESS_COUNT_MAX)] = 1
     count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
-    cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
+    cores: Annotated[int | tuple[int, ...] | None, PlainValidator(check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_mb: Megabytes | None = None
     price: Price | None = None

@@ -127,7 +127,7 @@ def _gpu_slices(
 
     Without `price` a slice costs its part of the GPU's price.
     """
-    share, text = read_share(findings, loc, section), section.device or ""
+    share, text = read_share(findings, loc, section.share), section.device or ""
     devices = sliced_devices(findings, loc, text)
     if share is None or not devices:
         return []

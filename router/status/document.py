@@ -68,6 +68,27 @@ class MoveStatus(TypedDict):
     refused: list[str]
 
 
+class ProposalStatus(TypedDict):
+    """Another placement, as control has asked for one.
+
+    - `reason`: why control asked.
+    - `state`: "planning", "proposed", "applied", "given up" or "none".
+    - `sentence`: why the plan is better, or why there is none.
+    - `slices`: the models on each planned slice.
+    - `attainment`: by model, the predicted share of requests in time.
+    - `refused`: the promises that the plan breaks.
+    - `command`: applies the plan; "" if nothing does.
+    """
+
+    reason: str
+    state: str
+    sentence: str
+    slices: dict[str, list[str]]
+    attainment: dict[str, float]
+    refused: list[str]
+    command: str
+
+
 class EdgeStatus(TypedDict):
     """A port of the gateway: whether it listens, and how often it ended by itself and was started again."""
 
@@ -86,6 +107,7 @@ class Status(TypedDict):
     slices: list[SliceStatus]
     move: NotRequired[MoveStatus]
     edges: NotRequired[list[EdgeStatus]]
+    proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
 
 
 def describe(

@@ -18,7 +18,7 @@ from rich.text import Text
 from router.cache_status import CacheStatus, cache_lines
 from router.isolation import isolation_lines
 from router.scaled_status import scaled_lines
-from router.status.document import EdgeStatus, ModelStatus, MoveStatus, SliceStatus, Status
+from router.status.document import EdgeStatus, ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.telemetry import Counters
@@ -76,8 +76,9 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
     missing = [*_missing(current["models"])]
-    told_first = _edges(current.get("edges", ())), _move(current.get("move"), missing)
-    moves = [*_rehearsal(current["slices"]), *map(_one_line, (*told_first[0], *told_first[1]))]
+    moves = [*_rehearsal(current["slices"])]
+    moves += map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
+    moves += map(Text, _proposal(current.get("proposal")))  # whole: the command is there to be copied
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)
     lines += [Text(f" {sentence}") for sentence in missing]
@@ -296,6 +297,31 @@ def _move(move: MoveStatus | None, missing: Collection[str]) -> Iterator[str]:
             yield f" not as wanted: {sentence}"
     for sentence in move["refused"]:
         yield f" the edit of the settings is refused: {sentence}"
+
+
+_ANOTHER = {
+    "planning": "another plan is being made",
+    "proposed": "there is another plan",
+    "applied": "another plan was applied",
+    "given up": "another plan was given up",
+    "none": "there is no better plan",
+}
+
+
+def _proposal(proposal: ProposalStatus | None) -> Iterator[str]:
+    """Yield what the gateway has planned because its desired state cannot be reached."""
+    if proposal is None:
+        return
+    state = proposal["state"]
+    yield f" {_ANOTHER.get(state, state)}, because {proposal['reason']}"
+    if state != "planning":
+        yield f"   {proposal['sentence']}"
+    for sentence in proposal["refused"]:
+        yield f"   {sentence}"
+    if state == "proposed":
+        for name, models in proposal["slices"].items():
+            yield f"   {name}: {', '.join(models)}"
+        yield f"   apply it: {proposal['command']}"
 
 
 def _endings(counters: "Counters") -> dict[str, int]:

@@ -41,6 +41,7 @@ class Present:
     `cached`: bytes, entries and evictions of the cache; `worth`: by model, whether it is asked, what an ask
     gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
     what batches say of each replica's; `drifted`: what differed from what is wanted at the last check;
+    `replans`: how often an answer to a request for another plan ended in each way;
     `scaling`: how many replicas there are to be; `condition`: what runs and is ready."""
 
     now_us: int = 0
@@ -53,6 +54,7 @@ class Present:
     redis: RedisPresent | None = None
     profiles: Sequence[Judgement] = ()
     drifted: int = 0
+    replans: Mapping[str, int] = field(default_factory=dict)
     scaling: ScalePresent = field(default_factory=ScalePresent)
     condition: ConditionPresent = field(default_factory=ConditionPresent)
 
@@ -351,6 +353,10 @@ def _states(present: Present) -> Iterator[str]:
         "penstock_drift_findings", "gauge", "Differences from the desired state that the last check found."
     )
     yield f"penstock_drift_findings {present.drifted}\n"
+    name = "penstock_replans_total"
+    yield head(name, "counter", "Requests of control for another plan, by what became of them.")
+    for outcome, count in present.replans.items():
+        yield f'{name}{{outcome="{outcome}"}} {count}\n'
     yield head("penstock_open_requests", "gauge", "Accepted requests that have no answer yet.")
     yield f"penstock_open_requests {present.open_requests}\n"
     for place, what in enumerate(("rows", "requests")):

@@ -148,8 +148,7 @@ class Expect:
 class Replan:
     """Ask for another plan, because the desired state cannot be reached.
 
-    The simulator makes a plan, which comes back as `want`. A live gateway only logs the reason: an operator
-    asks for the plan (`penstock place --apply`).
+    The plan comes back as `want`. A live gateway shows it first, unless `placement: {replan: apply}` is set.
     """
 
     reason: str

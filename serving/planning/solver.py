@@ -1,13 +1,14 @@
 """Plans by the solver for a controller, with transitions step by step."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from serving.control.desired import DesiredSlice, DesiredState
 from serving.control.rollout_steps import RolloutSteps, Specs, rollout_steps
+from serving.planning.remaining import Outage, remaining
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import Demand, PlacementProblem
+from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.solve import Task, plans
 from serving.policy.transition import TransitionRefused, transition
 from serving.policy.transition.steps import Create
@@ -51,14 +52,9 @@ class Solver:
     def _left(self, facts: Facts) -> PlacementProblem:
         """Return the problem without lost devices; a model whose loads fail on a device has none of its
         kind."""
-        pools = (
-            replace(pool, devices=tuple(each for each in pool.devices if each.name not in facts.lost))
-            for pool in self.problem.pools
-        )
         kind_of = {device: pool.kind for device, pool in self.problem.pool_of.items()}
-        failing = {(kind_of[device], model) for device, model in facts.failing}
-        demands = tuple(_without(demand, failing) for demand in self.problem.demands)
-        return PlacementProblem(demands, tuple(pool for pool in pools if pool.devices))
+        failing = {(kind_of[device], model, None) for device, model in facts.failing}
+        return remaining(self.problem, Outage(facts.lost, failing=failing))
 
     def _standing(self, facts: Facts) -> tuple[Placement, Mapping[str, tuple[SliceSpec, ...]]]:
         """Return what there is on the devices that are left."""
@@ -74,8 +70,3 @@ class Solver:
 
 def _spec(created: Create, name: str) -> SliceSpec:
     return SliceSpec(name, (), device=created.device, part=created.share)
-
-
-def _without(demand: Demand, failing: Collection[tuple[str, str]]) -> Demand:
-    options = tuple(each for each in demand.options if (each.kind, demand.model) not in failing)
-    return replace(demand, options=options)

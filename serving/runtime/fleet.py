@@ -35,6 +35,7 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.control.desired import DesiredState
+from serving.control.failing import FailingLoads
 from serving.control.observed import KnownProfiles
 from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.rollout import Progress
@@ -57,7 +58,7 @@ from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.opening import Shares
 from serving.runtime.supervisor import Supervisor
 from serving.scheduler.commands import FlagProfile
-from serving.specs import WorkersSpec
+from serving.specs import SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
 from serving.worker.orders import Loaded, MeasuredBatches, MeasureOrder
 
@@ -83,6 +84,7 @@ class Fleet:
         self.control = control
         self.observer: FleetObserver | None = None
         self.on_change: Callable[[], None] = lambda: None
+        self.on_replan: Callable[[str], None] = lambda _reason: None
         self.free_memory: Callable[[], int] = lambda: 0
         self._changes = asyncio.Event()
         self._gateway = gateway
@@ -91,7 +93,8 @@ class Fleet:
         self._supervisor = Supervisor(self, shares, self._model_log, workers, store.folder)
         self._keeps_spares = workers.spare
         self._links: dict[str, Link] = {}
-        self._domains: dict[str, str] = {}  # of slices that were ever started, let go since or not
+        self.specs: dict[str, SliceSpec] = {}  # of slices that were ever started, let go since or not
+        self.failing = FailingLoads()  # of answering variants, by slice
         self._alarm = Alarm(self._tick)
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -186,7 +189,7 @@ class Fleet:
         self._execute(self.control.device_back(domain, now), now)
 
     def _slices_of(self, domain: str) -> list[str]:
-        return [name for name, here in self._domains.items() if here == domain]
+        return [name for name, spec in self.specs.items() if spec.domain == domain]
 
     # events of links
 
@@ -209,6 +212,7 @@ class Fleet:
         if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
             self.observer.replica_loaded(model, loaded.load_us)
         record = self.control.slices.get(link.slice)
+        self._count_load(record, loaded.replica, failed=False)
         if loaded.differs and record is not None:
             self._doubt(record.replicas.get(loaded.replica), loaded.differs)
         self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now, busy), now)
@@ -219,6 +223,7 @@ class Fleet:
         self._settle_measurement(link.slice, replica)
         if self.observer is not None and (model := self._model(link.slice, replica)):
             self.observer.replica_failed(model)
+        self._count_load(self.control.slices.get(link.slice), replica, failed=True)
         self._execute(self.control.replica_failed(link.slice, replica, message, now), now)
 
     def replica_unloaded(self, link: Link, replica: int) -> None:
@@ -256,6 +261,8 @@ class Fleet:
         busy_with = self._busy_with(record) if record is not None else ()
         if link.overran and record is not None:
             self._say_overran(record, reason)
+        if record is not None and not ended:
+            self._count_load(record, record.loading, failed=True)
         free_bytes = self.free_memory() if self._keeps_spares else 0
         lost = self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed, free_bytes)
         self._execute(lost, now)
@@ -269,6 +276,20 @@ class Fleet:
         record = self.control.slices.get(slice_name)
         found = record.replicas.get(replica) if record is not None else None
         return found.model if found is not None else ""
+
+    def _count_load(self, record: SliceRecord | None, replica: int, *, failed: bool) -> None:
+        """Count a load of a variant that answers; another plan does without what fails again and again."""
+        found = record.replicas.get(replica) if record is not None else None
+        if record is not None and found is not None and found.variant == found.served.answering_variant:
+            place, model = record.spec.place, found.model
+            if failed:
+                self.failing.failed(place, model)
+                return
+            self.failing.loaded(place, model)
+            for name, other in self.failing.found:  # of slices that are no more, and would load it as well
+                spec = None if name in self.control.slices else self.specs.get(name)
+                if other == model and spec is not None and spec.share == record.spec.share:
+                    self.failing.loaded(name, model)
 
     def _busy_with(self, record: SliceRecord) -> set[str]:
         """Return the models that a slice's worker computes, loads or measures. A load and a batch run at the
@@ -361,6 +382,9 @@ class Fleet:
             case Withdraw(slice=name, reason=reason, blamed=blamed):
                 gateway.slice_down(name, reason, blamed)
             case ServeModel(model=served):
+                before = gateway.models.get(served.name)
+                if before is None or before.revision != served.revision:
+                    self.failing.forget(served.name)
                 gateway.serve(served)
             case RetireModel(model=model):
                 gateway.retire(model)
@@ -410,6 +434,7 @@ class Fleet:
                 logger.warning("%s gets a worker process of its own: %s", model, reason)
             case Replan(reason=reason):
                 logger.warning("what is wanted cannot be, `penstock place` may know better: %s", reason)
+                asyncio.get_running_loop().call_soon(self.on_replan, reason)
 
     def _keep(self, profile: Profile) -> None:
         # In a thread: a slow disk must not hold up the event loop.
@@ -418,7 +443,7 @@ class Fleet:
 
     def _start(self, name: str) -> None:
         spec = self.control.slices[name].spec
-        self._domains[name] = spec.domain
+        self.specs[name] = spec
         self._gateway.devices[name] = spec.device
         self._gateway.prices[name] = spec.price
         (self._gateway.rehearsed.add if spec.rehearsed else self._gateway.rehearsed.discard)(name)

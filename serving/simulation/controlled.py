@@ -4,7 +4,6 @@ Its workers are virtual (`virtual_workers.py`), a plan takes its time and may be
 devices are lost. What happens follows from a seed and from what was asked beforehand.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol
@@ -23,7 +22,7 @@ from serving.control.commands import (
     UnloadReplica,
 )
 from serving.control.control import Control
-from serving.control.reconciling import LOAD_TRIES
+from serving.control.failing import FailingLoads
 from serving.control.rollout import RolloutState
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.planning import plan_scaling
@@ -82,7 +81,7 @@ class ControlledSimulation:
         self.control = control
         self.plane = plane
         self.lost: dict[str, str] = {}  # devices, and why
-        self.failures: Counter[tuple[str, str]] = Counter()  # (device, model): loads that failed in a row
+        self.failures = FailingLoads()  # by device
         self.unplanned: list[str] = []  # why there was no other plan
         self.now_us = 0
         self._terms = terms
@@ -182,8 +181,8 @@ class ControlledSimulation:
     def _count_failures(self, worker: VirtualWorker, event: str, arguments: Sequence[Any]) -> None:
         if event in ("replica_loaded", "replica_failed"):
             replica = self.control.slices[worker.spec.name].replicas[arguments[0]]
-            key = (worker.spec.device, replica.model)
-            self.failures[key] = self.failures[key] + 1 if event == "replica_failed" else 0
+            count = self.failures.failed if event == "replica_failed" else self.failures.loaded
+            count(worker.spec.device, replica.model)
 
     def _pass_on(self, happenings: Iterable[Happening], now_us: int) -> None:
         """What the data plane says."""
@@ -257,8 +256,7 @@ class ControlledSimulation:
 
     def _replan(self) -> None:
         """A plan from what is known now is there after a while, whatever has happened since."""
-        failing = frozenset(key for key, times in self.failures.items() if times >= LOAD_TRIES)
-        facts = Facts(frozenset(self.lost), failing, self.control.desired)
+        facts = Facts(frozenset(self.lost), self.failures.found, self.control.desired)
 
         def answer(now_us: int) -> None:
             if self._planner.from_rest and not self._rests(facts):

@@ -73,6 +73,32 @@ def unwell() -> Status:
     return now
 
 
+def replanned(state: str) -> Status:
+    """A gateway that has lost a slice."""
+    now = status(new(), 3725.0)
+    now["proposal"] = {
+        "reason": "spot cpu1 is lost: reclaimed",
+        "state": state,
+        "sentence": "as it is today, digits is predicted to answer 0 % in time",
+        "slices": {"cpu0": ["digits", "minilm"]} if state == "proposed" else {},
+        "attainment": {"digits": 1.0},
+        "refused": [],
+        "command": "penstock place penstock.yaml --rates digits=5 --without cpu1 --apply --url http://127.0.0.1:8003",
+    }
+    return now
+
+
+def unplanned() -> Status:
+    """A gateway for which there is no better plan."""
+    now = replanned("none")
+    now["proposal"] |= {
+        "sentence": "the best plan breaks a promise",
+        "refused": ["digits is predicted to answer 70 % in time"],
+        "command": "",
+    }
+    return now
+
+
 def test_status(golden: Golden) -> None:
     golden(
         "status",
@@ -82,5 +108,9 @@ def test_status(golden: Golden) -> None:
             "several variants": several_variants(),
             "a narrow terminal": text(None, busy(), 0.0, width=80),
             "unwell": text(None, unwell(), 0.0),
+            "another plan is made": text(None, replanned("planning"), 0.0),
+            "another plan": text(None, replanned("proposed"), 0.0, width=80),
+            "another plan was applied": text(None, replanned("applied"), 0.0),
+            "no better plan": text(None, unplanned(), 0.0),
         },
     )

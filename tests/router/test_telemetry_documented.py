@@ -65,6 +65,7 @@ def everything() -> Telemetry:
         worth={"a": (True, 1.0, 1)},
         redis=RedisPresent(),
         profiles=[judged],
+        replans={"proposed": 1},
         scaling=scaling,
         condition=ConditionPresent(
             {"a": True},

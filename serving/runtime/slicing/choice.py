@@ -28,11 +28,11 @@ def gpu_named(device: str, inventory: Inventory, visible: str | None = None) -> 
     return by_name[names[int(number[1])]]
 
 
-def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory) -> Actuator:
+def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory, recut: bool = False) -> Actuator:
     """Return the actuator of that kind of share ("whole", "time", "mps", "sm", "mig") on a GPU.
 
-    MIG instances are only given out, none created. SlicingError where the GPU, its driver or its mode has no
-    such shares.
+    MIG instances are created and destroyed only with `recut`; otherwise those that exist are given out.
+    Raises SlicingError if the GPU, its driver or its mode has no such shares.
     """
     if (kind == "mig") != bool(gpu.mig):
         mode = "in MIG mode: its shares are mig" if gpu.mig else "not in MIG mode, which its operator sets"
@@ -51,7 +51,7 @@ def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory) -> Actuator:
                 )
             return MpsPartitions(gpu.uuid, gpu.sms // gpu.chunk_sms, clients_max=clients_max)
         case "mig":
-            return MigInstances(MigGpu(gpu.index), lambda: _mig_uuids(gpu.uuid))
+            return MigInstances(MigGpu(gpu.index, dry_run=not recut), lambda: _mig_uuids(gpu.uuid))
     raise SlicingError(f"{kind} is no kind of share that a GPU's actuators give")
 
 

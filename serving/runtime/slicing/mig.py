@@ -124,22 +124,33 @@ class MigInstances:
         run would be."""
         return self._device.apply(plan(self._geometry, self._device.instances(), want, self._taken()))
 
+    def _beside(self, before: Sequence[Instance], spec: SliceSpec, kept: Sequence[Instance]) -> MigPlan:
+        """Return the plan for one more instance beside `kept`; raises SlicingError if none fits."""
+        want = [*(each.profile for each in kept), spec.share.profile]
+        return plan(self._geometry, before, want, [each.id for each in kept])
+
     def _taken(self) -> Collection[int]:
         return self._instances.values()
 
     def _free(self, spec: SliceSpec) -> int | None:
         taken = self._taken()
         free = (each for each in self._device.instances() if each.id not in taken)
-        return next((each.id for each in free if each.profile == spec.share.label), None)
+        return next((each.id for each in free if each.profile == spec.share.profile), None)
 
     def _create(self, spec: SliceSpec) -> int:
+        """Create an instance beside all others; if there is no room, in place of those that no slice has."""
         before = self._device.instances()
-        want = [each.profile for each in before] + [spec.share.label]
-        commands = self._device.apply(plan(self._geometry, before, want, [each.id for each in before]))
+        try:
+            commands = self._device.apply(self._beside(before, spec, before))
+        except SlicingError:
+            taken = [each for each in before if each.id in self._taken()]
+            if self._device.dry_run or len(taken) == len(before):
+                raise
+            commands = self._device.apply(self._beside(before, spec, taken))
         if self._device.dry_run:
             said = "; ".join(" ".join(command) for command in commands)
             raise SlicingError(
-                f"slice {spec.name}: no {spec.share.label} is free; this would make one: {said}"
+                f"slice {spec.name}: no {spec.share.profile} is free; this would make one: {said}"
             )
         return next(each.id for each in set(self._device.instances()) - set(before))
 

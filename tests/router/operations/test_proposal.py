@@ -56,6 +56,56 @@ def test_a_slice_that_runs_keeps_its_cores_and_others_get_free_ones(settings: Se
     assert (found.path, found.limits) == (settings.path, settings.limits)
 
 
+REHEARSED = GATEWAY + "devices: [{name: h, kind: gpu-nvidia-h200, count: 2, rehearse: true}]\n"
+
+
+@pytest.fixture(scope="module")
+def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+        return load_settings(write_deployment(tmp_path_factory.mktemp("gpus"), REHEARSED))
+
+
+def test_slices_on_gpus_stand_beside_those_on_cores(with_gpus: Settings) -> None:
+    new = {"name": "new", "device": "h-1", "share": "mig:2g.35gb"}
+    found = asked(with_gpus, {"slices": [{"name": "cpu-b", "cores": 1}, new], "models": BOTH}).settings
+    (_, made) = found.slices
+    assert (made.device, made.kind, str(made.share)) == ("h-1", "gpu-nvidia-h200", "mig:2g.35gb")
+    assert made.rehearsed
+
+
+@pytest.mark.parametrize(
+    ("slices", "reason"),
+    [
+        (
+            [{"name": "new", "device": "h-3", "share": "mps:30"}],
+            "slices[0].device: no such GPU here; got h-3",
+        ),
+        ([{"name": "new", "device": "h-1", "share": "30"}], "slices[0].share: no share of a GPU; got '30'"),
+        ([{"name": "new"}], "slices[0]: no slice; expected `cores`, or `device` and `share` of a GPU"),
+        (
+            [
+                {"name": "new", "device": "h-1", "share": "mps:30"},
+                {"name": "other", "device": "h-1", "share": "mig:2g.35gb"},
+            ],
+            "slices[1].share: the slices of h-1 ask for shares of several kinds",
+        ),
+    ],
+)
+def test_what_no_gpu_can_give_is_refused(
+    with_gpus: Settings, slices: list[dict[str, str]], reason: str
+) -> None:
+    assert any(each.startswith(reason) for each in reasons(with_gpus, {"slices": slices, "models": BOTH}))
+
+
+def test_lost_cores_are_dealt_last(settings: Settings) -> None:
+    body = {"slices": [{"name": "new", "cores": 1}], "models": BOTH}
+    for cores, lost, dealt in ((2, {0}, 1), (4, {2}, 3), (1, {0}, 0)):
+        content = json.dumps(body).encode()
+        found = proposal(content, settings, range(cores), lost).settings
+        assert found.slices[0].cores == (dealt,)
+
+
 def test_a_body_of_many_faults_is_refused_with_the_first_of_them(settings: Settings) -> None:
     models: dict[str, Any] = {f"other{number}": {} for number in range(1000)}
     slices = [{"name": "new", "cores": 1}]
@@ -137,7 +187,8 @@ def test_all_that_is_wrong_is_told_at_once(settings: Settings) -> None:
         "more: unknown key; got 'more', expected slices, models or steps (did you mean models?)",
         "slices[2].name: this key is required",
         "slices[2].cores: too small; got 0, expected 1 or more",
-        "slices[2].nam: unknown key; got 'nam', expected name, cores or threads (did you mean name?)",
+        "slices[2].nam: unknown key; got 'nam', expected name, cores, threads, device or share "
+        "(did you mean name?)",
         "slices[3]: not a mapping; got 7, expected keys and values (key: value)",
         "models.digits.slices[0]: unknown slice; got 'y', expected x",
         "models.digits.variant: planned for another variant than the one that answers; got 'cnn', expected "

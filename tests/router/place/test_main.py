@@ -270,7 +270,9 @@ def test_the_command_line_has_the_verb() -> None:
     shown = CliRunner().invoke(cli, ["place", "--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     for option in PlaceOptions.__dataclass_fields__:
-        name = {"config": "CONFIG", "as_json": "--json"}.get(option, f"--{option.replace('_', '-')}")
+        name = {"config": "CONFIG", "as_json": "--json", "failing": "--not"}.get(
+            option, f"--{option.replace('_', '-')}"
+        )
         assert name in shown.output
 
 

@@ -96,7 +96,7 @@ def test_of_another_machine_nothing_is_known(tmp_path: Path, other: str) -> None
         store.write(replace(profile, device_kind="cpu-other"))
     found = asked(path)
     assert not found.current
-    assert "what is placed today is not known: the devices are not this machine's CPU" in found.notes
+    assert "what is placed today is not known: the devices are not this machine's" in found.notes
     assert as_settings(found, placed(found, [(1, ["digits"])])) is None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from router.settings import schema
+from router.settings import placement, schema
 from tests.router.simulate.conftest import GATEWAY, Simulate
 
 PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"
@@ -28,6 +28,8 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "devices.rehearse": schema.RehearseSection,
     "prices": schema.PriceSection,
     "scaling": schema.ScalingSection,
+    "placement": placement.PlacementSection,
+    "mig": placement.MigSection,
     "tenants": schema.TenantSection,
     "tiers": schema.TierSection,
     "profiles": schema.ProfilesSection,
@@ -71,9 +73,8 @@ def rows() -> dict[str, str]:
 
 
 def test_every_section_of_the_file_has_its_place_here() -> None:
-    sections = {
-        each for each in vars(schema).values() if isinstance(each, type) and issubclass(each, schema.Section)
-    }
+    there = (*vars(schema).values(), *vars(placement).values())
+    sections = {each for each in there if isinstance(each, type) and issubclass(each, schema.Section)}
     assert sections - OF_A_MODEL - {schema.Section, schema.GatewayFile} == set(SECTIONS.values())
     assert set(schema.GatewayFile.model_fields) == {place for place in SECTIONS if "." not in place}
 

@@ -170,3 +170,23 @@ def test_commands_run_for_real_and_their_failures_are_told(tmp_path: Path) -> No
         run_command((str(smi), "mig", "-i", "0", "-dgi", "-gi", "3"))
     with pytest.raises(SlicingError, match="No such file"):
         run_command(("/nowhere/nvidia-smi", "mig", "-lgi"))
+
+
+def test_an_instance_without_room_takes_the_place_of_those_that_no_slice_has() -> None:
+    smi = Smi()
+    actuator = opened(smi, dry_run=False)
+    actuator.open(slice_of("3g.71gb", "kept"))
+    actuator.open(slice_of("3g.71gb", "gone"))
+    actuator.close("gone")
+    actuator.open(slice_of("2g.35gb", "new"))
+    assert sorted(name for name, _ in smi.placed.values()) == ["2g.35gb", "3g.71gb"]
+
+
+def test_no_instance_that_a_slice_has_makes_room_for_another() -> None:
+    smi = Smi()
+    actuator = opened(smi, dry_run=False)
+    actuator.open(slice_of("3g.71gb", "one"))
+    actuator.open(slice_of("3g.71gb", "two"))
+    with pytest.raises(SlicingError, match="no layout has"):
+        actuator.open(slice_of("2g.35gb", "new"))
+    assert [name for name, _ in smi.placed.values()] == ["3g.71gb", "3g.71gb"]

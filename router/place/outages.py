@@ -1,0 +1,147 @@
+"""What a placement on a running gateway must do without: lost slices, and models whose loads fail."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from router.place.applying import Running, as_running
+from router.place.asked import PlacementTask
+from router.place.fleet import own_device
+from router.settings.problems import unknown_name
+from router.settings.slices import usable_cores
+from router.simulate.traffic import SimulateRequestError
+from serving.planning.remaining import Outage, remaining
+from serving.policy.placement.problem import Parts
+from serving.specs import Share, SliceSpec
+
+AT = "@"
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """`lost`: names of slices. `failing`: (model, place) of loads that fail.
+
+    A place is a slice, or a share such as `cores:2` where a slice of that share is there no more.
+    """
+
+    lost: tuple[str, ...] = ()
+    failing: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def options(self) -> Iterator[str]:
+        """The words with which `penstock place` does without the same."""
+        if self.lost:
+            yield from ("--without", ",".join(self.lost))
+        if self.failing:
+            yield from ("--not", ",".join(f"{model}{AT}{place}" for model, place in self.failing))
+
+
+def read_outages(lost: Sequence[str], failing: Sequence[str]) -> Outages:
+    """Return what the options --without and --not say. SimulateRequestError if a pair has no `@`."""
+    pairs = []
+    for text in _parts(failing):
+        model, at, place = text.partition(AT)
+        if not (model and at and place):
+            raise SimulateRequestError(f"--not: got {text!r}, expected MODEL@SLICE, such as digits@cpu-1")
+        pairs.append((model, place))
+    return Outages(tuple(dict.fromkeys(_parts(lost))), tuple(dict.fromkeys(pairs)))
+
+
+def _parts(texts: Sequence[str]) -> Iterator[str]:
+    return (part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def left(asked: PlacementTask, running: Running, outages: Outages) -> tuple[PlacementTask, Running]:
+    """Return the question and what runs, both without the outages.
+
+    A model gets no slice of a share on which its load fails, unless it is on another such slice.
+    SimulateRequestError if a name is unknown, or if nothing is left.
+    """
+    device = own_device(asked.problem, len(usable_cores()))
+    if device is None:
+        raise SimulateRequestError(
+            "--without and --not take slices of this machine's CPU; the devices of the settings are others"
+        )
+    slices = {each.name: each for each in running.slices}
+    _check(outages, running, slices)
+    pool = asked.problem.pool_of[device]
+    amount = _lost_cores(slices, outages.lost)
+    if isinstance(pool.division, Parts) and amount >= pool.division.total:
+        raise SimulateRequestError(f"all cores of {device} are lost with {', '.join(outages.lost)}")
+    failing = {
+        (pool.kind, model, share)
+        for model, place in outages.failing
+        if (share := _share(place, slices)) and not _elsewhere(model, share, running, outages)
+    }
+    problem = remaining(asked.problem, Outage(amounts={device: float(amount)}, failing=failing))
+    there = _without(running, outages)
+    notes = (*asked.notes, *_notes(outages))
+    return as_running(replace(asked, problem=problem, notes=notes), there), there
+
+
+def _check(outages: Outages, running: Running, slices: dict[str, SliceSpec]) -> None:
+    for name in outages.lost:
+        if name not in slices:
+            raise SimulateRequestError(f"--without: {unknown_name('unknown slice', name, [*slices])}")
+    for model, place in outages.failing:
+        if model not in running.models:
+            raise SimulateRequestError(f"--not: {unknown_name('unknown model', model, [*running.models])}")
+        if _share(place, slices) is None:
+            raise SimulateRequestError(f"--not: {unknown_name('unknown slice', place, [*slices])}")
+
+
+def _share(place: str, slices: dict[str, SliceSpec]) -> Share | None:
+    """Return the share of a slice, or the one that the text writes; None if it is neither."""
+    if place in slices:
+        return slices[place].share
+    try:
+        return Share.parse(place)
+    except ValueError:
+        return None
+
+
+def _elsewhere(model: str, share: Share, running: Running, outages: Outages) -> bool:
+    """Return whether the model is on a slice of that share that is not lost and loads it."""
+    return any(
+        each.name in running.models[model]
+        and each.share == share
+        and each.name not in outages.lost
+        and (model, each.name) not in outages.failing
+        for each in running.slices
+    )
+
+
+def _lost_cores(slices: dict[str, SliceSpec], lost: Sequence[str]) -> int:
+    """Return how many cores no slice has any more; a slice without cores of its own has one a thread."""
+    kept = {core for name, each in slices.items() if name not in lost for core in each.cores}
+    gone = {core for name in lost for core in slices[name].cores}
+    return len(gone - kept) + sum(slices[name].threads for name in lost if not slices[name].cores)
+
+
+def _without(running: Running, outages: Outages) -> Running:
+    """Return what runs without lost slices; a model is not on a slice where its load fails."""
+    told = running.told
+    slices = [each for each in told["slices"] if each["name"] not in outages.lost]
+    models = {
+        name: each
+        | {
+            "slices": [
+                one
+                for one in each["slices"]
+                if one not in outages.lost and (name, one) not in outages.failing
+            ]
+        }
+        for name, each in told["models"].items()
+    }
+    return replace(
+        running,
+        told=told | {"slices": slices, "models": models},
+        away=running.away | {*outages.lost},
+        failing=running.failing | {*outages.failing},
+    )
+
+
+def _notes(outages: Outages) -> Iterator[str]:
+    if outages.lost:
+        yield f"planned without {', '.join(outages.lost)}"
+    for model, place in outages.failing:
+        yield f"planned without {model} on {place}, where it does not load"

@@ -1,0 +1,51 @@
+"""What is lost and what fails is in no problem any more; everything else stays."""
+
+from dataclasses import replace
+
+import pytest
+
+from serving.planning.remaining import Outage, remaining
+from serving.policy.placement.problem import Parts, PlacementProblem
+from serving.specs import Share
+from tests.planning.worlds import KIND, ONE, option, question
+
+TWO = Share("cores", 2.0)
+
+
+def problem(devices: int = 2) -> PlacementProblem:
+    found = question({"a": 10.0, "b": 10.0}, devices).problem
+    both = (option(), option(600.0, share=TWO))
+    return replace(found, demands=tuple(replace(each, options=both) for each in found.demands))
+
+
+def test_without_an_outage_the_problem_is_the_same() -> None:
+    assert remaining(problem(), Outage()) == problem()
+
+
+def test_a_lost_device_is_gone_and_an_empty_pool_with_it() -> None:
+    assert [*remaining(problem(), Outage({"d-0"})).pool_of] == ["d-1"]
+    assert remaining(problem(), Outage({"d-0", "d-1"})).pools == ()
+
+
+@pytest.mark.parametrize(("devices", "pools"), [(1, [62.0]), (2, [62.0, 64.0])])
+def test_a_device_that_lost_a_part_is_smaller_and_comes_first(devices: int, pools: list[float]) -> None:
+    found = remaining(problem(devices), Outage(amounts={"d-0": 2.0})).pools
+    totals = [each.division.total for each in found if isinstance(each.division, Parts)]
+    assert totals == pools
+    assert [device.name for device in found[0].devices] == ["d-0"]
+
+
+def test_a_device_without_anything_left_is_gone() -> None:
+    assert remaining(problem(1), Outage(amounts={"d-0": 64.0})).pools == ()
+
+
+def test_a_model_keeps_the_shares_on_which_it_loads() -> None:
+    found = remaining(problem(), Outage(failing={(KIND, "a", ONE)})).demand_of
+    assert [each.share for each in found["a"].options] == [TWO]
+    assert [each.share for each in found["b"].options] == [ONE, TWO]
+
+
+def test_a_model_that_fails_on_a_kind_has_no_share_of_it() -> None:
+    found = remaining(problem(), Outage(failing={(KIND, "a", None), ("other", "b", None)})).demand_of
+    assert found["a"].options == ()
+    assert len(found["b"].options) == 2

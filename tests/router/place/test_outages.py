@@ -1,0 +1,166 @@
+"""A placement does without lost slices and failing loads, and says so in the options of the command."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from router.cli import app as cli
+from router.operations.proposal import proposal
+from router.place.advising import Advice, AdviceTask, advise, without_document
+from router.place.applying import Running, body
+from router.place.asked import PlacementTask, ask
+from router.place.outages import Outages, left, read_outages
+from router.place.rates import RunningGateway
+from router.settings import Settings, load_settings
+from router.simulate.traffic import SimulateRequestError
+from serving.planning.task import AskedRate
+from serving.policy.placement.problem import Parts
+from serving.simulation.traffic import Mix
+from serving.specs import Share
+from tests.router.place.deployments import GATEWAY, HOST, MODELS, deployment, four_cores
+from tests.router.place.test_applying import plan
+
+ONE, TWO, FOUR = (Share("cores", cores) for cores in (1.0, 2.0, 4.0))
+ALIKE = "slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]\n"
+
+
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    four_cores(monkeypatch)
+
+
+def world(home: Path, gateway: str = HOST + GATEWAY) -> tuple[PlacementTask, Running]:
+    asked = ask(deployment(home, gateway), ["digits=100,minilm=5"], 0.2, RunningGateway(), None)
+    return asked, Running.of(asked.settings)
+
+
+def shares(asked: PlacementTask, model: str) -> list[Share]:
+    return [each.share for each in asked.problem.demand_of[model].options]
+
+
+def test_a_lost_slice_takes_its_cores_and_its_replicas_along(tmp_path: Path) -> None:
+    asked, running = left(*world(tmp_path), Outages(lost=("cpu-b",)))
+    division = asked.problem.pool_of["host"].division
+    assert isinstance(division, Parts)
+    assert division.total == 2.0
+    assert [slot.share for slot in asked.current["host"]] == [ONE]
+    assert running.models == {"digits": ("cpu-a",), "minilm": ("cpu-a",)}
+    assert "planned without cpu-b" in asked.notes
+
+
+def test_cores_that_another_slice_has_too_are_not_lost(tmp_path: Path) -> None:
+    shared = "slices: [{name: cpu-a, cores: 3}, {name: cpu-b, cores: 2, threads: 2}]\n"
+    asked, _ = left(*world(tmp_path, HOST + shared + MODELS), Outages(lost=("cpu-b",)))
+    division = asked.problem.pool_of["host"].division
+    assert isinstance(division, Parts)
+    assert division.total == 3.0
+
+
+def test_a_model_gets_no_slice_of_the_share_on_which_it_does_not_load(tmp_path: Path) -> None:
+    asked, running = left(*world(tmp_path), Outages(failing=(("minilm", "cpu-a"),)))
+    assert {*shares(asked, "minilm")} == {TWO, FOUR}
+    assert {*shares(asked, "digits")} == {ONE, TWO, FOUR}
+    assert running.models["minilm"] == ("cpu-b",)
+    assert "planned without minilm on cpu-a, where it does not load" in asked.notes
+
+
+def test_a_model_keeps_a_share_on_which_another_slice_has_it(tmp_path: Path) -> None:
+    asked, running = left(*world(tmp_path, HOST + ALIKE + MODELS), Outages(failing=(("minilm", "cpu-a"),)))
+    assert ONE in shares(asked, "minilm")
+    assert running.models["minilm"] == ("cpu-b",)
+
+
+def test_a_share_stands_for_slices_that_are_there_no_more(tmp_path: Path) -> None:
+    asked, running = left(*world(tmp_path), Outages(failing=(("minilm", "cores:4"),)))
+    assert {*shares(asked, "minilm")} == {ONE, TWO}
+    assert running.models["minilm"] == ("cpu-a", "cpu-b")
+
+
+def test_a_planned_slice_takes_neither_a_lost_name_nor_one_on_which_its_model_fails(tmp_path: Path) -> None:
+    lost = "slices: [{name: cpu-1, cores: 1}, {name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]\n"
+    asked, running = world(tmp_path, HOST + lost + MODELS)
+    outages = Outages(("cpu-1",), (("minilm", "cpu-a"), ("digits", "cpu-b")))
+    asked, running = left(asked, running, outages)
+    told, _ = body(asked, plan(asked, [(1, ["minilm"]), (1, ["digits"]), (1, ["minilm"])], False), running)
+    on = {name: {*model["slices"]} for name, model in told["models"].items()}
+    assert "cpu-1" not in {each["name"] for each in told["slices"]}
+    assert "cpu-a" not in on["minilm"]
+    assert on["digits"].isdisjoint({"cpu-b", "cpu-1"})
+
+
+@pytest.mark.parametrize(
+    ("outages", "said"),
+    [
+        (Outages(lost=("cpu-c",)), "--without: unknown slice; got 'cpu-c'"),
+        (Outages(failing=(("digit", "cpu-a"),)), "--not: unknown model; got 'digit'"),
+        (Outages(failing=(("digits", "cpu-c"),)), "--not: unknown slice; got 'cpu-c'"),
+    ],
+)
+def test_a_name_that_is_not_known_is_refused(tmp_path: Path, outages: Outages, said: str) -> None:
+    with pytest.raises(SimulateRequestError, match=said):
+        left(*world(tmp_path), outages)
+
+
+def test_with_all_cores_lost_there_is_nothing_to_plan(tmp_path: Path) -> None:
+    small = HOST.replace("cores: 4", "cores: 3")
+    with pytest.raises(SimulateRequestError, match="all cores of host are lost with cpu-a, cpu-b"):
+        left(*world(tmp_path, small + GATEWAY), Outages(lost=("cpu-a", "cpu-b")))
+
+
+def test_options_that_name_no_slice_are_refused() -> None:
+    with pytest.raises(SimulateRequestError, match="got 'digits', expected MODEL@SLICE"):
+        read_outages([], ["digits"])
+
+
+def test_the_options_say_what_they_are_read_from() -> None:
+    found = Outages(("a", "b"), (("digits", "c"), ("minilm", "cores:2")))
+    assert [*found.options] == ["--without", "a,b", "--not", "digits@c,minilm@cores:2"]
+    assert read_outages(["a,b"], ["digits@c, minilm@cores:2"]) == found
+    assert read_outages(["a", "b", "a"], ["digits@c", "minilm@cores:2"]) == found
+
+
+def task(settings: Settings, **changes: object) -> AdviceTask:
+    rates = {"digits": AskedRate(100.123456, Mix((2, 3), (0.512345, 0.487655))), "minilm": AskedRate(5.0)}
+    found = AdviceTask(
+        without_document(settings), "cpu-b is lost", Outages(("cpu-b",)), rates, "unix:/run/a door.sock"
+    )
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_the_command_of_an_advice_finds_the_same_placement(tmp_path: Path) -> None:
+    apart = GATEWAY.replace("[cpu-a, cpu-b]", "[cpu-b]")
+    settings = load_settings(deployment(tmp_path, HOST + apart))
+    (found,) = advise(task(settings))
+    assert isinstance(found, Advice), found
+    assert found.refused == ()
+    told = json.loads(found.body)
+    asked = proposal(found.body, settings, range(4), lost={1, 2})
+    assert {core for each in asked.settings.slices for core in each.cores}.isdisjoint({1, 2})
+    first, *words = shlex.split(found.command)
+    assert (first, words[-3:]) == ("penstock", ["--apply", "--url", "unix:/run/a door.sock"])
+    assert words[2:8] == [
+        "--rates", "digits=100.1,minilm=5", "--rows", "digits=2:0.51+3:0.49", "--without", "cpu-b",
+    ]  # fmt: skip
+    ended = CliRunner().invoke(cli, [*words[:-3], "--json"])
+    assert ended.exit_code == 0, ended.output
+    planned = json.loads(ended.stdout)["placement"]["host"]
+    cores = sorted((float(each["share"].partition(":")[2]), len(each["residents"])) for each in planned)
+    assert cores == sorted((float(each["cores"]), len(found.slices[each["name"]])) for each in told["slices"])
+
+
+def test_there_is_no_advice_where_nothing_was_asked(tmp_path: Path) -> None:
+    settings = load_settings(deployment(tmp_path, HOST + GATEWAY))
+    (found,) = advise(task(settings, rates={}))
+    assert found == "no model was asked for anything, so there is no load to plan for"
+
+
+def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
+    settings = load_settings(deployment(tmp_path, HOST + GATEWAY))
+    (found,) = advise(task(settings, outages=Outages(("cpu-c",))))
+    assert isinstance(found, str)
+    assert found.startswith("--without: unknown slice")
