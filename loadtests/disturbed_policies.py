@@ -21,9 +21,9 @@ from statistics import mean
 
 from loadtests.policies import contenders
 from loadtests.virtual_world import Run, World, offer
+from serving.disturbance import Disturbance, preempted, shared, slowed
 from serving.scheduler.commands import Answer
 from serving.simulation.device import Physics
-from serving.simulation.disturbance import Disturbance, preempted, shared, slowed
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 

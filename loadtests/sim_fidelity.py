@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from loadtests.gateway import ROOT, settings_of
+from loadtests.gateway import ROOT, Gateway, settings_of
 from loadtests.openloop import Ask, Course
 from loadtests.payloads import Contents, Target
 from loadtests.stage import Place, Stage, add_arguments, read_place, set_up
@@ -111,7 +111,12 @@ def overhead_us(stage: Stage, ask: Ask, course: Course) -> int:
 
 def counted(stage: Stage) -> dict[str, float]:
     """Return the gateway's metrics so far, each summed over its labels."""
-    url = f"http://{stage.gateway.host}:{stage.gateway.metrics_port}/metrics"
+    return counted_at(stage.gateway)
+
+
+def counted_at(gateway: Gateway) -> dict[str, float]:
+    """Return the metrics of a gateway so far, each summed over its labels."""
+    url = f"http://{gateway.host}:{gateway.metrics_port}/metrics"
     with urlopen(url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     values: dict[str, float] = {}

@@ -19,10 +19,10 @@ from loadtests.gateway import ROOT, Gateway
 from loadtests.report import OK
 from loadtests.wire import Answer, ask, post
 from router.settings import load_model
-from router.tensors.elements import text_size
 from serving.objectives import ranked
 from serving.profile.latency import Latency
 from serving.specs import ModelSpec
+from serving.tensor import text_size
 from serving.vocabulary import Reason
 
 Floats = npt.NDArray[np.float32]

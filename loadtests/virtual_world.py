@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from serving.disturbance import Disturbance
 from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.simulation.arrivals import Arrival
 from serving.simulation.device import BatchDevice, ExactDevice, NoisyDevice, Physics, Place, Truth
-from serving.simulation.disturbance import Disturbance, DisturbedDevice
+from serving.simulation.disturbance import DisturbedDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.faults import Fault
 from serving.simulation.patterns import POISSON_CV, RateStep, draw

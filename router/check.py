@@ -33,13 +33,13 @@ class Report:
         return "\n".join([*lines, *self.plan])
 
 
-def check(path: Path, measured_in: Callable[[Path], Measured]) -> Report:
+def check(path: Path, measured_in: Callable[[Path], Measured], rehearse: bool = False) -> Report:
     """Read the file as `penstock serve` would and hold its SLOs against what was measured.
 
-    `measured_in` opens the settings' folder of profiles.
+    `measured_in` opens the settings' folder of profiles. `rehearse`: every GPU is rehearsed.
     """
     try:
-        settings, findings = read_settings(path)
+        settings, findings = read_settings(path, rehearse)
         keys, warnings = check_keys(settings)
     except SettingsError as error:
         return Report(error.problems, error.warnings)

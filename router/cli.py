@@ -33,6 +33,12 @@ LevelOption = Annotated[
 FormatOption = Annotated[
     str | None, typer.Option(help="text or json (one object a line), instead of logging.format.")
 ]
+RehearseOption = Annotated[
+    bool,
+    typer.Option(
+        "--rehearse", help="Rehearse all GPUs: no model is loaded, answers come when the profiles say."
+    ),
+]
 
 
 def _say_version(asked: bool) -> None:
@@ -62,6 +68,7 @@ class ServeOptions:
     admin_port: PortOption = None
     log_level: LevelOption = None
     log_format: FormatOption = None
+    rehearse: RehearseOption = False
 
 
 def _serve(asked: ServeOptions) -> int:
@@ -72,7 +79,7 @@ def _serve(asked: ServeOptions) -> int:
     from router.settings.schema import LOG_FORMATS, LOG_LEVELS
 
     try:
-        settings = load_settings(asked.config)
+        settings = load_settings(asked.config, asked.rehearse)
         keys, warnings = check_keys(settings)
     except SettingsError as error:
         typer.echo(str(error), err=True)
@@ -100,12 +107,15 @@ app.command("serve", cls=Verb)(command(ServeOptions, _serve))
 
 
 @app.command(cls=Verb)
-def check(config: Annotated[Path, typer.Argument(help="The settings file.")] = Path("penstock.yaml")) -> None:
+def check(
+    config: Annotated[Path, typer.Argument(help="The settings file.")] = Path("penstock.yaml"),
+    rehearse: RehearseOption = False,
+) -> None:
     """Print every mistake of a settings file, and what it would serve."""
     from router.check import check as check_settings
     from router.profiles import measured_latency
 
-    report = check_settings(config, measured_latency)
+    report = check_settings(config, measured_latency, rehearse)
     typer.echo(str(report), err=not report.sound)
     raise typer.Exit(0 if report.sound else 1)
 

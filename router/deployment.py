@@ -347,7 +347,10 @@ class GatewayServer:
         return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
 
     def _add_notices(self, slices: list[SliceStatus]) -> None:
-        """What was said of slices; of those too that are not held now."""
+        """What was said of slices; of those too that are not held now. And which are rehearsed."""
+        for each in slices:
+            if self.fleet.control.slices[each["name"]].spec.rehearsed:
+                each["rehearsed"] = True
         held = {each["name"]: each for each in slices}
         for name, spec in slices_of(self.fleet.control).items():
             if said := self.operations.notices.said(spec):
@@ -430,6 +433,7 @@ class GatewayServer:
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
             auth=self._auth(),
+            rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
 

@@ -17,6 +17,7 @@ _ACCURACIES: Recent[float, str] = Recent(256)
 """Lines by accuracy: there are as many as variants, and as sets of those that vote."""
 
 DEADLINE_FIELD = "x-penstock-deadline-ms"
+REHEARSED_FIELD = "x-penstock-rehearsed"
 
 
 def deadline_ms(due_us: int) -> str:
@@ -33,7 +34,7 @@ def completed_lines(reply: Reply, due_us: int, began_us: int, now_us: int) -> Li
     back, and its answer was made. The first is what the others leave, so that they add up. Where the cache
     was asked, what it did; of a kept answer its age in whole seconds (RFC 9111, 5.1). Of the variant what is
     known: its accuracy, why it was not a better one; where several voted, how they did; and the name by which
-    feedback means the answer.
+    feedback means the answer. Of an answer that was made up for a rehearsal, that it was.
     """
     queue_us, batch_us, compute_us = reply.queue_us, reply.batch_us, reply.compute_us
     input_us, output_us = reply.input_us, reply.output_us
@@ -51,6 +52,8 @@ def completed_lines(reply: Reply, due_us: int, began_us: int, now_us: int) -> Li
         more += f"\r\nx-penstock-votes: {reply.votes}"
     if reply.query:
         more += f"\r\nx-penstock-query: {reply.query}"
+    if reply.rehearsed:
+        more += f"\r\n{REHEARSED_FIELD}: true"
     if reply.cache:
         more += f"\r\nx-cache: {reply.cache}"
         if reply.cache == "hit":

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from router.explanation import REHEARSED_FIELD
 from router.feasibility import promised_text, tier_text
 from router.gpu_plan import gpu_lines
 from router.isolation import isolate_lines, shared_out
@@ -39,6 +40,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
         yield from replica_lines(model)
         yield from isolate_lines(model, beside)
         yield from guard_lines(model)
+    yield from rehearsal_lines(settings)
     yield from slice_lines(settings)
     yield from gpu_lines(settings)
     yield from worker_lines(settings.workers)
@@ -147,6 +149,16 @@ def slice_lines(settings: Settings) -> list[str]:
         return [f"slices: {names[0]}, on the one core that may be used; `slices:` would say otherwise"]
     many = f"slices: {names[0]} to {names[-1]}, one for each of {len(names)} cores, the gateway's included"
     return [f"{many}; `slices: [{{name: cpu, cores: 1, count: {len(names) - 1}}}]` would leave it one"]
+
+
+def rehearsal_lines(settings: Settings) -> list[str]:
+    """Return a line that says how many slices are rehearsed; none where none is."""
+    count = sum(each.rehearsed for each in settings.slices)
+    if not count:
+        return []
+    devices = len({each.device for each in settings.slices if each.rehearsed})
+    which = f"{count} of {len(settings.slices)} slices, on {devices} devices"
+    return [f"REHEARSAL: {which}, load no model; their answers are made up and say {REHEARSED_FIELD}: true"]
 
 
 def scaling_lines(settings: Settings) -> list[str]:

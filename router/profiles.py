@@ -11,6 +11,15 @@ from serving.profile.store import ProfileStore
 from serving.specs import ServedModel, SliceSpec
 
 
+def stored_profile(store: ProfileStore, slice_spec: SliceSpec, model: str, variant: str) -> Profile | None:
+    """Return the stored profile of a variant on a slice.
+
+    A real slice goes by no profile that was imported: it is swept at its first start.
+    """
+    profile = store.read(device_kind(slice_spec), model, variant, slice_spec.share)
+    return None if profile is not None and profile.imported and not slice_spec.rehearsed else profile
+
+
 def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, str, str], Profile]:
     """Return the stored profile of every served variant on every slice that is to hold it, where there is
     one."""
@@ -18,7 +27,7 @@ def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, s
     for slice_spec in settings.slices:
         for model in settings.models:
             for variant in model.variants if slice_spec.name in model.slices else ():
-                profile = store.read(device_kind(slice_spec), model.name, variant, slice_spec.share)
+                profile = stored_profile(store, slice_spec, model.name, variant)
                 if profile is not None:
                     known[slice_spec.name, model.name, variant] = profile
     return known
@@ -29,7 +38,7 @@ def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], La
     store = ProfileStore(folder)
 
     def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency | None:
-        profile = store.read(device_kind(slice_spec), model.name, variant, slice_spec.share)
+        profile = stored_profile(store, slice_spec, model.name, variant)
         return Latency(profile) if profile else None
 
     return measured

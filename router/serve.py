@@ -25,7 +25,7 @@ from router.key_env import KEY_ENV
 from router.logs import logging_to_output, say
 from router.operations.applied import settings_in_force
 from router.output import Output
-from router.plan import cache_lines, key_lines, slice_lines
+from router.plan import cache_lines, key_lines, rehearsal_lines, slice_lines
 from router.settings import Settings
 from router.settings.keys import KeySpec
 from serving.compiled import is_compiled
@@ -161,7 +161,13 @@ async def _announce_changes(deployment: GatewayServer) -> None:
 
 def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeySpec]) -> None:
     recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
-    told = (*slice_lines(settings), *gpu_lines(settings), *cache_lines(settings), *key_lines(settings, keys))
+    told = (
+        *rehearsal_lines(settings),
+        *slice_lines(settings),
+        *gpu_lines(settings),
+        *cache_lines(settings),
+        *key_lines(settings, keys),
+    )
     defaults = [f"  {line}" for line in told]
     with_key = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
     specs = (model.spec for model in deployment.gateway.models.values())

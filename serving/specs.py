@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
+from serving.rehearsal import EXACT, RehearsalSpec
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -95,7 +96,7 @@ def stepped(size: int) -> int:
 class SizeHint:
     """A row's cost hint that the edge can compute: the size of `input`'s element in `unit`.
 
-    "bytes" counts them; "text" estimates tokens: each punctuation mark counts for MARK_BYTES (router).
+    "bytes" counts them; "text" estimates tokens: each punctuation mark counts for `tensor.MARK_BYTES`.
     `buckets` are ascending upper bounds. A row belongs to the first that holds it, a longer row to the last
     (the model truncates it). Requests share a batch only within a bucket. The size of its largest row
     determines a batch's latency.
@@ -351,7 +352,8 @@ class SliceSpec:
     by its torch name ("cuda:0"), or the name of a rehearsed device. `kind`: the kind of its GPU as profiles
     name it, "" for this machine's CPU. `part`: its share of the GPU, None for all. `memory_bytes`: its limit
     if its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
-    take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says.
+    take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says, and
+    `rehearsal` how far it departs from that.
     `instance`: the slices that share one MIG instance or MPS share have the same name here, "" for its own.
     """
 
@@ -366,6 +368,7 @@ class SliceSpec:
     kind: str = ""
     rehearsed: bool = False
     instance: str = ""
+    rehearsal: RehearsalSpec = EXACT
 
     @property
     def place(self) -> str:
@@ -434,6 +437,7 @@ class DeviceSpec:
     price: float = 0.0
     domain: str = ""
     rehearse: bool = False
+    rehearsal: RehearsalSpec = EXACT
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -42,3 +42,29 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self.name} {self.datatype} {list(self.shape)}, {len(self.data)} bytes)"
+
+
+MARK_BYTES = 5
+"""What a punctuation mark counts for in a text: it is a token, as are 5.3 bytes of words (least squares over
+4,096 stretches of Python's documentation: tokens per unit then have a p95 of 1.23 times their median, with
+bytes alone 1.98)."""
+_NO_MARKS = bytes(code for code in range(256) if chr(code).isalnum() or chr(code).isspace() or code >= 128)
+
+
+SCANNED_BYTES = 1 << 16
+"""Of all texts of a tensor, how much is looked at for marks: the event loop waits meanwhile (60 MB took
+107 ms), and only the size's order matters. Of more than that, evenly spaced parts stand for the whole."""
+SCANNED_PARTS: Final = 16
+
+
+def text_size(raw: Buffer, scanned_bytes: int = SCANNED_BYTES) -> int:
+    """Return the size of a text in bytes of words, as `scanned_bytes` of it say."""
+    size = len(raw)
+    if size <= scanned_bytes:
+        sample = bytes(raw)
+    else:
+        part = max(1, scanned_bytes // SCANNED_PARTS)
+        starts = [(size - part) * place // (SCANNED_PARTS - 1) for place in range(SCANNED_PARTS)]
+        sample = b"".join([raw[start : start + part] for start in starts])
+    marks = len(sample.translate(None, _NO_MARKS))
+    return size + (MARK_BYTES - 1) * marks * size // (len(sample) or 1)

@@ -111,9 +111,10 @@ def in_force(settings: Settings, found: AppliedPlacement) -> Settings:
     """Return the settings with these slices. A model that the placement does not know keeps those of its
     slices that are there, or is on all."""
     names = [each.name for each in found.slices]
+    how = {name: each.rehearsal for each in settings.devices for name in each.names}
     return replace(
         settings,
-        slices=found.slices,
+        slices=tuple(replace(each, rehearsal=how.get(each.device, each.rehearsal)) for each in found.slices),
         models=tuple(
             replace(each, slices=found.models.get(each.name) or remaining(each, names))
             for each in settings.models

@@ -145,7 +145,7 @@ class PlacementService:
                 asked = await asyncio.to_thread(proposal, content, base, usable_cores(), self._lost_cores())
             except UnsoundError as error:
                 raise PlacementRequestError(400, error.reasons) from None
-            filed = await asyncio.to_thread(_filed, base.path)
+            filed = await asyncio.to_thread(_filed, base)
             models = {each.name: each.slices for each in asked.settings.models}
             at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
             found = AppliedPlacement(
@@ -159,7 +159,7 @@ class PlacementService:
         PlacementError where it cannot be.
         """
         with self._prepared() as base:
-            filed = await asyncio.to_thread(_filed, base.path)
+            filed = await asyncio.to_thread(_filed, base)
             on = {each.name: each.slices for each in filed.models}
             names = [each.name for each in filed.slices]
             models = tuple(
@@ -271,12 +271,14 @@ def _refused(error: PlacementRequestError) -> JSONResponse:
     return JSONResponse({"error": str(error), "reasons": error.reasons}, error.status)
 
 
-def _filed(path: Path) -> Settings:
-    """Return what the file says. PlacementError where it is not sound."""
+def _filed(base: Settings) -> Settings:
+    """Return what the file of these settings says. PlacementError where it is not sound."""
     try:
-        return load_settings(path)
+        return load_settings(base.path, base.rehearse)
     except SettingsError as error:
-        raise PlacementRequestError(409, (f"mend {path.name} first", *map(str, error.problems))) from None
+        raise PlacementRequestError(
+            409, (f"mend {base.path.name} first", *map(str, error.problems))
+        ) from None
 
 
 def _restore(path: Path, was: AppliedPlacement | None) -> None:

@@ -336,7 +336,7 @@ def _on_gpu(each: _Slice, device: SlicedDevice, settings: Settings) -> SliceSpec
         if one.kind == device.kind and one.share.kind == share.kind
     )
     spec = SliceSpec(each.name, (), each.threads, device.name, share, price=max(alike, default=0.0))
-    return replace(spec, kind=device.kind, rehearsed=device.rehearsed)
+    return replace(spec, kind=device.kind, rehearsed=device.rehearsed, rehearsal=device.rehearsal)
 
 
 def _kind(spec: SliceSpec) -> tuple[int, int, str, str]:

@@ -33,7 +33,7 @@ class SettingsWatch(FileFollower):
     async def _take(self) -> None:
         began = monotonic()
         try:
-            filed = await asyncio.to_thread(load_settings, self._path)
+            filed = await asyncio.to_thread(self._load)
         except SettingsError as error:
             self._refuse([str(problem) for problem in error.problems])
             return
@@ -73,10 +73,13 @@ class SettingsWatch(FileFollower):
         if wanted is not None and ahead is not None and _value(ahead) != _value(wanted):
             self._repository.give_up()
 
+    def _load(self) -> Settings:
+        return load_settings(self._path, self._repository.filed.rehearse)
+
     def _readable(self) -> Settings | None:
         """Return what the file says, where that can be in force."""
         try:
-            filed = load_settings(self._path)
+            filed = self._load()
         except SettingsError:
             return None
         return None if any(needs_restart(self._repository.filed, filed)) else filed
@@ -126,6 +129,7 @@ def _fixed(
     yield "cache", old.cache, new.cache
     yield "workers", old.workers, new.workers
     yield "auth", old.auth, new.auth
+    yield "mig", old.placement.recut, new.placement.recut
     yield "logging", read_logs(old_document), read_logs(new_document)
 
 

@@ -122,6 +122,8 @@ def _premises(model: ServedModel, profiles: Sequence[Profile]) -> Iterator[str]:
     if hint := model.spec.size_hint:
         size = f"{hint.buckets[-1]} ({hint.unit})"
         yield f"{model.name} is planned as if every row were of the largest size, {size}"
+    if imported := [f"{each.share} of {each.device_kind}" for each in profiles if each.imported]:
+        yield f"{model.name} was not measured here on {', '.join(imported)}: its profile is imported"
     if predicted := [f"{each.share} of {each.device_kind}" for each in profiles if each.predicted]:
         yield f"{model.name} was not measured on {', '.join(predicted)}: that is predicted"
 

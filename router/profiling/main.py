@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from router.profiling.asked import MeasureRequestError, Target, find_model, find_numbers, find_variants
 from router.profiling.colocating import colocate, find_guests, summary
 from router.profiling.devices import MeasuredDevice, device
+from router.profiling.importing.main import import_profiles
 from router.profiling.measuring import Manner, Measurer, NoisyError, Work
 from router.profiling.options import ProfileOptions
 from router.profiling.predicting import predict_rest
@@ -49,6 +50,8 @@ def _profile(options: ProfileOptions) -> int:
         if path is not None and (problem := unwritable(path)):
             raise MeasureRequestError(problem)
     store = ProfileStore(options.profiles)
+    if options.imports is not None:
+        return import_profiles(options, options.imports, store)
     if options.colocate:
         return _colocate(options, store)
     model = _promised(find_model(options.model), options)

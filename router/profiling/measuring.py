@@ -105,7 +105,7 @@ class Measurer:
         found = self._store.read_set(self._device.kind, target.model.name, target.variant)
         for profile in found.profiles if found and not self._manner.again else ():
             same = (profile.share, profile.streams) == (target.share, target.streams)
-            if same and not profile.predicted and profile.origin.build == _build(target):
+            if same and profile.measured and profile.origin.build == _build(target):
                 return profile
         return None
 

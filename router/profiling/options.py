@@ -62,6 +62,24 @@ class ProfileOptions:
             rich_help_panel=_WHAT,
         ),
     ] = ""
+    imports: Annotated[
+        Path | None,
+        typer.Option(
+            "--import",
+            metavar="FILE.csv",
+            help="Keep the profiles of a table: kind, share, batch, p50_ms, p99_ms, or of perf_analyzer or "
+            "Model Analyzer.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None
+    kind: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="With --import: the kind of device, such as gpu-nvidia-h200, if the table does not say it.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = ""
     few: Annotated[
         int | None,
         typer.Option(

@@ -50,6 +50,8 @@ def batches(measured: ShareFigures) -> str:
 
 def predicted(measured: ShareFigures) -> str:
     """For example `predicted, ±12 %`; "" for what was measured."""
+    if imported := measured.profile.origin.imported:
+        return f"imported from {imported}"
     error = measured.profile.origin.error
     return f"predicted, ±{error * 100:.2g} %" if error else ""
 

@@ -6,6 +6,7 @@ from router.settings.findings import Findings
 from router.settings.memory import usable_memory_bytes
 from router.settings.prices import Prices, device_price, machine_kind
 from router.settings.problems import Loc, fault, one_of, shown
+from router.settings.rehearsal import read_rehearsal
 from router.settings.schema import DeviceSection
 from router.settings.slices import usable_cores
 from serving.policy.placement.geometry import known_geometry
@@ -61,9 +62,11 @@ def _read_device(findings: Findings, loc: Loc, section: DeviceSection, prices: P
     if kind == here:
         cores, memory_bytes = cores or len(usable_cores()), memory_bytes or usable_memory_bytes()
     price = device_price(prices, kind, cores) if section.price is None else section.price
+    rehearsed = section.rehearse is not False or (findings.rehearse and kind.startswith(_GPU))
+    rehearsal = read_rehearsal(findings, (*loc, "rehearse"), section.rehearse)
     return DeviceSpec(
         section.name, kind, divide, section.count, cores, memory_bytes, price, section.domain or "",
-        section.rehearse,
+        rehearsed, rehearsal,
     )  # fmt: skip
 
 

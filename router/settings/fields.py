@@ -51,6 +51,18 @@ def check_names(value: object) -> object:
     raise refuse(fault("not a list of names", value, "a list with at least one name, such as [a, b]"))
 
 
+def check_cores(value: object) -> object:
+    """Return the cores of a slice: a count, or core numbers as a tuple."""
+    if type(value) is int and 1 <= value <= 4096:
+        return value
+    if isinstance(value, list) and value and all(type(core) is int and 0 <= core < 4096 for core in value):
+        if distinct(value):
+            return tuple(value)
+        raise refuse("a core is listed twice")
+    what = "no cores" if value in (0, []) else "not a number of cores"
+    raise refuse(fault(what, value, "a count (1 or more) or a list of core numbers such as [0, 1]"))
+
+
 def _check_scalar(value: object) -> object:
     if isinstance(value, bool | str) or (isinstance(value, int | float) and abs(value) < 1 << 63):
         return value

@@ -49,12 +49,14 @@ class Findings:
     """The problems and warnings of one document, and of the files that it names. What adds a problem raises
     SettingsError where there are more than PROBLEMS_MAX."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, rehearse: bool = False) -> None:
         self.document = document
         self.problems: list[SettingsProblem] = list(document.problems)
         self.warnings: list[SettingsProblem] = []
         self.devices: Sequence[DeviceSpec] = ()
         """Those of `devices:`, once they are read."""
+        self.rehearse = rehearse
+        """Whether every GPU that the document names is rehearsed (`--rehearse`)."""
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
         self._stop_if_many()

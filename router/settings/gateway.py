@@ -21,6 +21,7 @@ from router.settings.prices import check_kinds, read_prices
 from router.settings.problems import SettingsError, SettingsProblem, fault
 from router.settings.promises import read_tiers
 from router.settings.recording import read_recording
+from router.settings.rehearsal import check_rehearsed
 from router.settings.repository import RepositorySettings, read_repository
 from router.settings.scaling import check_scaling, read_scaling
 from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
@@ -73,7 +74,7 @@ class Settings:
     `placement`: what is done where the desired state cannot be reached.
     `auth`: None where no caller needs a key.
     `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
-    and held to. `document`: what the file said, with its places.
+    and held to. `document`: what the file said, with its places. `rehearse`: every GPU of it is rehearsed.
     """
 
     server: ServerSettings
@@ -96,40 +97,43 @@ class Settings:
     workers: WorkersSpec = field(default_factory=WorkersSpec)
     auth: AuthSettings | None = None
     warnings: tuple[SettingsProblem, ...] = ()
+    rehearse: bool = False
     document: Document | None = field(default=None, repr=False, compare=False)
 
 
-def load_settings(path: Path) -> Settings:
-    """Return the settings in the file at `path`. SettingsError with everything that is wrong with it."""
-    return read_settings(path)[0]
+def load_settings(path: Path, rehearse: bool = False) -> Settings:
+    """Return the settings in the file at `path`. SettingsError with everything that is wrong with it.
+
+    `rehearse`: every GPU that the file names is rehearsed.
+    """
+    return read_settings(path, rehearse)[0]
 
 
-def read_settings(path: Path) -> tuple[Settings, Findings]:
+def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Findings]:
     """As load_settings, with the findings, which know the place of every value."""
-    findings = Findings(read_document(path))
+    findings = Findings(read_document(path), rehearse)
     file = findings.parse(GatewayFile)
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
     server = _read_server(findings)
-    admin = read_admin(findings, _ports(server))
-    limits = _read_limits(findings)
+    admin, limits = read_admin(findings, _ports(server)), _read_limits(findings)
     _look_at_messages(findings, limits)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
     check_kinds(findings, prices, devices)
     tiers, tenants = read_tiers(findings), read_tenants(findings)
-    recording, logging = read_recording(findings), read_logging(findings)
-    workers = read_workers(findings, slices)
-    repository, cache = read_repository(findings), _read_cache(findings, limits)
-    auth = read_auth(findings, server.host, admin)
-    profiles = _read_profiles(findings)
+    profiles, recording = _read_profiles(findings), read_recording(findings)
+    logging, repository = read_logging(findings), read_repository(findings)
+    cache = _read_cache(findings, limits)
+    workers, auth = read_workers(findings, slices), read_auth(findings, server.host, admin)
     scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
+    path = Path(os.path.abspath(path))
+    check_rehearsed(findings, models, slices, path.parent / profiles.folder)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
-    path = Path(os.path.abspath(path))
     settings = Settings(
         server=server,
         limits=limits,
@@ -151,6 +155,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
         workers=workers,
         auth=auth,
         warnings=tuple(sorted(findings.warnings)),
+        rehearse=rehearse,
         document=findings.document,
     )
     return settings, findings

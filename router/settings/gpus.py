@@ -10,6 +10,7 @@ from typing import Final
 from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, one_of, shown
 from serving.profile.device import gpu_kind
+from serving.rehearsal import EXACT, RehearsalSpec
 from serving.runtime.slicing.choice import VISIBLE, VisibleDevice, device_named, visible_devices
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory
@@ -35,6 +36,7 @@ class SlicedDevice:
     kind: str
     rehearsed: bool = False
     visible: VisibleDevice | None = None
+    rehearsal: RehearsalSpec = EXACT
 
     @property
     def gpu(self) -> Gpu | None:
@@ -107,7 +109,9 @@ def _meant(findings: Findings, text: str) -> Sequence[SlicedDevice]:
     for spec in rehearsed:
         if text == spec.name or text in spec.names:
             names = spec.names if text == spec.name else (text,)
-            return [SlicedDevice(name, spec.kind, rehearsed=True) for name in names]
+            return [_rehearsed(name, spec) for name in names]
+    if findings.rehearse:
+        return _stand_ins(rehearsed, text)
     visible = visible_devices(findings.inventory, _environ(findings))
     if text in ALL:
         return [_sliced(each.name, each) for each in visible]
@@ -122,6 +126,18 @@ def _sliced(name: str, device: VisibleDevice) -> SlicedDevice:
     return SlicedDevice(name, gpu_kind(device.gpu.name), visible=device)
 
 
+def _rehearsed(name: str, spec: DeviceSpec) -> SlicedDevice:
+    return SlicedDevice(name, spec.kind, rehearsed=True, rehearsal=spec.rehearsal)
+
+
+def _stand_ins(rehearsed: Sequence[DeviceSpec], text: str) -> Sequence[SlicedDevice]:
+    """Return the rehearsed devices in the places of GPUs: cuda:0 or gpu-0 is the first of `devices:`."""
+    found = [_rehearsed(name, spec) for spec in rehearsed for name in spec.names]
+    if text in ALL:
+        return found
+    return [each for index, each in enumerate(found) if text in (f"cuda:{index}", f"gpu-{index}")]
+
+
 def _environ(findings: Findings) -> dict[str, str]:
     return {} if findings.visible_gpus is None else {VISIBLE: findings.visible_gpus}
 
@@ -131,6 +147,9 @@ def _missing(findings: Findings, text: str) -> str:
     if planned is not None:
         what = f"{shown(text)} is a device to plan with, and no GPU of this machine"
         return f"{what}; expected `rehearse: true` there, or a GPU such as cuda:0"
+    if findings.rehearse:
+        what = f"no device of `devices:` stands for {text} in a rehearsal"
+        return f"{what}; expected an entry there such as {{name: h, kind: gpu-nvidia-h200, count: 8}}"
     inventory: Inventory = findings.inventory
     if inventory.gpus and text.startswith(_NAMED):
         try:

@@ -6,14 +6,7 @@ values are built.
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from router.settings.fields import (
     DAY_S,
@@ -33,8 +26,8 @@ from router.settings.fields import (
     ShareText,
     SloMs,
     Text,
+    check_cores,
     check_names,
-    distinct,
     known,
     refuse,
 )
@@ -42,6 +35,7 @@ from router.settings.labels import LabelsKey
 from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
+from serving.rehearsal import EXACT
 from serving.specs import DIVISIONS, ISOLATE, TIME_UNITS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
@@ -79,17 +73,6 @@ class Section(BaseModel):
         if not isinstance(section, dict):
             return section
         return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
-
-
-def _check_cores(value: object) -> object:
-    if type(value) is int and 1 <= value <= 4096:
-        return value
-    if isinstance(value, list) and value and all(type(core) is int and 0 <= core < 4096 for core in value):
-        if distinct(value):
-            return tuple(value)
-        raise refuse("a core is listed twice")
-    what = "no cores" if value in (0, []) else "not a number of cores"
-    raise refuse(fault(what, value, "a count (1 or more) or a list of core numbers such as [0, 1]"))
 
 
 def _check_variants(value: object) -> object:
@@ -134,6 +117,12 @@ def _check_replicas(value: object) -> object:
         )
     expected = "auto, a number such as 2, or {min: 1, max: 4}"
     raise refuse(fault("not a number of replicas", value, expected))
+
+
+def _check_rehearse(value: object) -> object:
+    if isinstance(value, bool | dict):
+        return value
+    raise refuse(fault("not true or false", value, "true, or how: {noise: 0.03, seed: 1}"))
 
 
 def _check_profiles(value: object) -> object:
@@ -298,7 +287,7 @@ class SliceSection(Section):
     share: ShareText | None = None
     processes: Annotated[int, Field(ge=1, le=PROCESS_COUNT_MAX)] = 1
     count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
-    cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None
+    cores: Annotated[int | tuple[int, ...] | None, PlainValidator(check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_mb: Megabytes | None = None
     price: Price | None = None
@@ -342,7 +331,21 @@ class DeviceSection(Section):
     memory_gb: Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)] | None = None
     price: Price | None = None
     domain: Name | None = None
-    rehearse: bool = False
+    rehearse: Annotated[bool | dict[str, object], PlainValidator(_check_rehearse)] = False
+
+
+class RehearseSection(Section):
+    """`rehearse:` of a device, where it is a mapping; the defaults are those of RehearsalSpec."""
+
+    noise: Annotated[float, Field(ge=0, le=5, allow_inf_nan=False)] = EXACT.noise
+    outliers: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = EXACT.outliers
+    interference: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = EXACT.interference
+    crash_every_s: Seconds | None = None
+    stall_every_s: Seconds | None = None
+    stall_s: Seconds = EXACT.stall_s
+    disturb: Text | None = None
+    seed: Annotated[int, Field(ge=0, le=1 << 53)] = EXACT.seed
+    beside_real: bool = False
 
 
 class TenantSection(Section):

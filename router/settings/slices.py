@@ -16,6 +16,7 @@ from router.settings.gpus import (
 )
 from router.settings.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.problems import Loc, fault, shown
+from router.settings.rehearsal import check_layouts
 from router.settings.schema import PROCESS_COUNT_MAX, SLICE_COUNT_MAX, SliceSection
 from serving.specs import Share, SliceSpec
 
@@ -96,6 +97,7 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
             names = _names(section.name, section.count)
             found += [_slice(name, section, next(dealt), prices) for name in names]
     check_devices(findings, asked)
+    check_layouts(findings, asked)
     return tuple(found)
 
 
@@ -146,6 +148,7 @@ def _gpu_slices(
             instance = f"{section.name} {device.name} {number}" if section.processes > 1 else ""
             spec = SliceSpec("", cores, section.threads, device.name, part, memory_bytes, price, section.spot)
             spec = replace(spec, kind=device.kind, rehearsed=device.rehearsed, instance=instance)
+            spec = replace(spec, rehearsal=device.rehearsal)
             found += [replace(spec, name=next(names)) for _ in range(section.processes)]
     return found
 

@@ -28,8 +28,8 @@ from router.simulate.traffic import (
     read_mixes,
     read_tiers,
 )
+from serving.disturbance import check_apart, read_disturbances
 from serving.simulation.device import Physics
-from serving.simulation.disturbance import check_apart, read_disturbances
 from serving.simulation.faults import Hazards
 from serving.simulation.losses import Loss, read_losses, read_notices
 

@@ -7,12 +7,13 @@ from math import isnan, nan
 
 from router.simulate.cases import Case
 from router.simulate.traffic import SimulateRequestError, Traffic
+from serving.disturbance import Disturbance
 from serving.policy.cost import cost_per_hour, cost_per_million
 from serving.simulation.arrivals import Arrival
 from serving.simulation.capacity import SiteCapacity, search
 from serving.simulation.choices import VariantSeries, VariantShares, choice, course
 from serving.simulation.device import BatchDevice, NoisyDevice, Physics, truths_of
-from serving.simulation.disturbance import Disturbance, DisturbedDevice
+from serving.simulation.disturbance import DisturbedDevice
 from serving.simulation.faults import Fault, Hazards
 from serving.simulation.governed import Governed, Mishaps, NotReadyError
 from serving.simulation.held import Replicas, shares, together

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from router.report import capacity
 from router.report.numbers import NONE, percent, rate
 from router.simulate.runs import Conditions, Result
-from serving.simulation.disturbance import Disturbance
+from serving.disturbance import Disturbance
 from serving.simulation.losses import Loss, LossFigures
 from serving.simulation.series import IN_TIME, LATE, REFUSED, SHED, RunFigures
 from serving.vocabulary import Downgrade

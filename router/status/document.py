@@ -30,13 +30,15 @@ class ReplicaBody(TypedDict):
 
 class SliceStatus(TypedDict):
     """A slice and its worker process; `pid` is None while there is none. `notice`: that it was taken away,
-    or will be, in words, where anybody has said so."""
+    or will be, in words, where anybody has said so. `rehearsed`: there, and true, where its answers are made
+    up."""
 
     name: str
     state: str
     pid: int | None
     restarts: int
     notice: NotRequired[str]
+    rehearsed: NotRequired[bool]
 
 
 class ModelStatus(TypedDict):

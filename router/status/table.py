@@ -77,7 +77,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         f", up {_duration(current['uptime_s'])}, rates {span}",
     )
     missing = [*_missing(current["models"])]
-    moves = [*map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))]
+    moves = [*_rehearsal(current["slices"])]
+    moves += map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
     moves += map(Text, _proposal(current.get("proposal")))  # whole: the command is there to be copied
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)
@@ -132,13 +133,23 @@ def _edges(edges: Sequence[EdgeStatus]) -> Iterator[str]:
             yield f" the {edge['name']} port ended by itself and was opened again, {edge['restarts']} times"
 
 
+def _rehearsal(slices: Sequence[SliceStatus]) -> Iterator[Text]:
+    """Yield that answers are made up, if any slice is rehearsed."""
+    count = sum(one.get("rehearsed", False) for one in slices)
+    if count:
+        many = f"{count} of {len(slices)} slices are rehearsed"
+        yield Text(f" REHEARSAL: {many}; their answers are made up", style="bold yellow", no_wrap=True)
+
+
 def _slices_table(slices: Sequence[SliceStatus]) -> Table:
     """Return a row of each slice and its worker."""
     table = Table("slice", "worker", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for title in ("pid", "restarts"):
         table.add_column(title, justify="right")
     for one in slices:
-        state = ", ".join((one["state"], one["notice"])) if "notice" in one else one["state"]
+        rehearsed = ("rehearsed",) if one.get("rehearsed") else ()
+        notice = (one["notice"],) if "notice" in one else ()
+        state = ", ".join((one["state"], *rehearsed, *notice))
         table.add_row(one["name"], escape(state), str(one["pid"] or "-"), str(one["restarts"]))
     return table
 

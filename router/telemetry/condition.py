@@ -30,7 +30,8 @@ class ConditionPresent:
     place; `turned_out`: by edge, idle ones closed to make room, and those that found none. `edges`: by name,
     whether each listens, and how often it was started again. `isolation`: by model, worker processes that
     died busy with it, and whether it has some of its own. `lines_dropped`: of what the gateway prints, as
-    nobody read it in time. `auth`: None where no caller needs a key."""
+    nobody read it in time. `auth`: None where no caller needs a key. `rehearsed`: by slice, whether its
+    answers are made up."""
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     variants: Mapping[tuple[str, str], bool] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class ConditionPresent:
     isolation: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     lines_dropped: int = 0
     auth: AuthPresent | None = None
+    rehearsed: Mapping[str, bool] = field(default_factory=dict)
 
 
 def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[str]:
@@ -87,8 +89,16 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())
+    yield from _rehearsed(present)
     if present.auth is not None:
         yield from _auth(present.auth)
+
+
+def _rehearsed(present: ConditionPresent) -> Iterator[str]:
+    name = "penstock_slice_rehearsed"
+    yield head(name, "gauge", "1 where the answers of the slice are made up in a rehearsal, else 0.")
+    for each, made_up in present.rehearsed.items():
+        yield f'{name}{{slice="{escape(each)}"}} {made_up:d}\n'
 
 
 def _auth(present: AuthPresent) -> Iterator[str]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from router.tensors.errors import RequestError, bad_input
 from router.tensors.wording import position, quoted, written
-from serving.tensor import Buffer, Tensor
+from serving.tensor import SCANNED_BYTES, SCANNED_PARTS, Buffer, Tensor, text_size
 
 _CODES = {
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
@@ -76,32 +76,9 @@ def list_elements(tensor: Tensor) -> npt.NDArray[np.generic] | list[str]:
     return texts
 
 
-MARK_BYTES = 5
-"""What a punctuation mark counts for in a text: it is a token, as are 5.3 bytes of words (least squares over
-4,096 stretches of Python's documentation: tokens per unit then have a p95 of 1.23 times their median, with
-bytes alone 1.98)."""
-_NO_MARKS = bytes(code for code in range(256) if chr(code).isalnum() or chr(code).isspace() or code >= 128)
-
-
-SCANNED_BYTES = 1 << 16
-"""Of all texts of a tensor, how much is looked at for marks: the event loop waits meanwhile (60 MB took
-107 ms), and only the size's order matters. Of more than that, evenly spaced parts stand for the whole."""
-_PARTS, _TEXTS = 16, 1024
 _SHARED_BYTES = 1 << 20
 """Longer data is read where it lies: a copy would cost more than slower access to the elements' lengths."""
-
-
-def text_size(raw: Buffer, scanned_bytes: int = SCANNED_BYTES) -> int:
-    """Return the size of a text in bytes of words, as `scanned_bytes` of it say."""
-    size = len(raw)
-    if size <= scanned_bytes:
-        sample = bytes(raw)
-    else:
-        part = max(1, scanned_bytes // _PARTS)
-        starts = [(size - part) * place // (_PARTS - 1) for place in range(_PARTS)]
-        sample = b"".join([raw[start : start + part] for start in starts])
-    marks = len(sample.translate(None, _NO_MARKS))
-    return size + (MARK_BYTES - 1) * marks * size // (len(sample) or 1)
+_TEXTS = 1024
 
 
 def longest_element(tensor: Tensor, as_text: bool = False) -> int:
@@ -143,7 +120,7 @@ def _longest_text(data: Buffer, texts: list[tuple[int, int]]) -> int:
     """Return the largest text_size; where not all can be looked at, of the longest ones."""
     share = SCANNED_BYTES
     if len(data) > SCANNED_BYTES or len(texts) > _TEXTS:
-        texts = nlargest(_PARTS, texts)
+        texts = nlargest(SCANNED_PARTS, texts)
         share //= len(texts)
     view, longest = memoryview(data), 0
     for length, place in texts:

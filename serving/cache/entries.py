@@ -17,7 +17,7 @@ The measured memory is up to a sixth less.
 class KeptAnswer:
     """A model's answer: `outputs` in the order of its spec, computed by `variant`, since `stored_us`.
 
-    `bytes`: its memory, with all that keeps it.
+    `bytes`: its memory, with all that keeps it. `rehearsed`: it was made up, and stays in this gateway.
     """
 
     model: str
@@ -25,9 +25,12 @@ class KeptAnswer:
     outputs: tuple[Tensor, ...]
     stored_us: int
     bytes: int
+    rehearsed: bool = False
 
 
-def entry_of(model: str, variant: str, outputs: Sequence[Tensor], stored_us: int) -> KeptAnswer:
+def entry_of(
+    model: str, variant: str, outputs: Sequence[Tensor], stored_us: int, rehearsed: bool = False
+) -> KeptAnswer:
     """Return the entry for an answer, with its own copy of the bytes.
 
     `outputs` are views of a whole batch's result, and would keep all of that result alive. The bytes of an
@@ -35,4 +38,4 @@ def entry_of(model: str, variant: str, outputs: Sequence[Tensor], stored_us: int
     """
     own = tuple(Tensor(each.name, each.datatype, each.shape, bytes(each.data)) for each in outputs)
     held = sum(TENSOR_BYTES + len(tensor.data) for tensor in own)
-    return KeptAnswer(model, variant, own, stored_us, ENTRY_BYTES + held)
+    return KeptAnswer(model, variant, own, stored_us, ENTRY_BYTES + held, rehearsed)

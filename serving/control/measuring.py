@@ -89,8 +89,11 @@ class Measuring:
             record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
 
     def refine(self, record: SliceRecord, now_us: int) -> list[Command]:
-        """Return the next measurement of a slice on an idle device, if one is due."""
-        if not self._is_quiet(record):
+        """Return the next measurement of a slice on an idle device, if one is due.
+
+        A rehearsed slice only repeats its profile, and must never be taken for a measurement.
+        """
+        if record.spec.rehearsed or not self._is_quiet(record):
             return []
         budget_us = _budget_us(record)
         commands: list[Command] = []
@@ -110,7 +113,7 @@ class Measuring:
 
     def due_us(self, record: SliceRecord, now_us: int) -> Iterable[int]:
         """Yield when a tick is due for measurements of the slice."""
-        if record.status is not WorkerStatus.READY:
+        if record.status is not WorkerStatus.READY or record.spec.rehearsed:
             return
         budget_us = _budget_us(record)
         replicas = record.replicas.values()

@@ -46,7 +46,9 @@ class ObservedState:
         """Return the slices that cost money, each once: its worker lives, or is to restart soon."""
         gone = (WorkerStatus.STOPPED, WorkerStatus.LOST)
         there = (record.spec for record in self.slices.values() if record.status not in gone)
-        return {spec.place: replace(spec, name=spec.place) for spec in there}
+        return {
+            spec.place: spec if spec.name == spec.place else replace(spec, name=spec.place) for spec in there
+        }
 
     def routed(self, model: str) -> list[ReplicaRecord]:
         """Return the replicas of a model that get batches."""

@@ -58,6 +58,7 @@ class Origin:
     `measured`: when, ISO 8601 in UTC; `machine`: processor, driver, versions and so on, by name; `build`:
     digest of the variant's code and weights; `noise`: spread of the yardstick between the runs, p95 over p50
     less 1; `error`: where the profile is predicted, not measured: its relative standard error, else 0.
+    `imported`: the file of others that it was read from, "" if this project measured or predicted it.
     """
 
     measured: str = ""
@@ -67,6 +68,7 @@ class Origin:
     seconds: float = 0.0
     noise: float = 0.0
     error: float = 0.0
+    imported: str = ""
 
 
 UNKNOWN = Origin()
@@ -110,6 +112,16 @@ class Profile:
     def predicted(self) -> bool:
         """Whether it was predicted from other profiles; a measurement takes its place when one comes."""
         return self.origin.error > 0
+
+    @property
+    def imported(self) -> bool:
+        """Whether others told it; it counts for plans and rehearsals, and no real slice goes by it."""
+        return bool(self.origin.imported)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured, and neither predicted nor imported."""
+        return not (self.predicted or self.imported)
 
     def curves(self) -> dict[int, Curve]:
         """Curves by size bucket, ascending."""

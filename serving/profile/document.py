@@ -23,7 +23,7 @@ from serving.specs import Share
 
 SCHEMA = 2
 STREAMS_MAX = 128  # grids that a device can run at once (CUDA C++ Programming Guide, 17.2)
-_ORIGIN_TEXTS = ("measured", "command", "build")
+_ORIGIN_TEXTS = ("measured", "command", "build", "imported")
 _ORIGIN_NUMBERS = ("seconds", "noise", "error")
 _OPTIONAL = ("p99_us", "yardstick_us", "activation_bytes", "power_w")
 
@@ -112,10 +112,10 @@ def parse_origin(entry: object) -> Origin:
     fields = object_of(entry, "origin")
     machine = object_of(fields.get("machine", {}), "machine")
     given = {**dict.fromkeys(_ORIGIN_TEXTS, ""), **dict.fromkeys(_ORIGIN_NUMBERS, 0), **fields}
-    measured, command, build = (text_in(given, name) for name in _ORIGIN_TEXTS)
+    measured, command, build, imported = (text_in(given, name) for name in _ORIGIN_TEXTS)
     seconds, noise, error = (number_in(given, name) for name in _ORIGIN_NUMBERS)
     about = tuple((name[:TEXT_MAX], text_in(machine, name)) for name in machine)
-    return Origin(measured, command, about, build, seconds, noise, error)
+    return Origin(measured, command, about, build, seconds, noise, error, imported)
 
 
 def _point(entry: object) -> Point:

@@ -36,6 +36,6 @@ class ProfileSet:
         return ProfileSet(self.model, self.variant, self.device_kind, ordered)
 
 
-def _worth(profile: Profile) -> tuple[bool, str]:
-    """Return what is measured comes before what is predicted, then the newest."""
-    return not profile.predicted, profile.origin.measured
+def _worth(profile: Profile) -> tuple[bool, bool, str]:
+    """Return an order: what is measured, then what is imported, then what is predicted; then the newest."""
+    return profile.measured, not profile.predicted, profile.origin.measured

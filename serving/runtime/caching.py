@@ -293,11 +293,14 @@ class CachedServing:
         members = [self._members.pop(each) for each in self._flights.landed(leader.flight)]
         may_keep = self._kept.may_keep(leader.call, reply.variant, leader.least)
         if may_keep and leader.epoch == self.store.epoch:
-            entry = entry_of(leader.request.model, reply.variant, reply.outputs, now)
+            entry = entry_of(leader.request.model, reply.variant, reply.outputs, now, reply.rehearsed)
             self.store.put(leader.key, entry, now)
-            self.searches.offer(leader.flight, leader.key, entry)
         else:
+            entry = None
+        if entry is None or entry.rehearsed:  # other gateways must not take it for a real one
             self.searches.drop(leader.flight)
+        else:
+            self.searches.offer(leader.flight, leader.key, entry)
         device_us = reply.compute_us * leader.call.rows / reply.batch_rows
         self._kept.worth(leader.request.model).computed(device_us, now_us() - now)
         reply.cache = "miss"

@@ -94,7 +94,7 @@ class Fleet:
         self._gateway = gateway
         self._store = store
         self._model_log = ModelLog()
-        self._supervisor = Supervisor(self, shares, self._model_log, workers)
+        self._supervisor = Supervisor(self, shares, self._model_log, workers, store.folder)
         self._keeps_spares = workers.spare
         self._links: dict[str, Link] = {}
         self.specs: dict[str, SliceSpec] = {}  # of slices that were ever started, let go since or not
@@ -472,6 +472,7 @@ class Fleet:
         self.specs[name] = spec
         self._gateway.devices[name] = spec.device
         self._gateway.prices[name] = spec.price
+        (self._gateway.rehearsed.add if spec.rehearsed else self._gateway.rehearsed.discard)(name)
         if self._tasks is not None:
             self._tasks.create_task(self._supervisor.start(spec))
 

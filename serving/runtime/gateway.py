@@ -66,6 +66,7 @@ class Gateway:
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
         self.prices: dict[str, float] = {}  # of an hour, by slice
+        self.rehearsed: set[str] = set()  # slices with made-up answers
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
@@ -368,7 +369,7 @@ class Gateway:
         for command in commands:  # the worker first: it is idle
             if type(command) is RunBatch:
                 self._run(command)
-        keep_parts(batch, result, self._pending, now)
+        keep_parts(batch, result, self._pending, now, batch.slice in self.rehearsed)
         self._execute([command for command in commands if type(command) is not RunBatch], now)
         self._answering.add(now_us() - now)
         self._reserve_us = int(self._answering.value_us or 0)

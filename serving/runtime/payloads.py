@@ -21,12 +21,13 @@ class Pending:
     `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row. `back_us`:
     when its last batch came back, which took `output_us` from the model's end. `accuracy`
     and `variant` are those of the least accurate of its batches, `downgrade` why that one was so.
-    `refused_output`: the output whose guard refuses the answer, "" for none; `refusal` says why.
+    `refused_output`: the output whose guard refuses the answer, "" for none; `refusal` says why. `rehearsed`:
+    a rehearsed worker had any of its batches.
     """
 
     __slots__ = (
         "accuracy", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us", "outputs", "parts",
-        "refusal", "refused_output", "request", "reserve_us", "submitted_us", "variant",
+        "refusal", "refused_output", "rehearsed", "request", "reserve_us", "submitted_us", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +47,7 @@ class Pending:
         self.accuracy: float | None = None
         self.downgrade = ""
         self.refused_output = self.refusal = ""
+        self.rehearsed = False
 
     def keep(self, piece: Piece, outputs: Sequence[Tensor]) -> None:
         """Enter the outputs of a piece's rows."""
@@ -81,7 +83,7 @@ class Pending:
         """Return the answer, once all rows are in, the `last` of them in that batch."""
         reply = self._answer()
         reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
-        reply.batch_rows = last.rows
+        reply.batch_rows, reply.rehearsed = last.rows, self.rehearsed
         reply.compute_us, reply.output_us, reply.ready_us = self.compute_us, self.output_us, self.back_us
         ran_us = self.back_us - max(
             self.request.started_us, self.submitted_us
@@ -178,7 +180,13 @@ def output_us(batch: RunBatch, result: BatchResult, now_us: int) -> int:
     return max(0, min(now_us - result.ended_us, transport_us)) if result.ended_us else 0
 
 
-def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pending], now_us: int) -> None:
+def keep_parts(
+    batch: RunBatch,
+    result: BatchResult,
+    open_calls: Mapping[int, Pending],
+    now_us: int,
+    rehearsed: bool = False,
+) -> None:
     """Hand the rows of a batch that is back to the calls that wait for them."""
     back_for_us = output_us(batch, result, now_us)
     specs: Sequence[TensorSpec] = ()
@@ -195,4 +203,5 @@ def keep_parts(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pe
             if result.refused and fits:
                 pending.refuse(piece, first, result.refused)
             pending.ran(batch, piece)
+            pending.rehearsed = pending.rehearsed or rehearsed
         first += piece.rows

@@ -72,7 +72,7 @@ def reply_of(call: Call, entry: KeptAnswer, cache: str, age_us: int = 0) -> Repl
     """Return a kept answer for a call. It is no downgrade: a better one is not to be had at present."""
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache, reply.age_us = entry.outputs, entry.variant, cache, age_us
-    reply.accuracy = call.model.accuracy(entry.variant)
+    reply.accuracy, reply.rehearsed = call.model.accuracy(entry.variant), entry.rehearsed
     return reply
 
 
@@ -81,6 +81,7 @@ def joined(computed: Reply) -> Reply:
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache = computed.outputs, computed.variant, "join"
     reply.accuracy, reply.downgrade = computed.accuracy, computed.downgrade
+    reply.rehearsed = computed.rehearsed
     return reply
 
 

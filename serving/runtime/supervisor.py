@@ -11,11 +11,13 @@ import time
 import uuid
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from serving.runtime.environment import environment
 from serving.runtime.link import Link, LinkEvents
 from serving.runtime.model_log import ModelLog, Printed
+from serving.runtime.rehearsing import RehearsalHosts
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.opening import PreparedShares, Shares
 from serving.specs import SliceSpec, WorkersSpec
@@ -114,17 +116,19 @@ class Supervisor:
         shares: Shares | None = None,
         log: ModelLog | None = None,
         workers: WorkersSpec = _UNBOUND,
+        profiles: Path = Path("profiles"),
     ) -> None:
         """Watch the workers of these shares, by default of cores.
 
         `log` takes what models raise and print; without it workers print where this process does. `workers`:
-        what each is given and held to.
+        what each is given and held to. `profiles`: the folder by which rehearsed workers answer.
         """
         self._events = events
         self._shares = shares or PreparedShares()
         self._opening: dict[str, str] = {}  # slices whose share is being opened; why they are to end
         self._log = log
         self._workers = workers
+        self._rehearsals = RehearsalHosts(profiles)
         self._links: set[Link] = set()
         self._ending: set[asyncio.Future[None]] = set()
         self._stopping = False
@@ -137,6 +141,9 @@ class Supervisor:
         if self._stopping:
             return
         self._links = {link for link in self._links if not link.ended.is_set()}
+        if spec.rehearsed:
+            await self._rehearse(spec)
+            return
         loop = asyncio.get_running_loop()
         pipes = _Pipes()
         try:
@@ -156,6 +163,12 @@ class Supervisor:
         self._links.add(link)
         loop.add_reader(child.pidfd, self._reap, loop, child, link, printed)
         await loop.create_unix_connection(lambda: link, sock=ours)
+
+    async def _rehearse(self, spec: SliceSpec) -> None:
+        link, ours = self._rehearsals.begin(spec, self._events)
+        if ours is not None:
+            self._links.add(link)
+            await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
 
     async def _open(self, spec: SliceSpec) -> Setting:
         """Return what the worker starts with; raises SlicingError if it is to end before it has begun."""
@@ -215,6 +228,7 @@ class Supervisor:
             for link in self._links:
                 link.kill()
             await self._all_end(KILLED_WAIT_S)
+        self._rehearsals.stop()
         if self._ending:
             await asyncio.wait(self._ending, timeout=END_WAIT_S)
         await self._shares.stop()

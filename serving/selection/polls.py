@@ -125,6 +125,7 @@ class Poll:
         reply.input_us, reply.output_us, reply.ready_us = last.input_us, last.output_us, last.ready_us
         reply.answered_us = last.answered_us
         reply.batch_rows = last.batch_rows
+        reply.rehearsed = any(each.rehearsed for each in replies)
         caches = {each.cache for each in replies}
         reply.cache = next((each for each in _COSTLY if each in caches), "")
         reply.age_us = max(each.age_us for each in replies)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from serving.specs import Guard, ModelSpec, ParameterValue, TensorSpec
+from serving.specs import Guard, ModelSpec, ParameterValue, SizeHint, TensorSpec
 from serving.worker.batches import MESSAGE_CHARS_MAX
 from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -25,7 +25,8 @@ class LoadOrder:
 
     `sizes`: smallest and largest size hint of a row, (0, 0) where the model has none. `revision`: what the
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
-    says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU.
+    says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU. `hint`: by
+    what the size of a row is known without the model, None if it has no sizes.
     """
 
     replica: int
@@ -41,6 +42,7 @@ class LoadOrder:
     deterministic: bool = False
     batch_max: int = 1
     compile: str = "none"
+    hint: SizeHint | None = None
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -51,6 +53,7 @@ class LoadOrder:
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
             chosen.deterministic, model.batch_max, chosen.compile,
+            model.size_hint,
         )  # fmt: skip
 
 
@@ -143,6 +146,7 @@ def pack_load(order: LoadOrder) -> bytes:
                 "deterministic": order.deterministic,
                 "batch_max": order.batch_max,
                 "compile": order.compile,
+                "hint": order.hint and (order.hint.input, order.hint.buckets, order.hint.unit),
             }
         ),
     )
@@ -154,6 +158,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
     try:
         artifact = found["artifact"]
         smallest, largest = _field(found, "sizes", list)
+        hint = _hint(*_field(found, "hint", list)) if found["hint"] else None
         return LoadOrder(
             _field(found, "replica", int), _field(found, "model", str), Path(_field(found, "folder", str)),
             _field(found, "variant", str), Path(str(artifact)) if artifact else None,
@@ -162,6 +167,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
             (int(smallest), int(largest)), _field(found, "revision", str),
             _field(found, "deterministic", bool), _field(found, "batch_max", int),
             _field(found, "compile", str),
+            hint,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None
@@ -296,3 +302,7 @@ def _specs(found: list[list[Any]]) -> tuple[TensorSpec, ...]:
 def _guard(finite: object, least: Any, most: Any) -> Guard:
     low, high = (None if bound is None else float(bound) for bound in (least, most))
     return Guard(bool(finite), low, high)
+
+
+def _hint(name: object, buckets: Any, unit: object) -> SizeHint:
+    return SizeHint(str(name), tuple(map(int, buckets)), str(unit))

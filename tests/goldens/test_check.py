@@ -5,6 +5,7 @@ from pathlib import Path
 from router.operations.applied import AppliedPlacement, digest, keep
 from router.settings import load_settings
 from tests.goldens.conftest import Golden
+from tests.router.settings.rehearsed import REHEARSED
 from tests.router.settings.samples import write_deployment
 from tests.router.test_check import figures, of_size, report
 
@@ -12,6 +13,10 @@ LINEAR = "    default_variant: linear\n"
 SHOP = "tenants: [{name: shop, weight: 2.5, priority: 1}]\nserver:"
 KEPT = "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\nmodels:\n"
 SMALL = ("cores: 1}", "cores: 1, memory_mb: 150}")
+REHEARSE = (
+    "slices:\n  - {name: cpu-a, cores: 1}",
+    f"{REHEARSED}slices:\n  - {{name: cpu-a, device: h-1}}",
+)
 SLOW = figures(cnn=50_000, linear=10, fp32=1, int8=1)
 
 
@@ -31,6 +36,7 @@ def test_check(golden: Golden, tmp_path: Path) -> None:
         "faults of the file": report(
             tmp_path, "cores: 1}", "cores: 1, threads: 3}\n  - {name: cpu-c, core: 1}"
         ),
+        "rehearsed without profiles and beside real slices": report(tmp_path, *REHEARSE),
     }  # fmt: skip
     settings = load_settings(write_deployment(tmp_path))
     on = {each.name: each.slices for each in settings.models}

@@ -10,12 +10,12 @@ from rich.console import Console
 from router.simulate.cases import Case
 from router.simulate.runs import Conditions, Result
 from router.simulate.tables import render
+from serving.disturbance import Disturbance
 from serving.objectives import Needs
 from serving.profile.latency import Latency
 from serving.simulation.capacity import SiteCapacity
 from serving.simulation.choices import VariantShares
 from serving.simulation.device import Physics
-from serving.simulation.disturbance import Disturbance
 from serving.simulation.faults import Hazards
 from serving.simulation.held import Replicas
 from serving.simulation.losses import Loss, LossFigures

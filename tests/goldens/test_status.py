@@ -56,6 +56,7 @@ def unwell() -> Status:
     digits["scaling"] = scaled(2, ready=1, standing=1, why="420 rows/s come")
     minilm["scaling"] = scaled(4, ready=2, held="the ceiling of 3 an hour")
     now["slices"][0]["notice"] = "will be lost in 12 s: rebalance [a]"
+    now["slices"][-1]["rehearsed"] = True
     now["edges"] = [
         {"name": "rest", "listening": True, "restarts": 0},
         {"name": "grpc", "listening": True, "restarts": 3},

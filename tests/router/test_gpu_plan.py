@@ -1,34 +1,43 @@
 """What `penstock check` and the start say of slices on GPUs."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from router.gpu_plan import gpu_lines
 from router.settings import load_settings
+from serving.specs import Share, SliceSpec
 from tests.router.settings.samples import write_deployment
 
-FLEET = """\
-devices: [{name: h, kind: gpu-nvidia-h200, count: 3, rehearse: true}]
-slices:
-  - {name: c, cores: 1}
-  - {name: half, device: h, share: "mps:50", count: 2}
-models: [{path: models/digits}]
-"""
-
-
+ON_CORES = SliceSpec("c", (0,))
+HALF = SliceSpec("", (), device="h-1", part=Share("mps", 50.0), kind="gpu-nvidia-h200", rehearsed=True)
 SAYS = "(gpu-nvidia-h200): 2 times mps:50; no model is loaded, answers come as profiles say"
-ENTRY = '  - {name: half, device: h, share: "mps:50", count: 2}\n'
+
+
+def halves(*devices: str, rehearsed: bool = True) -> list[SliceSpec]:
+    return [
+        replace(HALF, name=f"{device}-{n}", device=device, rehearsed=rehearsed)
+        for device in devices
+        for n in "ab"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "lines"),
+    ("slices", "lines"),
     [
-        ("", "", [f"rehearsed, h-1 to h-3, each {SAYS}"]),
-        ("half, device: h,", "half, device: h-2,", [f"rehearsed, h-2 {SAYS}"]),
-        (ENTRY, "", []),
+        ([ON_CORES], []),
+        ([ON_CORES, *halves("h-1", "h-2", "h-3")], [f"rehearsed, h-1 to h-3, each {SAYS}"]),
+        (halves("h-2"), [f"rehearsed, h-2 {SAYS}"]),
+        (
+            halves("cuda:0", rehearsed=False),
+            ["cuda:0 (gpu-nvidia-h200): 2 times mps:50, as cuda:0-a, cuda:0-b"],
+        ),
     ],
 )
-def test_alike_devices_have_one_line(tmp_path: Path, old: str, new: str, lines: list[str]) -> None:
-    settings = load_settings(write_deployment(tmp_path, FLEET.replace(old, new)))
-    assert [*gpu_lines(settings)] == lines
+def test_alike_devices_have_one_line(
+    tmp_path: Path, slices: Sequence[SliceSpec], lines: Sequence[str]
+) -> None:
+    settings = load_settings(write_deployment(tmp_path, "models: [{path: models/digits}]\n"))
+    assert [*gpu_lines(replace(settings, slices=tuple(slices)))] == lines

@@ -78,6 +78,7 @@ def everything() -> Telemetry:
             edges={"grpc": (True, 1)},
             isolation={"a": (1, True)},
             auth=AuthPresent(1, True, {"missing": 1}),
+            rehearsed={"s": False},
         ),
     )
     return telemetry

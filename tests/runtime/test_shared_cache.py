@@ -115,6 +115,18 @@ async def test_what_one_gateway_computed_the_other_has(pair: Pair) -> None:
     await until(lambda: pair.leases() == [])
 
 
+async def test_a_rehearsed_answer_says_so_when_it_is_kept_and_stays_in_its_gateway(pair: Pair) -> None:
+    here = pair.here
+    here.gateway.rehearsed.add("s")
+    computed, kept = [await pair.first.answer(here.add(2)) for _ in range(2)]
+    assert [(each.cache, each.rehearsed) for each in (computed, kept)] == [("miss", True), ("hit", True)]
+    here.gateway.rehearsed.clear()
+    found = await pair.second.answer(here.add(2))
+    assert (found.cache, found.rehearsed) == ("miss", False)
+    await pair.second.written()
+    assert pair.first.tier.counts.written == 0
+
+
 async def test_a_question_asked_of_both_at_once_is_computed_once(pair: Pair) -> None:
     asked = [gateway.ask(pair.here.delay(60)) for gateway in (pair.first, pair.second) for _ in range(50)]
     assert pair.first.cached.open_requests + pair.second.cached.open_requests == 100

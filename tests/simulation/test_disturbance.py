@@ -4,17 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.disturbance import Disturbance, check_apart, preempted, read_disturbances, shared, slowed
 from serving.scheduler.commands import RunBatch
 from serving.simulation.device import BatchTimes, ExactDevice
-from serving.simulation.disturbance import (
-    Disturbance,
-    DisturbedDevice,
-    check_apart,
-    preempted,
-    read_disturbances,
-    shared,
-    slowed,
-)
+from serving.simulation.disturbance import DisturbedDevice
 
 ROW_US = 1000
 

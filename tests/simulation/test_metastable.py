@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from loadtests.disturbed_policies import SecondBySecond
 from loadtests.virtual_world import World, offer
+from serving.disturbance import Disturbance, preempted, shared, slowed
 from serving.simulation.device import Physics
-from serving.simulation.disturbance import Disturbance, preempted, shared, slowed
 from serving.specs import BatchingSpec
 from tests.seeds import drawn, some
 

@@ -9,9 +9,8 @@ from router.settings import Settings, load_settings
 from serving.profile.device import device_kind
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.specs import Share
+from tests.router.settings.rehearsed import REHEARSED, write_profiles
 from tests.router.settings.samples import gateway_faults, write_gateway
-
-REHEARSED = "devices: [{name: h, kind: gpu-nvidia-h200, count: 2, rehearse: true}]\n"
 
 
 def gpu(index: int, *, mig: bool = False) -> Gpu:
@@ -96,13 +95,16 @@ def test_a_mig_device_is_given_out_once_and_as_it_is(home: Path, slices: str, se
 
 @pytest.mark.usefixtures("machine")
 def test_cores_and_gpus_mix_and_models_name_an_entry_for_all_its_slices(home: Path) -> None:
-    found = settings(home, "{name: c, cores: 1}, {name: h, device: h, share: time}", REHEARSED)
+    write_profiles(home / "profiles", ["time:1"])
+    beside = REHEARSED.replace("true", "{beside_real: true}")
+    found = settings(home, "{name: c, cores: 1}, {name: h, device: h, share: time}", beside)
     assert [each.name for each in found.slices] == ["c", "h-1", "h-2"]
     assert found.models[0].slices == ("c", "h-1", "h-2")
 
 
 def test_rehearsed_devices_need_no_gpu_and_processes_share_an_instance(home: Path) -> None:
     entry = '{name: g, device: h, share: "mig:2g.35gb", count: 2, processes: 2}'
+    write_profiles(home / "profiles", ["mig:2g.35gb*2"])
     found = settings(home, entry, REHEARSED).slices
     assert len(found) == 8
     assert all(each.rehearsed and str(each.share) == "mig:2g.35gb*2" for each in found)

@@ -25,6 +25,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "models.replicas": schema.ReplicasSection,
     "models.guards": schema.GuardSection,
     "devices": schema.DeviceSection,
+    "devices.rehearse": schema.RehearseSection,
     "prices": schema.PriceSection,
     "scaling": schema.ScalingSection,
     "placement": placement.PlacementSection,
@@ -41,7 +42,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "cache.redis": schema.RedisSection,
 }
 """Where each section of the schema stands in the file."""
-SHORT = {"models.tiers", "models.replicas", "models.guards", "cache.redis"}
+SHORT = {"models.tiers", "models.replicas", "models.guards", "devices.rehearse", "cache.redis"}
 """Sections that may be one value, or hold names of their own: the key itself has a meaning, too."""
 OF_A_MODEL = {
     schema.TensorSection, schema.VariantSection, schema.AccuracySection, schema.ValidationSection,

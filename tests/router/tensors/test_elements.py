@@ -9,16 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.tensors.elements import (
-    MARK_BYTES,
-    SCANNED_BYTES,
-    list_elements,
-    longest_element,
-    pack_elements,
-    text_size,
-)
+from router.tensors.elements import list_elements, longest_element, pack_elements
 from router.tensors.errors import RequestError
-from serving.tensor import Tensor
+from serving.tensor import MARK_BYTES, SCANNED_BYTES, Tensor, text_size
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 near_bf16 = st.builds(  # where a double lies next to the middle between two BF16 numbers
