@@ -24,6 +24,7 @@ from serving.simulation.traffic import Mix
 from serving.specs import Share
 from tests.router.place.deployments import GATEWAY, HOST, MODELS, deployment, four_cores
 from tests.router.place.test_applying import plan
+from tests.router.settings.rehearsed import write_profiles
 
 ONE, TWO, FOUR = (Share("cores", cores) for cores in (1.0, 2.0, 4.0))
 ALIKE = "slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]\n"
@@ -172,14 +173,16 @@ devices:
   - {name: h, kind: gpu-nvidia-h200, count: 2, divide: mps, rehearse: true}
 slices: [{name: cpu-a, cores: 1}, {name: g, device: h, share: "mps:50"}]
 models:
-  - {path: models/digits, slo_ms: 25, slices: [cpu-a, g], variants: [linear], default_variant: linear}
+  - {path: models/digits, slo_ms: 25, slices: [g], variants: [linear], default_variant: linear}
 """
 
 
 def test_a_gpu_that_lost_a_slice_is_lost_as_a_whole(tmp_path: Path) -> None:
     asked, _ = world(tmp_path)
     (tmp_path / "gpus").mkdir()
-    settings = load_settings(deployment(tmp_path / "gpus", REHEARSED))
+    path = deployment(tmp_path / "gpus", REHEARSED)
+    write_profiles(tmp_path / "gpus" / "profiles", ["mps:50"], ("digits", "linear"))
+    settings = load_settings(path)
     problem = replace(asked.problem, pools=(*asked.problem.pools, *pools(settings.devices)))
     question = replace(asked, settings=settings, problem=problem)
     found, _ = left(question, Running.of(settings), Outages(lost=("g-1",)))
