@@ -73,7 +73,7 @@ def world_of(policy: BatchingSpec, disturbance: Disturbance | None) -> World:
 
 
 def goodput(world: World, rate: float, seeds: int) -> dict[str, float]:
-    """Requests a second answered in time, in the mean over seeds, by the names of WINDOWS."""
+    """Return requests a second answered in time, the mean over seeds, by the names of WINDOWS."""
     runs = []
     for seed in range(seeds):
         run = SecondBySecond(world, seed)
@@ -86,7 +86,7 @@ def goodput(world: World, rate: float, seeds: int) -> dict[str, float]:
 
 
 def measure(policy: str, specs: Sequence[BatchingSpec], name: str, share: float, seeds: int) -> Row:
-    """One row: of several specs that which does best while it is disturbed."""
+    """Return one row: among several specs, the one that does best while it is disturbed."""
     found = []
     for spec in specs:
         disturbed = goodput(world_of(spec, DISTURBANCES[name]), share * CAPACITY, seeds)
@@ -96,7 +96,7 @@ def measure(policy: str, specs: Sequence[BatchingSpec], name: str, share: float,
 
 
 def table(rows: Sequence[Row], share: float) -> Iterator[str]:
-    """Markdown: policies by disturbance at one share of capacity."""
+    """Yield Markdown: policies by disturbance at one share of capacity."""
     shown = [row for row in rows if row.share == share]
     names = list(dict.fromkeys(row.disturbance for row in shown))
     columns = [*WINDOWS, "fresh"]

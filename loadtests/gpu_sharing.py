@@ -78,7 +78,7 @@ class Site:
 
 
 def main() -> int:
-    """0 for a comparison that was made, 2 where none could be."""
+    """Return 0 if a comparison was made, 2 if none could be."""
     asked = _arguments()
     logging.disable(logging.WARNING)  # that profiles and neighbours differ is what is looked at here
     try:
@@ -152,7 +152,7 @@ def _knee(site: Site, model: ServedModel) -> Share:
 
 
 def _slices(place: MeasuredDevice, shares: Sequence[Share]) -> tuple[list[SliceSpec], list[SliceSpec]]:
-    """Of each model: a share of its own, and all that both have."""
+    """Return two slices for each model: one with a share of its own, one with all that both have."""
     if place.gpu is not None:
         own = [SliceSpec(name, (), 1, place.name, share) for name, share in zip(SLICES, shares, strict=True)]
         return own, [replace(spec, part=TURNS) for spec in own]
@@ -168,7 +168,7 @@ def _slices(place: MeasuredDevice, shares: Sequence[Share]) -> tuple[list[SliceS
 async def _opened(
     models: Sequence[ServedModel], specs: Sequence[SliceSpec], site: Site
 ) -> AsyncIterator[tuple[Bench, dict[str, Profile]]]:
-    """A gateway with each model on its slice, once their latencies are known; they are yielded too."""
+    """Yield a gateway with each model on its slice, and their profiles, once their latencies are known."""
     kind = site.place.kind
     known: dict[tuple[str, str, str], Profile] = {}
     for model, spec in zip(models, specs, strict=True):
@@ -216,7 +216,7 @@ def _profiles(fleet: Fleet) -> dict[str, Profile]:
 
 
 def _capacity(profile: Profile, model: ServedModel) -> float:
-    """Rows a second in the largest batches that fit the SLO twice."""
+    """Return the rows a second in the largest batches that fit the SLO twice."""
     latency, size = Latency(profile), _size(model.spec)
     rows = max(latency.rows_in(model.slo_us / 2, size), 1)
     return rows / latency.predict_us(rows, size) * 1e6
@@ -251,7 +251,7 @@ async def _play(
 
 
 def _inputs(model: ServedModel, rows: int) -> list[Tensor]:
-    """Zeros, or texts of the largest size that is told apart."""
+    """Return inputs of zeros, or texts of the largest size that the model tells apart."""
     size = _size(model.spec)
     text = size.to_bytes(4, "little") + (WORD * (size // len(WORD) + 1))[:size]
     found = []

@@ -53,7 +53,7 @@ class Twin:
 
 
 def main() -> int:
-    """0 where every point is as near as promised, 1 where not, 2 where nothing could be run."""
+    """Return 0 if every point is as near as promised, 1 if not, 2 if nothing could be run."""
     asked = arguments(__doc__, POINTS)
     try:
         with read_place(asked) as place, tempfile.TemporaryDirectory(prefix="penstock-fidelity-") as folder:
@@ -95,8 +95,8 @@ def _twins(asked: argparse.Namespace, place: Place, folder: Path) -> Iterator[Tw
 
 
 def overhead_us(stage: Stage, ask: Ask, course: Course) -> int:
-    """From dispatch to the worker and back, beside the compute: the gateway's mean in a run of that load.
-    RuntimeError where no batch found its worker idle."""
+    """Return the time from dispatch to the worker and back, beside the compute: the gateway's mean in a run
+    of that load. Raises RuntimeError if no batch found its worker idle."""
     before = counted(stage)
     stage.play([ask], course)
     after = counted(stage)
@@ -149,7 +149,7 @@ def line(twin: Twin) -> str:
 
 
 def arguments(description: str | None, points: Sequence[float]) -> argparse.Namespace:
-    """Return what a comparison with the simulator is asked, at these loads where none are given."""
+    """Return the arguments of a comparison with the simulator, at `points` if no loads are given."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

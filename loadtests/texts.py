@@ -34,8 +34,8 @@ class Text:
 
 
 def draw(count: int, seed: int) -> list[Text]:
-    """`count` texts whose lengths are log-uniform from SHORTEST to LONGEST tokens: as many twice as long as
-    half as long. Stretches begin and end between tokens, so some lengths come out a token or two off."""
+    """Draw `count` texts with log-uniform lengths from SHORTEST to LONGEST tokens: as many of twice a length
+    as of half of it. Stretches begin and end between tokens, so some lengths come out a token or two off."""
     rng = np.random.default_rng(seed)
     tokenizer = _tokenizer()
     source = " ".join(documentation())
@@ -51,7 +51,8 @@ def draw(count: int, seed: int) -> list[Text]:
 
 
 def _tokenizer() -> Tokenizer:
-    """minilm's, that neither cuts nor pads."""
+    """Return minilm's tokenizer, set to neither cut nor pad. Raises ModuleNotFoundError if its package is not
+    installed."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"package {PACKAGE} is not installed; run `make setup`")

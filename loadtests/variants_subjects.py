@@ -34,7 +34,8 @@ DIGITS_A_REQUEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is promised of a model: an SLO, the floor of accuracy, and that of those who ask for more."""
+    """What is promised of a model: an SLO, the floor of accuracy, and the floor of requests that ask for
+    more."""
 
     model: str
     slo_ms: float
@@ -55,11 +56,11 @@ class Subject(Protocol):
         ...
 
     def learn(self, gateway: Gateway, variant: str) -> None:
-        """What has to be asked of an idle gateway before this variant's answers can be judged."""
+        """Ask an idle gateway for what is needed before this variant's answers can be judged."""
         ...
 
     def right(self, turn: int, variant: str, outputs: Floats) -> int:
-        """Rows that the variant has right in the answer to question `turn`, of any number."""
+        """Count the rows that the variant has right in the answer to question `turn`, of any number."""
         ...
 
 
@@ -86,7 +87,7 @@ class Digits:
         ]
 
     def learn(self, gateway: Gateway, variant: str) -> None:
-        """Nothing: labels are labels."""
+        """Do nothing: labels are labels."""
 
     def right(self, turn: int, variant: str, outputs: Floats) -> int:  # noqa: ARG002  (of any variant)
         named = outputs.reshape(DIGITS_A_REQUEST, -1).argmax(1)
@@ -94,8 +95,8 @@ class Digits:
 
 
 class Summaries:
-    """Summaries of docstrings, one a request: right is whose nearest body, by the same variant, is its own
-    (recall at 1, as `models/minilm/retrieval.py` measures it)."""
+    """Summaries of docstrings, one a request. A summary is right if its nearest body, by the same variant, is
+    its own. That is recall at 1, as `models/minilm/retrieval.py` measures it."""
 
     terms = Terms("minilm", 250, 0.35, 0.6, 1)
 
@@ -115,13 +116,14 @@ class Summaries:
         return [_request("minilm", tensor, _element(text), accuracy_min, variant) for text in self._summaries]
 
     def learn(self, gateway: Gateway, variant: str) -> None:
-        """The embeddings of all bodies, kept for later runs. RuntimeError where the gateway has none."""
+        """Learn the embeddings of all bodies, kept for later runs. Raises RuntimeError if the gateway has
+        none."""
         if variant in self._known:
             return
         self._known[variant] = np.stack([self._embed(gateway, variant, body) for body in self._bodies])
 
     def _embed(self, gateway: Gateway, variant: str, text: bytes) -> Floats:
-        """`[384]`; asked again where it was too late."""
+        """Return the embedding `[384]`; ask again if it was too late."""
         question = _request("minilm", ("TEXT", "BYTES", [1, 1]), _element(text), variant=variant)
         for _ in range(TRIES):
             answer = ask(gateway, question)
@@ -138,9 +140,9 @@ class Summaries:
 
 
 def await_variants(subject: Subject, gateway: Gateway) -> None:
-    """A gateway is ready when each model has an answer; this is until every variant has a replica.
+    """Wait until every variant has a replica; a gateway is ready once each model has an answer.
 
-    RuntimeError where one has none in time.
+    Raises RuntimeError if a variant has none in time.
     """
     give_up_s = time.monotonic() + LOADED_S
     for variant in subject.spec.variants:
@@ -165,7 +167,8 @@ def keeping(subject: Subject, floor: float) -> tuple[str, ...]:
 
 
 def accuracies(subject: Subject) -> dict[str, float]:
-    """Of each variant, as its build measured it; ValueError where one was not."""
+    """Return the accuracy of each variant, as its build measured it. Raises ValueError if one was not
+    measured."""
     found = {variant.name: variant.accuracy for variant in subject.spec.variants}
     known = {name: share for name, share in found.items() if share is not None}
     if missing := found.keys() - known.keys():
@@ -208,5 +211,5 @@ def _request(
 
 
 def _element(text: bytes) -> bytes:
-    """As it travels in a BYTES tensor: its length, then itself."""
+    """Return the text as it travels in a BYTES tensor: its length, then itself."""
     return struct.pack("<I", len(text)) + text

@@ -47,9 +47,10 @@ Value = TypeVar("Value", int, str)
 class VirtualModel:
     """A batch of b rows takes `alpha_us` * b + `beta_us`; requests are due `slo_us` after their arrival.
 
-    Where rows have sizes, `alpha_us` is that of a row of SIZE_OF_ALPHA, and of others in proportion.
-    `variants`, where there are several, the answering one first: they take the place of `alpha_us` and
-    `beta_us`, and `needs` and `tiers` say which may answer. `share`: of the requests, beside the others'."""
+    If rows have sizes, `alpha_us` is for a row of SIZE_OF_ALPHA, and for others in proportion. `variants`, if
+    there are several, the answering one first. They replace `alpha_us` and `beta_us`, and `needs` and `tiers`
+    say which may answer. `share`: of the requests, beside the other models' shares.
+    """
 
     slo_us: int = 25_000
     alpha_us: float = 1080
@@ -84,7 +85,7 @@ class VirtualModel:
 
     @property
     def rungs(self) -> tuple[VirtualVariant, ...]:
-        """Its variants; of one only, "v", nobody has measured the accuracy."""
+        """The model's variants. A single variant is called "v", and its accuracy was not measured."""
         return self.variants or (("v", 0.0, self.alpha_us, self.beta_us),)
 
 
@@ -103,9 +104,9 @@ class World:
     `gap_cv`: coefficient of variation of the gaps between arrivals, 1 is Poisson. `learned`: the latency
     estimates have settled before the first arrival; otherwise they start with their margin. What arrives or
     runs before `settle_us` is not counted: rates are not known then. `physics` None: latencies are exact.
-    `row_mix`: the rows of requests, as pairs of rows and share; `size_mix`: the size buckets of requests
-    likewise, 0 for no size (only rows of one size share a batch); `tier_mix`: the tiers that requests ask
-    for, "" for none. `profiled`: what the scheduler's profile says over the truth, by rows. `streams`:
+    `row_mix`: the rows of requests, as pairs of rows and share. `size_mix`: the size buckets of requests,
+    also as pairs, 0 for no size (only rows of one size share a batch). `tier_mix`: the tiers that requests
+    ask for, "" for none. `profiled`: what the scheduler's profile says over the truth, by rows. `streams`:
     batches at once. `disturbances`: what others do to all slices. `measured_max`: the largest batch in the
     scheduler's profile, 0 for `batch_max`.
     """
@@ -185,12 +186,13 @@ class Run(Simulation):
 
 
 def offer(world: World, rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
-    """Arrivals at `rate` a second in all, each for any of the models."""
+    """Yield arrivals at `rate` a second in all, each for any of the models."""
     return offer_steps(world, [RateStep(rate, duration_s)], seed)
 
 
 def offer_steps(world: World, steps: Sequence[RateStep], seed: int) -> Iterator[Arrival]:
-    """Arrivals at the steps' rates, one after the other, each for any of the models, by their shares."""
+    """Yield arrivals at the steps' rates, one after the other, each for any of the models, by their
+    shares."""
     rng = np.random.default_rng(seed)
     instants = draw(steps, world.gap_cv, rng)
     models = _models(world, len(instants), rng)
@@ -227,9 +229,9 @@ def good_share(world: World, rate: float, duration_s: float, seeds: int) -> floa
 def accuracy_served(
     world: World, rate: float, duration_s: float, seeds: int
 ) -> tuple[float, float, dict[str, float]]:
-    """Over all seeds, at an offered rate of requests: the share of rows answered in time; the mean accuracy
-    of those that were answered (nan where none was); and the share of them that each variant answered, the
-    most accurate first."""
+    """Return three figures over all seeds, at an offered rate of requests. They are the share of rows
+    answered in time and the mean accuracy of the answered rows (nan if none was). The last is the share of
+    them that each variant answered, the most accurate first."""
     runs = [Run(world, seed).play(offer(world, rate, duration_s, seed)) for seed in range(seeds)]
     offered = sum(tally.offered_rows for tally in runs)
     answered = sum((tally.answered_rows for tally in runs), Counter[tuple[str, str]]())

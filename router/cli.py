@@ -54,7 +54,7 @@ def penstock(
         typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """An inference serving gateway that keeps a latency promise."""
+    """Run an inference serving gateway that keeps a latency promise."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
     key_env: KeyEnvOption = KEY_ENV,
 ) -> None:
-    """A live table of models, replicas and rates of a running gateway."""
+    """Show a live table of the models, replicas and rates of a running gateway."""
     from router.status import watch
 
     raise typer.Exit(watch(url, interval, once, as_json, key_env))
@@ -253,7 +253,7 @@ def _one_of(option: str, value: str | None, names: Sequence[str], default: str) 
 
 
 def main() -> None:
-    """Entry point of the `penstock` script."""
+    """Run the `penstock` script."""
     app()
 
 

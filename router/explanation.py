@@ -93,7 +93,8 @@ def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
 
 
 def retry_ms(reply: Reply) -> int:
-    """When another try may fare better, in whole milliseconds from now, rounded up; 0: it is not told."""
+    """Return in how many ms from now another try may fare better, rounded up; 0 if the client is not to be
+    told."""
     return -(-reply.retry_us // 1000) if ANSWERS[reply.outcome].retry else 0
 
 

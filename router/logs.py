@@ -146,7 +146,8 @@ def is_json() -> bool:
 
 @contextmanager
 def logging_to_output(settings: LogSettings) -> Iterator[Output]:
-    """Within it this process logs so, and prints through a queue: nobody who reads it can hold it up."""
+    """Make this process log by `settings` and print through a queue, so that a slow reader cannot hold it
+    up."""
     global _output
     _output = Output(_dropped_line, _log_printed)
     try:
@@ -163,7 +164,7 @@ def logging_to_output(settings: LogSettings) -> Iterator[Output]:
 
 
 def say(line: str) -> None:
-    """A line for people who look on at the start: as it is on standard output, a log line where those are
+    """Print a line for onlookers at the start: unchanged on standard output, or as a log line if logs are
     JSON."""
     if _json:
         logging.getLogger(SAYS).info("%s", line.strip())
@@ -175,7 +176,8 @@ def say(line: str) -> None:
 
 
 def lines_dropped() -> int:
-    """Lines that this process could not print since its start, as nobody read them in time."""
+    """Return how many lines this process could not print since its start, because they were not read in
+    time."""
     return sum(sink.dropped for sink in _output.sinks) if _output is not None else 0
 
 
@@ -207,7 +209,7 @@ def _log_printed(stream: str, line: str) -> None:
 
 
 def _dropped_line(count: int) -> str:
-    """Return what is printed where lines were dropped: a log line."""
+    """Return the log line that reports dropped lines."""
     were = "1 line was" if count == 1 else f"{count} lines were"
     text = f"{were} dropped: nobody read what the gateway prints"
     record = logging.LogRecord(SAYS, logging.WARNING, "", 0, text, None, None)
@@ -215,7 +217,7 @@ def _dropped_line(count: int) -> str:
 
 
 def _sound(line: dict[str, object]) -> dict[str, object]:
-    """Without half characters, which JSON refuses."""
+    """Return the line without half characters, which JSON refuses."""
     return {
         name: value.encode(errors="replace").decode() if isinstance(value, str) else value
         for name, value in line.items()

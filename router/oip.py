@@ -66,7 +66,7 @@ def tenant_of(serving: Serving, stated: str) -> str:
 
 
 def tighten(call: Call, timeout_us: float) -> None:
-    """One more time limit that the client gave, from `call.arrived_us`; the shortest of all counts."""
+    """Add a time limit that the client gave, from `call.arrived_us`; the shortest of all limits counts."""
     whole_us = max(1, math.ceil(min(timeout_us, LONGEST_US)))
     if call.timeout_us is None or whole_us < call.timeout_us:
         call.timeout_us = whole_us
@@ -85,17 +85,19 @@ def stated_timeout_us(stated: str) -> float:
 
 
 def control_cache(call: Call, stated: str) -> None:
-    """What CACHE_FIELD says of kept answers: how old one may be, and whether this one may be kept.
+    """Apply what CACHE_FIELD says of kept answers: how old one may be, and whether this one may be kept.
 
     `max-age=N` takes answers of up to N seconds, `no-cache` none, `no-store` keeps none; the strictest
-    counts. Other directives change nothing, as in RFC 9111, 5.2.3. RequestError where N is no whole number.
+    counts. Other directives change nothing, as in RFC 9111, 5.2.3. Raises RequestError if N is no whole
+    number.
     """
     call.max_age_us, call.store = _cache_control(stated)
 
 
 @lru_cache(maxsize=64)
 def _cache_control(stated: str) -> tuple[int | None, bool]:
-    """`Call.max_age_us` and `Call.store`. Remembered, as clients say the same with every request."""
+    """Return `Call.max_age_us` and `Call.store`. They are remembered, as clients say the same with every
+    request."""
     ages_us = []
     store = True
     for name, argument in _DIRECTIVE.findall(stated.lower()):

@@ -51,7 +51,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
 
 
 def plan_line(model: ServedModel) -> str:
-    """One line of the plan: SLO, largest batch, slices, variants with accuracy; `*` answers alone."""
+    """Return one line of the plan: SLO, largest batch, slices, variants with accuracy; `*` answers alone."""
     variants = []
     for name in model.variants:
         accuracy = model.spec.variant(name).accuracy
@@ -67,8 +67,9 @@ def plan_line(model: ServedModel) -> str:
 
 
 def promise_lines(model: ServedModel) -> Iterator[str]:
-    """Of the model and of each tier: how accurate, by whom, what is optimised, how many are in time; and how
-    answers are made of several. Nothing of a tier that says no more than the model's line."""
+    """Yield lines on the promises of the model and each tier: accuracy, variants, what is optimised, and how
+    many are in time. Also yield how answers are made of several. Skip a tier that says no more than the
+    model's line."""
     for each in objectives(model):
         same = (each.slo_us, each.slo_rows, each.percentile, each.variants) == (
             model.own.slo_us,
@@ -103,7 +104,7 @@ def _who(model: ServedModel, objective: Objective) -> str:
 
 
 def replica_lines(model: ServedModel) -> Iterator[str]:
-    """How many replicas a model that is scaled has; nothing of others."""
+    """Yield how many replicas a scaled model has; nothing for other models."""
     spec, there = model.replicas, len(model.slices)
     if spec is None:
         return
@@ -124,7 +125,7 @@ def guard_lines(model: ServedModel) -> Iterator[str]:
 
 
 def worker_lines(workers: WorkersSpec) -> list[str]:
-    """One line on what workers are given and held to; none where all is as by default."""
+    """Return one line on what workers are given and held to; no line if all is as by default."""
     said = []
     if workers.memory_bytes:
         said.append(f"at most {workers.memory_bytes / (1 << 20):.10g} MB each")
@@ -140,7 +141,8 @@ def worker_lines(workers: WorkersSpec) -> list[str]:
 
 
 def slice_lines(settings: Settings) -> list[str]:
-    """One line on the slices where the file leaves them out: how many, and how to have others; else none."""
+    """Return one line on the slices if the file leaves them out: how many, and how to have others; else
+    none."""
     stated = settings.document is not None and settings.document.at(("slices",)) is not None
     names = [each.name for each in settings.slices]
     if stated or names != [*default_slices()]:
@@ -162,8 +164,8 @@ def rehearsal_lines(settings: Settings) -> list[str]:
 
 
 def scaling_lines(settings: Settings) -> list[str]:
-    """One line on how many slices are held at least and at most, and what that costs; none where no model is
-    scaled."""
+    """Return one line on how many slices are held at least and at most, and what that costs; none if no model
+    is scaled."""
     if all(model.replicas is None for model in settings.models):
         return []
     scaling = settings.scaling
@@ -182,7 +184,7 @@ def scaling_lines(settings: Settings) -> list[str]:
 
 
 def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:
-    """One line with all tenants, the default one too; none where the settings list none."""
+    """Return one line with all tenants, the default one too; none if the settings list none."""
     if not tenants:
         return []
     default = [] if any(each.name == DEFAULT_TENANT for each in tenants) else [TenantSpec(DEFAULT_TENANT)]
@@ -198,7 +200,7 @@ def _tier(tenant: TenantSpec) -> str:
 
 
 def cache_lines(settings: Settings) -> list[str]:
-    """One line that says of which models answers are kept; none where of none."""
+    """Return one line that names the models with kept answers; no line if there are none."""
     names = [model.name for model in settings.models if model.cache]
     if settings.cache is None or not names:
         return []
@@ -211,7 +213,7 @@ def cache_lines(settings: Settings) -> list[str]:
 
 
 def key_lines(settings: Settings, keys: Sequence[KeySpec]) -> list[str]:
-    """One line that says how many keys there are, and what needs none; none where no caller needs one."""
+    """Return one line on how many keys there are, and what needs no key; no line if no caller needs a key."""
     if settings.auth is None:
         return []
     count = f"{len(keys)} {'key' if len(keys) == 1 else 'keys'}"
@@ -220,7 +222,7 @@ def key_lines(settings: Settings, keys: Sequence[KeySpec]) -> list[str]:
 
 
 def recording_lines(recording: RecordingSpec | None) -> list[str]:
-    """One line that says where arrivals are recorded; none where they are not."""
+    """Return one line on where arrivals are recorded; none if they are not recorded."""
     if recording is None:
         return []
     size_mb = recording.file_bytes / (1 << 20)

@@ -34,7 +34,8 @@ def known_profiles(settings: Settings, store: ProfileStore) -> dict[tuple[str, s
 
 
 def measured_latency(folder: Path) -> Callable[[ServedModel, SliceSpec, str], Latency | None]:
-    """Return what was measured of a variant on a slice; None where nothing was."""
+    """Return a function for the measured latency of a variant on a slice; it returns None if nothing was
+    measured."""
     store = ProfileStore(folder)
 
     def measured(model: ServedModel, slice_spec: SliceSpec, variant: str) -> Latency | None:

@@ -61,8 +61,8 @@ def serve_settings(filed: Settings, keys: Sequence[KeySpec] = ()) -> int:
 
 
 def freeze() -> None:
-    """What start-up made lives as long as the process: no collection need ever walk over it again. Of what
-    was frozen before, this walks over nothing."""
+    """Keep what start-up made out of all later collections, as it lives as long as the process. This walks
+    over nothing that was frozen before."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GENERATIONS)

@@ -42,7 +42,7 @@ class Convolution(nn.Module):
         return self.norm(self.convolution(inputs))
 
     def fold(self) -> None:
-        """For inference only."""
+        """Fold the norm into the convolution, for inference only."""
         self.convolution = fuse_conv_bn_eval(self.convolution, self.norm)
         self.norm = nn.Identity()
 
@@ -150,13 +150,13 @@ class Model:
             return {"SCORES": self._network(normalised).float().softmax(1)}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """Inputs to measure with; `size` is not used: the cost does not depend on the content."""
+        """Return inputs to measure with; `size` is not used: the cost does not depend on the content."""
         return {"PIXELS": np.random.default_rng(rows).integers(0, 256, (rows, SIDE, SIDE, 3), np.uint8)}
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """Generates the weights (under a second). `options` name the "precision", of PRECISIONS, and the "device"
-    where it computes, the CPU if not given; KeyError for an unknown precision."""
+    """Generate the weights (under a second). `options` name the "precision", of PRECISIONS, and the "device"
+    that computes, the CPU if not given. Raises KeyError for an unknown precision."""
     dtype = PRECISIONS[str(options["precision"])]
     with torch.inference_mode():
         return Model(folded(network()), dtype, str(options.get("device", "cpu")))

@@ -51,7 +51,7 @@ _DOOR: Final = "penstock.door"
 
 
 class ChangeGuard:
-    """`address`: that of the admin door, from when it listens. `host`: where the REST port listens."""
+    """`address`: the admin door's address, once it listens. `host`: where the REST port listens."""
 
     def __init__(self, settings: AdminSettings, host: str) -> None:
         self.address = settings.address
@@ -69,7 +69,7 @@ class ChangeGuard:
         return answer
 
     def stand_before(self, app: FastAPI) -> None:
-        """ChangeGuard all routes that the application has. TypeError at one of an unknown kind."""
+        """Guard all routes that the application has. Raises TypeError at a route of an unknown kind."""
         for route in app.routes:
             if not isinstance(route, Route):
                 raise TypeError(f"no guard is known for a {type(route).__name__}")

@@ -183,7 +183,8 @@ class PlacementService:
 
     @contextmanager
     def _prepared(self) -> Iterator[Settings]:
-        """Settings in force, while a move from them is prepared; PlacementError where one is under way."""
+        """Yield the settings in force, while a move from them is prepared. Raises PlacementRequestError if
+        another change is under way."""
         progress = self._current.progress()
         if self._preparing or self._moving or progress.state is not RolloutState.STEADY:
             waiting = f" ({'; '.join(progress.waiting[:3])})" if progress.waiting else ""
@@ -227,11 +228,12 @@ class PlacementService:
 
 
 def add_placement(app: FastAPI, placement: PlacementService) -> None:
-    """The routes of PATH."""
+    """Add the routes of PATH."""
 
     @app.get(PATH, tags=["operation"])
     async def read_placement() -> JSONResponse:
-        """Slices, and the models on each; by whom; how far a move is; what has drifted."""
+        """Return the slices, the models on each, the origin of the placement, the progress of a move, and
+        what has drifted."""
         return JSONResponse(await placement.describe())
 
     @app.put(PATH, tags=["operation"], status_code=202)

@@ -39,13 +39,13 @@ _INDEX, _LOAD, _UNLOAD = _operation("ready"), _operation("parameters"), _operati
 
 
 def add_repository(app: FastAPI, repository: Repository) -> None:
-    """The routes, on the application."""
+    """Add the routes to the application."""
     app.add_exception_handler(RepositoryError, answer_refusal)
     _add_index(app, repository)
     _add_control(app, repository)
 
     async def named(repository_name: NoName, model: Name) -> Response:  # noqa: ARG001  # names of the path
-        """Not supported, as in Triton: name the model alone."""
+        """Refuse the request, as Triton does: name the model alone."""
         raise RepositoryError(UNSUPPORTED, NO_REPOSITORY_NAME)
 
     for verb in ("load", "unload"):
@@ -75,7 +75,7 @@ def _add_index(app: FastAPI, repository: Repository) -> None:
 
     @app.post("/v2/repository/{repository_name}/index", tags=["repository"], openapi_extra=_INDEX)
     async def index_named(repository_name: AnyName, request: Request) -> Response:  # noqa: ARG001
-        """Return the same: there is one repository."""
+        """Return the same index: there is one repository."""
         return await answer(request)
 
 

@@ -26,10 +26,12 @@ _EXAMPLES: Mapping[str, str] = {
 def demands(
     settings: Settings, rates: Mapping[str, AskedRate], pools: Sequence[Pool], reserve: float
 ) -> tuple[tuple[Demand, ...], list[str]]:
-    """(the demands of all models that have a rate, in the settings' order; sentences on what they rest on).
+    """Return (the demands of all models that have a rate, in the settings' order; sentences on what they rest
+    on).
 
-    `reserve`: the share of a rate that is to be carried beyond it. UsageError names every model that no
-    device of these pools can run within its SLO, and what would help. A model with rate 0 needs nothing.
+    `reserve`: the share of a rate that is to be carried beyond it. Raises SimulateRequestError that names
+    every model that no device of these pools can run within its SLO, and what would help. A model with rate 0
+    needs nothing.
     """
     store = ProfileStore(settings.profiles)
     kinds = dict.fromkeys(pool.kind for pool in pools)
@@ -58,7 +60,7 @@ def demands(
 def _profiles(
     store: ProfileStore, model: ServedModel, kinds: Mapping[str, "Neighbours"]
 ) -> Iterator[Profile]:
-    """Of the variant that answers, on all shares of these kinds."""
+    """Yield the answering variant's profiles on all shares of these kinds."""
     for kind in kinds:
         known = store.read_set(kind, model.name, model.answering_variant)
         yield from known.profiles if known else ()
@@ -90,7 +92,7 @@ def _option(model: ServedModel, profile: Profile, neighbours: "Neighbours") -> O
 
 
 def _size(model: ServedModel) -> int:
-    """Of the rows that are planned for: the largest bucket's, 0 for a model without sizes."""
+    """Return the size of the rows that are planned for: the largest bucket's, 0 for a model without sizes."""
     hint = model.spec.size_hint
     return hint.buckets[-1] if hint else 0
 
@@ -102,8 +104,8 @@ class Neighbours:
         self._fit = Slowdown.fit(runs) if runs else None
 
     def of(self, tenant: Tenant) -> tuple[float, float]:
-        """(pressure, sensitivity). A factor is 1 + sensitivity * pressure, so either follows from that beside
-        the one that has most of the other."""
+        """Return (pressure, sensitivity). A factor is 1 + sensitivity * pressure, so each follows from the
+        factor beside the tenant that has most of the other."""
         if self._fit is None:
             return 0.0, 0.0
         sensitivity, pressure = self._fit.sensitivity, self._fit.pressure
@@ -118,7 +120,7 @@ class Neighbours:
 
 
 def _premises(model: ServedModel, profiles: Sequence[Profile]) -> Iterator[str]:
-    """What the operator should know of the profiles that are planned with."""
+    """Yield what the operator should know of the profiles that are planned with."""
     if hint := model.spec.size_hint:
         size = f"{hint.buckets[-1]} ({hint.unit})"
         yield f"{model.name} is planned as if every row were of the largest size, {size}"
@@ -129,7 +131,7 @@ def _premises(model: ServedModel, profiles: Sequence[Profile]) -> Iterator[str]:
 
 
 def _obstacles(model: ServedModel, demand: Demand, pools: Sequence[Pool]) -> Iterator[str]:
-    """Why no device of the pools can run the model within its SLO; nothing where one can."""
+    """Yield why no device of the pools can run the model within its SLO; nothing if one can."""
     name = f"{model.name} ({model.answering_variant})"
     kinds = ", ".join(dict.fromkeys(pool.kind for pool in pools))
     if not demand.options:

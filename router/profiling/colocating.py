@@ -37,7 +37,7 @@ class ColocatedVariant:
         return self.model.sizes[-1]
 
     def tenant(self, share: Share) -> Tenant:
-        """As the file names it."""
+        """Return the tenant, as the file names it."""
         return Tenant(self.model.name, self.variant, share, self.rows, self.size)
 
     def order(self, budget_us: int) -> MeasureOrder:
@@ -52,7 +52,7 @@ class _Times:
 
 
 def find_guests(text: str, rows: Sequence[int]) -> list[ColocatedVariant]:
-    """Of `digits:cnn,minilm` (the default variant where none is named) a guest for each batch."""
+    """Return a guest for each batch of `digits:cnn,minilm` (the default variant if none is named)."""
     guests = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, _, variant = word.partition(":")

@@ -44,7 +44,8 @@ class MeasuredDevice:
         return (now.power_w or 0.0) if now else 0.0
 
     def used_by_others(self) -> str:
-        """Who computes on a GPU, "" where nobody is seen to. Ask before one's own do."""
+        """Return the other processes that compute on a GPU, "" if none is seen. Ask before your own processes
+        compute."""
         now = self._now()
         return now.used_by_others() if now else ""
 
@@ -65,7 +66,8 @@ class MeasuredDevice:
         return next((gpu for gpu in take_inventory().gpus if gpu.uuid == uuid), None)
 
     def share(self, text: str) -> Share:
-        """`2` or `cores:2` of a CPU, `50`, `mps:50` or `whole:1` of a GPU; UsageError for what it has not."""
+        """Return the share in `text`: `2` or `cores:2` of a CPU, `50`, `mps:50` or `whole:1` of a GPU. Raises
+        MeasureRequestError for a share that the device has not."""
         numbers = "cores" if self.gpu is None else "mps"
         try:
             share = Share.parse(text if ":" in text else f"{numbers}:{text}")
@@ -83,14 +85,15 @@ class MeasuredDevice:
         return share
 
     def slices(self, share: Share, count: int) -> tuple[SliceSpec, ...]:
-        """As many slices that have that share together, at the same time."""
+        """Return `count` slices that have this share together, at the same time."""
         if self.gpu is None:
             cores = self.cores[-int(share.amount) :]  # interrupts mostly go to the first
             return tuple(SliceSpec(f"measured-{n}", cores, len(cores)) for n in range(count))
         return tuple(SliceSpec(f"measured-{n}", (), 1, self.name, share) for n in range(count))
 
     def apart(self, share: Share, count: int) -> tuple[SliceSpec, ...]:
-        """As many slices that have that share each; UsageError where there are not so many."""
+        """Return `count` slices that have this share each. Raises MeasureRequestError if there is not enough
+        room for them."""
         if self.gpu is not None:
             return self.slices(share, count)
         size = int(share.amount)
@@ -103,8 +106,8 @@ class MeasuredDevice:
         )
 
     def actuator(self, share: Share) -> Actuator | None:
-        """Return what makes slices of that share real; None on a CPU, where workers go to their cores by
-        themselves. SlicingError where the GPU has no such shares."""
+        """Return what makes slices of that share real; None on a CPU, as workers go to their cores by
+        themselves. Raises SlicingError if the GPU has no such shares."""
         return None if self.visible is None else device_actuator(share.kind, self.visible, self.inventory)
 
 

@@ -28,7 +28,7 @@ ROWS_MAX = 1 << 16
 
 
 def profile(options: ProfileOptions) -> int:
-    """Return what `penstock profile` does; returns the exit code."""
+    """Run `penstock profile`; return the exit code."""
     try:
         return _profile(options)
     except (MeasureRequestError, OSError) as error:
@@ -71,7 +71,8 @@ def _show(options: ProfileOptions, model: ModelSpec, store: ProfileStore, kind: 
 
 
 def _promised(model: ModelSpec, options: ProfileOptions) -> ModelSpec:
-    """With the SLO that is asked for where model.yaml states none: it bounds what is worth measuring."""
+    """Return the model with the SLO that is asked for if model.yaml states none: it bounds what is useful to
+    measure."""
     if model.slo_us:
         return model
     if not options.slo:
@@ -84,7 +85,7 @@ def _promised(model: ModelSpec, options: ProfileOptions) -> ModelSpec:
 def _targets(
     options: ProfileOptions, model: ModelSpec, variants: list[str], place: MeasuredDevice
 ) -> list[Target]:
-    """By share first: what is placed on small shares is known soonest."""
+    """Return the targets by share first: what is placed on small shares is known soonest."""
     texts = [text.strip() for text in options.shares.split(",") if text.strip()]
     shares = tuple(dict.fromkeys(place.share(text) for text in texts)) or place.default_shares
     streams = find_numbers("--processes", options.processes, PROCESSES_MAX)

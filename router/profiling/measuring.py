@@ -101,7 +101,7 @@ class Measurer:
         return self._device.kind
 
     def known(self, target: Target) -> Profile | None:
-        """Return what is measured of the target's present build already."""
+        """Return the profile already measured for the target's present build."""
         found = self._store.read_set(self._device.kind, target.model.name, target.variant)
         for profile in found.profiles if found and not self._manner.again else ():
             same = (profile.share, profile.streams) == (target.share, target.streams)
@@ -125,7 +125,7 @@ class Measurer:
 
     @asynccontextmanager
     async def _opened(self, target: Target) -> AsyncIterator[tuple[Bench, list[str], Loaded]]:
-        """The target's variant loaded on its share, and what that cost, on a quiet machine."""
+        """Yield the target's variant loaded on its share, and what that cost, on a quiet machine."""
         if (used := self._device.used_by_others()) and not self._manner.allow_noise:
             raise NoisyError(
                 f"{used}: figures measured beside it are worth nothing. Stop it, or --allow-noise"
@@ -200,7 +200,7 @@ class Measurer:
         )  # fmt: skip
 
     def origin(self, build: str, seconds: float, noise: float) -> Origin:
-        """Of what has just been measured here."""
+        """Return the origin of what has just been measured here."""
         measured = datetime.now(UTC).isoformat(timespec="seconds")
         about = (measured, self._manner.command, self._device.machine)
         return Origin(*about, build, round(seconds, 1), round(noise, 4))
@@ -216,7 +216,7 @@ def with_context(loaded: Loaded, process_bytes: int) -> Loaded:
 async def opened(
     device: MeasuredDevice, slices: Sequence[SliceSpec]
 ) -> AsyncIterator[tuple[Bench, Actuator | None]]:
-    """A worker on each of the slices, which have one kind of share, and what made the shares real."""
+    """Yield a worker on each of the slices, which have one kind of share, and what made the shares real."""
     actuator = device.actuator(slices[0].share)
     if actuator is None:
         async with bench_of(slices) as bench:

@@ -15,8 +15,9 @@ from serving.profile.surface import Place, Surface
 async def predict_rest(
     measurer: Measurer, store: ProfileStore, targets: Sequence[Target], few: int, say: Say
 ) -> None:
-    """Of one variant, `targets` its shares: measure the `few` batches that tell most, in each size bucket,
-    predict the others, and keep a profile of each share that is not measured already, marked as predicted."""
+    """Measure the `few` batches of one variant that tell most, in each size bucket, and predict the others;
+    `targets` are its shares. Keep a profile, marked as predicted, of each share that is not measured
+    already."""
     model = targets[0].model
     references = others(store, measurer.device_kind, targets)
     places = [(each.share.amount, rows) for each in targets for rows in coarse_rows(model.batch_max, 2)]
@@ -44,7 +45,7 @@ async def predict_rest(
 
 
 def others(store: ProfileStore, kind: str, targets: Sequence[Target]) -> list[Profile]:
-    """Measured profiles of everything else on that kind of device, on the targets' shares."""
+    """Return the measured profiles of everything else on that kind of device, on the targets' shares."""
     own = (targets[0].model.name, targets[0].variant)
     shares = {each.share for each in targets}
     return [

@@ -20,7 +20,7 @@ _SOME = 1.05  # times as much: less is not told from the same
 
 
 def share(of: Share) -> str:
-    """For example `2 cores`, `50 % of the GPU`."""
+    """Return the share, for example `2 cores`, `50 % of the GPU`."""
     if of.kind in _UNITS:
         return f"{of.amount:g} {_UNITS[of.kind][of.amount != 1]}"
     if of.kind == "mps":
@@ -35,12 +35,12 @@ def _plural(of: Share) -> bool:
 
 
 def within(slo_us: int) -> str:
-    """For example `within 25 ms`."""
+    """Return the limit, for example `within 25 ms`."""
     return f"within {slo_us / 1000:,g} ms"
 
 
 def batches(measured: ShareFigures) -> str:
-    """For example `in batches of 24`; "" where none is within the latency."""
+    """Return the batches, for example `in batches of 24`; "" if none is within the latency."""
     if measured.within is None:
         return ""
     rows, largest = measured.within.rows, measured.points[-1].rows
@@ -49,7 +49,7 @@ def batches(measured: ShareFigures) -> str:
 
 
 def predicted(measured: ShareFigures) -> str:
-    """For example `predicted, ±12 %`; "" for what was measured."""
+    """Return the error of a prediction, for example `predicted, ±12 %`; "" for what was measured."""
     if imported := measured.profile.origin.imported:
         return f"imported from {imported}"
     error = measured.profile.origin.error
@@ -131,7 +131,7 @@ def doubt(scaling: ShareScaling) -> str:
 
 
 def other_rules(scaling: ShareScaling) -> str:
-    """Where other rules see the knee; "" where they agree."""
+    """Return where other rules see the knee; "" if they agree."""
     knee = scaling.knee
     if knee is None:
         return ""
@@ -142,7 +142,7 @@ def other_rules(scaling: ShareScaling) -> str:
 
 
 def notes(found: Sequence[ShareScaling]) -> list[str]:
-    """Return what must be known beside the figures: their size, what other rules say, what is doubtful."""
+    """Return notes beside the figures: their size, what other rules say, what is doubtful."""
     sizes = sorted({each.size for each in found} - {0})
     told = [f"All figures are of rows of the largest size, up to {size:,}." for size in sizes]
     told += [said for each in found if (said := other_rules(each))]

@@ -71,7 +71,7 @@ def _read_device(findings: Findings, loc: Loc, section: DeviceSection, prices: P
 
 
 def _check_sizes(findings: Findings, loc: Loc, section: DeviceSection, kind: str, divide: str) -> None:
-    """Whether there are cores where they count, and no numbers where they do not."""
+    """Check that there are cores if they count, and no numbers if they do not."""
     if kind.startswith(_GPU) and section.cores is not None:
         message = fault("a GPU has no cores that could be shared out", section.cores, "no such key")
         findings.add((*loc, "cores"), message, at_key=True)
@@ -87,7 +87,7 @@ def _check_sizes(findings: Findings, loc: Loc, section: DeviceSection, kind: str
 def check_domains(
     findings: Findings, models: Sequence[ServedModel | None], devices: Sequence[DeviceSpec]
 ) -> None:
-    """Warns of models that are to lie in more failure domains than `devices:` has."""
+    """Warn of models that are to lie in more failure domains than `devices:` has."""
     if not devices or not findings.sound(("devices",)):
         return
     there = len({each.domain or name for each in devices for name in each.names})

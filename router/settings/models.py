@@ -161,7 +161,7 @@ def _read_labels(findings: Findings, model: ModelFile, folder: Path) -> dict[str
 
 
 def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
-    """One problem where a file is missing that model.yaml names, at the first of them."""
+    """Add a problem at the first file that model.yaml names and that is missing."""
     named: list[tuple[Loc, str]] = [
         (("variants", index, "artifact"), variant.artifact)
         for index, variant in enumerate(model.variants)

@@ -64,8 +64,8 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
 
 
 def _read_slo_us(findings: Findings, loc: Loc, section: ServedSection, spec: ModelSpec) -> int:
-    """Return the entry's own, else that of model.yaml. Where neither says one, the longest that there is,
-    against which nothing else in the entry is wrong."""
+    """Return the entry's own SLO, else the SLO of model.yaml. If neither states it, return the longest there
+    is, against which nothing else in the entry is wrong."""
     if section.slo_ms is not None:
         return round(section.slo_ms * 1000)
     if not spec.slo_us and findings.sound((*loc, "slo_ms")):
@@ -155,7 +155,7 @@ def _read_default(findings: Findings, loc: Loc, section: ServedSection, spec: Mo
 
 
 def check_name(findings: Findings, models: Sequence[ServedModel | None], seen: dict[str, int]) -> None:
-    """Whether the last of the models so far has a name of its own. `seen`: the entry of each name."""
+    """Check that the last of the models so far has a name of its own. `seen`: the entry of each name."""
     index, model = len(models) - 1, models[-1]
     if model is None:
         return
@@ -168,7 +168,7 @@ def check_name(findings: Findings, models: Sequence[ServedModel | None], seen: d
 def check_models(
     findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
 ) -> None:
-    """Whether every model can be isolated as it says, and every slice is used."""
+    """Check that every model can be isolated as it says, and that every slice is used."""
     if None not in models:
         _check_used(findings, [model for model in models if model])
     if findings.sound(("slices",)):
@@ -179,7 +179,7 @@ def check_models(
 def _check_isolation(
     findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
 ) -> None:
-    """Whether models that are to have a process of their own can: not beside others within `memory_mb`."""
+    """Check that models that need their own process can have it: not beside others within `memory_mb`."""
     limited = {each.name for each in slices if each.memory_bytes}
     for index, model in enumerate(models):
         if model is None or model.isolate != "always":

@@ -206,8 +206,8 @@ def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
 
 
 def named_slices(entries: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the slices that a model names: one by one, or all of an entry by its name; all of all entries
-    where it names none. A name that nobody has stays."""
+    """Return the slices that a model names: single slices, or all of an entry by its name; all slices of all
+    entries if it names none. A name that no entry has stays."""
     if not names:
         names = [*entries]
     return tuple(dict.fromkeys(each for name in names for each in entries.get(name, (name,))))
@@ -299,7 +299,7 @@ def _spot_without_price(sections: Sequence[SliceSection | None]) -> Iterator[int
 
 
 def _ranges(cores: Sequence[int]) -> str:
-    """`0-3, 6`: cores as people list them."""
+    """Return cores as people list them, for example `0-3, 6`."""
     runs: list[list[int]] = []
     for core in cores:
         if runs and core == runs[-1][1] + 1:

@@ -41,7 +41,7 @@ MISSED, UNUSABLE = 1, 2
 
 
 def simulate(options: SimulateOptions) -> int:
-    """Return what `penstock simulate` does; returns the exit code."""
+    """Run `penstock simulate`; return the exit code."""
     try:
         return _simulate(options)
     except SimulateRequestError as error:

@@ -91,11 +91,11 @@ class Result:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The models of some of whose requests several variants may answer."""
+        """The models with requests that several variants may answer."""
         return tuple(model.name for model in self.case.site.served if chooses(model))
 
     def accuracy(self, model: str, variant: str) -> float:
-        """Return what was measured of a variant; nan where nobody has."""
+        """Return the measured accuracy of a variant; nan if it was not measured."""
         share = next(each for each in self.case.site.served if each.name == model).accuracy(variant)
         return nan if share is None else share
 
@@ -153,7 +153,7 @@ def play(case: Case, traffic: Traffic, conditions: Conditions, advance: Advance)
 
 
 def _run(case: Case, conditions: Conditions, seconds: float, seed: int) -> Chronicle:
-    """One run of a case, to be played."""
+    """Return a run of a case, to be played."""
     site, device = case.site, conditions.device(case.site, seed)
     faults = _faults(site, conditions.hazards, seconds, seed)
     if case.governance is None:
@@ -199,8 +199,8 @@ def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, f
 def find_capacity(
     case: Case, traffic: Traffic, conditions: Conditions, aim: float, advance: Advance
 ) -> SiteCapacity:
-    """Return the highest rate of all models together, scaled as one, at which `aim` of each model's requests
-    are answered in time; UsageError where one run would have to be too long."""
+    """Return the highest rate of all models together, scaled alike, at which `aim` of each model's requests
+    are answered in time. Raises SimulateRequestError if a run would have to be too long."""
     site, span = case.site, Span(case.site.settle_us, NEVER_US)
     base, bound = _scale(list(traffic.arrivals(site.served, conditions.seeds[0], 1.0)), traffic.seconds, site)
 

@@ -38,18 +38,18 @@ DOWNGRADES: Mapping[str, str] = MappingProxyType(
 
 
 def rows(value: float) -> str:
-    """Mean rows of a batch."""
+    """Return the mean rows of a batch as text."""
     return NONE if isnan(value) else f"{value:.1f}"
 
 
 def accuracy(value: float) -> str:
-    """In the model's own metric, 0..1."""
+    """Return the accuracy in the model's own metric, 0..1, as text."""
     return NONE if isnan(value) else f"{value:.4g}"
 
 
 def choices(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """Of whom, and which variants answered how many of the rows, where the gateway chooses; why others did
-    than would have without pressure."""
+    """Yield which variants answered which shares of the rows, for each model if the gateway chooses. Also
+    yield why others answered than would have without pressure."""
     for result in results:
         for model in result.chosen:
             found = result.choices[model]
@@ -69,7 +69,7 @@ START = (
 
 
 def replicas(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """Of whom, and how many replicas there were, where control says how many."""
+    """Yield how many replicas each model had, if control decides how many."""
     for result in results:
         for model in result.case.site.served:
             found = result.replicas.get(model.name)
@@ -126,7 +126,8 @@ def _after(what: str, instants: Sequence[float | None], start_s: float) -> str:
 
 
 def profiled(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """Of whom, and the profiled capacity of a slice; slices that carry the same are not told apart."""
+    """Yield the profiled capacity of a slice for each model; slices that carry the same are not told
+    apart."""
     cases = list({each.case.config: each.case for each in results}.values())
     for case in cases:
         for model in case.site.served:

@@ -58,8 +58,8 @@ class ModelStatus(TypedDict):
 
 
 class MoveStatus(TypedDict):
-    """What is wanted, and how far it is so (`serving.control.rollout.Progress`). `refused`: why the latest
-    edit of penstock.yaml is not in force."""
+    """The desired state, and how far it is reached (`serving.control.rollout.Progress`). `refused`: why the
+    latest edit of penstock.yaml is not in force."""
 
     state: str
     step: int

@@ -125,7 +125,7 @@ def _ending_lines(models: Sequence[ModelStatus], before: "Mapping[str, Counters]
 
 
 def _edges(edges: Sequence[EdgeStatus]) -> Iterator[str]:
-    """What is to be said of ports: only where one has ended."""
+    """Yield sentences on ports, only if a port has ended."""
     for edge in edges:
         if not edge["listening"]:
             yield f" the {edge['name']} port is closed"
@@ -184,7 +184,8 @@ def _cached(status: Status) -> dict[str, CacheStatus]:
 
 
 def _model_row(model: ModelStatus, before: "Counters | None", elapsed_s: float, varied: bool) -> list[str]:
-    """`varied`: with the cells of _ACCURATE, which are shown once several variants of any model answered."""
+    """Return the cells of a model's row. `varied`: with the cells of _ACCURATE, which are shown once several
+    variants of any model answered."""
     now = model["counters"]
     was = before or _zero(now)
     requests = now["requests"] - was["requests"]
@@ -226,7 +227,7 @@ def _answering(model: ModelStatus, was: "Counters") -> str:
 
 
 def by_variant(counters: "Counters") -> dict[str, int]:
-    """Completed requests by the variant that answered, of all tiers."""
+    """Return the completed requests by the variant that answered, of all tiers."""
     found: dict[str, int] = {}
     for answers in counters["answers"].values():
         for name, count in answers.items():
@@ -244,8 +245,8 @@ def _accuracy(now: "Counters", was: "Counters") -> Iterator[str]:
 def _worst_endings(
     models: Sequence[ModelStatus], before: "Mapping[str, Counters]"
 ) -> Iterator[tuple[str, str]]:
-    """Of the ENDINGS_MAX models with the most requests that were not completed in time, how these ended,
-    in shares of all its requests, the largest first."""
+    """Yield how requests ended that were not completed in time, for the ENDINGS_MAX models with the most.
+    Each ending is a share of all the model's requests, the largest first."""
     found: list[tuple[int, str, str]] = []
     for model in models:
         now = model["counters"]
@@ -262,7 +263,8 @@ def _worst_endings(
 
 
 def _doubtful_profiles(models: Sequence[ModelStatus]) -> list[str]:
-    """Of the PROFILES_MAX replicas whose batches are farthest from their profile, what they take over it."""
+    """Return lines on how long batches take relative to their profile, for the PROFILES_MAX replicas that are
+    farthest from it."""
     found = [replica for model in models for replica in model["replicas"] if replica["profile"] != "fresh"]
     found.sort(key=lambda each: -max(each["profile_ratio"], 1 / each["profile_ratio"]))
     names = [f"{each['model']} {each['variant']} on {each['slice']}" for each in found[:PROFILES_MAX]]
@@ -275,7 +277,7 @@ def _doubtful_profiles(models: Sequence[ModelStatus]) -> list[str]:
 
 
 def _missing(models: Sequence[ModelStatus]) -> Iterator[str]:
-    """Why replicas are not there, a sentence each, as control says what is not as wanted."""
+    """Yield a sentence for each replica that is not there, as control says why it is not as wanted."""
     for model in models:
         for each in model["replicas"]:
             if reason := each.get("reason"):
@@ -283,7 +285,7 @@ def _missing(models: Sequence[ModelStatus]) -> Iterator[str]:
 
 
 def _move(move: MoveStatus | None, missing: Collection[str]) -> Iterator[str]:
-    """What is not as it is wanted, and what is not wanted any more; without what is `missing`, which is said
+    """Yield what is not as wanted, and what is not wanted any more; without what is `missing`, which is said
     of each replica."""
     if move is None:
         return

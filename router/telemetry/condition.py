@@ -50,7 +50,7 @@ class ConditionPresent:
 
 
 def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[str]:
-    """`busy_us`: what each slice has computed."""
+    """Yield the blocks of the condition. `busy_us`: what each slice has computed."""
     yield _build()
     name = "penstock_model_ready"
     yield head(name, "gauge", "1 where a variant of the model can answer, 0 where none can.")

@@ -33,16 +33,16 @@ ensemble of ten has a name for each of a thousand selections of its members."""
 
 
 class Counters(TypedDict):
-    """What happened to one model since the start; what `penstock status` takes its rates from.
+    """What happened to one model since the start; `penstock status` takes its rates from it.
 
     `offered` requests were promised an answer in time, `good` of them had one, `missed` says why the others
     had not, by reason ("late": completed too late). `rejected`, `shed`, `failed`: all requests, by reason.
-    `rows` are those of completed requests, `goodput_rows` of those in time. `burn`: error budget burn by
-    window, where anything was offered in it. `batches` of `batch_rows` rows together took `compute_us`.
-    `answers`: completed requests by tier ("" for none) and variant; `accuracy_rows` is the sum of accuracies
-    over the `measured_rows` that a variant answered whose accuracy is known; `downgrades`: requests that
-    another variant answered than would have without pressure, by reason.
-    `latency_counts`: completed requests by `latency_bounds_us`, the last one above all.
+    `rows`: of completed requests; `goodput_rows`: of requests in time. `burn`: error budget burn by window,
+    if anything was offered in it. `batches` of `batch_rows` rows together took `compute_us`. `answers`:
+    completed requests by tier ("" for none) and variant. `accuracy_rows`: the sum of accuracies over the
+    `measured_rows` that a variant with known accuracy answered. `downgrades`: requests that another variant
+    answered than without pressure, by reason. `latency_counts`: completed requests by `latency_bounds_us`,
+    the last count above all.
     """
 
     requests: int
@@ -105,11 +105,12 @@ class FlowCounts:
         return self.offered - self.good
 
     def window_counts(self, now_us: int) -> list[tuple[int, int]]:
-        """(offered, good) within each window."""
+        """Return (offered, good) within each window."""
         return self.windows.counts(self.offered, self.good, now_us)
 
     def miss(self, outcome: Outcome, rows: int, late: bool) -> None:
-        """A request was not completed: was it promised to be? `late`: it ended after its deadline."""
+        """Count a request that was not completed, if it was promised to be. `late`: it ended after its
+        deadline."""
         if outcome in OWN_DOING or (outcome is CLIENT_GONE and not late):
             return
         self.missed += 1
@@ -164,7 +165,7 @@ class SelectedCounts:
         self.confidence = Histogram(CONFIDENCE)
 
     def add(self, reply: Reply, in_time: bool) -> None:
-        """One more was answered."""
+        """Count an answered request."""
         outcome = reply.outcome
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         if outcome is not COMPLETED:
@@ -251,7 +252,7 @@ class ModelCounts:
         return flow
 
     def end(self, flow: FlowCounts, outcome: Outcome) -> None:
-        """A request of the flow was not completed."""
+        """Count a request of the flow that was not completed."""
         self.others[outcome] = self.others.get(outcome, 0) + 1
         flow.others[outcome] = flow.others.get(outcome, 0) + 1
 
@@ -263,7 +264,7 @@ class ModelCounts:
         return counts
 
     def answered(self, tier: str, reply: Reply, rows: int) -> None:
-        """A request of the tier ("" for none) was completed."""
+        """Count a completed request of the tier ("" for none)."""
         by_variant = self.answers.get(tier)
         counts = by_variant.get(reply.variant) if by_variant is not None else None
         if counts is None:
@@ -295,7 +296,7 @@ class ModelCounts:
         return counts
 
     def ran(self, rows: int, took_us: tuple[int, int, int], now_us: int) -> None:
-        """A batch came back; it took so long to start, to run and to return."""
+        """Count a batch that came back; `took_us`: the time to start, to run and to return."""
         counts = self.sizes.get(rows)
         if counts is None:
             counts = self.sizes[rows] = [0, 0, 0, 0]
@@ -386,7 +387,7 @@ class Ledger:
         self.spending = Spending()
 
     def busy_us(self) -> dict[str, int]:
-        """Return what each slice has computed; of those that have not yet, 0."""
+        """Return what each slice has computed; 0 for a slice that has not yet."""
         return dict.fromkeys(self.restarts, 0) | self.spending.busy()
 
 

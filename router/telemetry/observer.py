@@ -53,7 +53,7 @@ class Telemetry:
     # what the gateway tells
 
     def serve(self, model: ServedModel) -> None:
-        """A model is served from now on, or otherwise than before, or again: its counts go on."""
+        """Note that a model is served from now on, or otherwise than before, or again: its counts go on."""
         counts = self._models.get(model.name)
         if counts is None:
             few = (len(self._models) + 1) * len(self._tenants) <= TENANT_DURATIONS_MAX
@@ -64,15 +64,16 @@ class Telemetry:
         counts.slo_us, counts.objective, counts.served = model.slo_us, model.own.percentile / 100, True
 
     def retire(self, name: str) -> None:
-        """A model is served no longer. KeyError where it never was."""
+        """Note that a model is served no longer. Raises KeyError if it never was."""
         self._models[name].served = False
 
     def parsed(self, model: str, parse_us: int) -> None:
-        """A request was decoded and checked, which took its edge so long."""
+        """Note that a request was decoded and checked, which took its edge `parse_us`."""
         self._models[model].parse.observe(parse_us)
 
     def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
-        """One request ended, `latency_us` after its arrival; `within_slo`: by what it was promised."""
+        """Note that a request ended, `latency_us` after its arrival; `within_slo`: by what it was
+        promised."""
         model = self._models[request.model]
         flow = model.flows.get(request.tenant) or model.flow(request.tenant)
         now_us = request.arrived_us + latency_us
@@ -107,7 +108,8 @@ class Telemetry:
         model.input_us += max(latency_us - waited_us - reply.compute_us - output_us, 0)
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """An edge gave a completed call's answer to its client, having read and made it for so long."""
+        """Note that an edge gave a completed call's answer to its client; it was read for `read_us` and made
+        for `made_us`."""
         counts = self._models.get(model)
         if counts is None:
             return
@@ -119,7 +121,7 @@ class Telemetry:
             counts.kept.took_us += read_us + made_us
 
     def selected(self, call: Call, reply: Reply, latency_us: int) -> None:
-        """A call of a model with a selection was answered, `latency_us` after its arrival; whatever its
+        """Note that a call of a model with a selection was answered, `latency_us` after its arrival. What its
         members answered was told before, by `request_done`."""
         model = self._models.get(call.model.name)
         if model is None:
@@ -129,14 +131,15 @@ class Telemetry:
         model.selected.add(reply, latency_us <= call.due_us)
 
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
-        """A request was turned away before it became a call: it counts as one row, the least that it had."""
+        """Note that a request was turned away before it became a call: it counts as one row, the least that
+        it had."""
         counts = self._models.get(model, self._ledger.unknown)
         flow = counts.flow(tenant if tenant in self._tenants else DEFAULT_TENANT)
         counts.end(flow, outcome)
         flow.miss(outcome, 1, False)
 
     def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
-        """A worker ran a batch."""
+        """Note that a worker ran a batch."""
         model = self._models[batch.model]
         variant = model.variants.get(batch.variant) or model.variant(batch.variant)
         variant.rows.observe(batch.rows)
@@ -153,59 +156,59 @@ class Telemetry:
             variant.typical.observe(round(compute_us / batch.typical_us * 1000))
 
     def cache_asked(self, model: str, result: str, took_us: int) -> None:
-        """The cache was asked, and did this: "hit", "join" or "miss"."""
+        """Note that the cache was asked, and did this: "hit", "join" or "miss"."""
         counts = self._models[model].asked.setdefault(result, [0, 0])
         counts[0] += 1
         counts[1] += took_us
 
     def cache_looked(self, model: str, result: str, took_us: int) -> None:
-        """The answers of other gateways were looked at, with this result."""
+        """Note that the answers of other gateways were looked at, with this result."""
         counts = self._models[model]
         counts.looked[result] = counts.looked.get(result, 0) + 1
         if result != "skipped":
             counts.looks.observe(took_us)
 
     def stalled(self, stall_us: int) -> None:
-        """The event loop stood still for so long."""
+        """Note that the event loop stood still for `stall_us`."""
         self._ledger.stalls += 1
         self._ledger.stall_max_us = max(self._ledger.stall_max_us, stall_us)
 
     def worker_suspected(self, slice: str) -> None:  # noqa: A002 - the domain's word
-        """A batch of that slice is out for longer than it should be."""
+        """Note that a batch of that slice is out for longer than it should be."""
         suspicions = self._ledger.suspicions
         suspicions[slice] = suspicions.get(slice, 0) + 1
 
     def output_refused(self, model: str, output: str) -> None:
-        """A request failed, as the guard of that output refused its answer."""
+        """Note that a request failed, as the guard of that output refused its answer."""
         refused, key = self._ledger.refused_outputs, (model, output)
         refused[key] = refused.get(key, 0) + 1
 
     def worker_overran(self, model: str) -> None:
-        """A worker that had loaded that model was ended, as it held more memory than it may."""
+        """Note that a worker that had loaded that model was ended, as it held more memory than it may."""
         overran = self._ledger.overran
         overran[model] = overran.get(model, 0) + 1
 
     def worker_restarted(self, slice: str) -> None:  # noqa: A002
-        """The worker process of that slice was replaced."""
+        """Note that the worker process of that slice was replaced."""
         restarts = self._ledger.restarts
         restarts[slice] = restarts.get(slice, 0) + 1
 
     def slices_held(self, prices: Mapping[str, float], now_us: int) -> None:
-        """The workers of these slices are held from now on, at so much an hour."""
+        """Note that the workers of these slices are held from now on, at these prices an hour."""
         self._ledger.spending.hold(prices, now_us)
 
     def replica_loaded(self, model: str, load_us: int) -> None:
-        """A replica of that model was loaded, which took so long."""
+        """Note that a replica of that model was loaded, which took `load_us`."""
         loads = self._loads(model)
         loads.loaded += 1
         loads.load_us += load_us
 
     def replica_failed(self, model: str) -> None:
-        """A replica of that model could not be loaded, or not be measured."""
+        """Note that a replica of that model could not be loaded, or not be measured."""
         self._loads(model).failed += 1
 
     def replica_unloaded(self, model: str) -> None:
-        """A replica of that model has gone, as it was told to."""
+        """Note that a replica of that model has gone, as control wanted."""
         self._loads(model).unloaded += 1
 
     def _loads(self, model: str) -> Loads:

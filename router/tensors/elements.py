@@ -31,9 +31,10 @@ _LENGTH = Struct("<I")
 def pack_elements(
     name: str, datatype: str, shape: Sequence[int], elements: Sequence[object], *, booleans: bool
 ) -> bytes:
-    """Raw bytes of as many elements as `shape` has; RequestError names the first that does not fit.
+    """Return the raw bytes of as many elements as `shape` has. Raises RequestError that names the first
+    element that does not fit.
 
-    Numbers round to nearest even once, from double. `booleans`: False vouches that none is a bool.
+    Numbers round to nearest even once, from double. `booleans`: False vouches that no element is a bool.
     """
     if datatype == "BYTES":
         return _pack_strings(name, shape, elements)
@@ -82,9 +83,9 @@ _TEXTS = 1024
 
 
 def longest_element(tensor: Tensor, as_text: bool = False) -> int:
-    """Size of the longest element of a BYTES tensor (0 where it has none), in bytes or `as_text`.
+    """Return the size of the longest element of a BYTES tensor (0 if it has none), in bytes or `as_text`.
 
-    RequestError unless the data is exactly as many elements as the shape says, each with its length.
+    Raises RequestError unless the data is exactly as many elements as the shape says, each with its length.
     """
     total, at, longest = len(tensor.data), 0, 0
     data = tensor.data if total > _SHARED_BYTES else bytes(tensor.data)  # its items are read without a call
@@ -155,11 +156,11 @@ def _byte_elements(data: Buffer) -> Iterator[bytes]:
 
 
 def _round_to_bf16(doubles: bytes) -> bytes:
-    """Nearest even. OverflowError for finite doubles beyond BF16.
+    """Round to nearest even. Raises OverflowError for finite doubles beyond BF16.
 
-    By way of FP32 rounded to odd (truncated, last bit set where anything was lost): it keeps enough
-    of the double to tell a tie from a near tie, so that rounding twice equals rounding once
-    (S. Boldo and G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    By way of FP32 rounded to odd (truncated, last bit set if anything was lost). It keeps enough of the
+    double to tell a tie from a near tie, so rounding twice equals rounding once (S. Boldo and G. Melquiond,
+    "Emulation of FMA and correctly rounded sums", 2008).
     """
     exact = np.frombuffer(doubles, "<f8")
     with np.errstate(over="ignore"):

@@ -36,7 +36,7 @@ _KEPT: Final = {"triton_enable_empty_final_response": (False, True)}
 
 
 def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[str]) -> None:
-    """RequestError where a parameter of `what` is none of those `read`, unless it asks for nothing."""
+    """Raise RequestError if a parameter of `what` is not in `read`, unless it asks for nothing."""
     for name, value in parameters.items():
         if name in read:
             continue
@@ -50,7 +50,7 @@ def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[
 
 
 def only_binary(what: str, parameters: Mapping[str, object], name: str) -> None:
-    """RequestError where outputs are to be no raw bytes, in a protocol that has nothing else."""
+    """Raise RequestError if outputs are to be no raw bytes, in a protocol that has nothing else."""
     if parameters.get(name, True) is not True:
         found = quoted(parameters[name])
         raise bad_input(f"{name!r} of {what} must be true over gRPC, where outputs are raw, got {found}")

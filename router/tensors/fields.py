@@ -71,7 +71,7 @@ def parse(text: bytes, limits: Limits) -> Object:
 
 
 def check_model(document: Object, model: ServedModel) -> None:
-    """RequestError where the request names another model than its path does."""
+    """Raise RequestError if the request names another model than its path does."""
     for key, path in (("model_name", model.name), ("model_version", MODEL_VERSION)):
         stated = document.get(key)
         if stated not in (None, "", path):

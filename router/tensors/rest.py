@@ -131,17 +131,17 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
 
 
 def encode(decoded: Decoded, reply: Reply) -> tuple[bytes, int | None]:
-    """As `encode_parts`, with the body in one piece."""
+    """Return the answer as `encode_parts` does, with the body in one piece."""
     body, json_length = encode_parts(decoded, reply)
     return joined(body), json_length
 
 
 def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
-    """Body of the answer to a COMPLETED request, and the bytes of its JSON where data follows it.
+    """Return the body of the answer to a COMPLETED request, and the bytes of its JSON if data follows it.
 
-    The latter goes into the response's Inference-Header-Content-Length; it is None (no such header)
-    where all outputs are in the JSON. There, NaN and infinities read null. RequestError (BAD_INPUT)
-    where a BYTES output that was asked for as JSON is no UTF-8 text.
+    The bytes of its JSON go into the response's Inference-Header-Content-Length; they are None (no such
+    header) if all outputs are in the JSON. There, NaN and infinities read null. Raises RequestError
+    (BAD_INPUT) if a BYTES output that was asked for as JSON is no UTF-8 text.
     """
     name = decoded.call.model.spec.name
     parts = [_OPENINGS.get(name) or _opening(name)]
@@ -183,7 +183,7 @@ def size_of(body: Body) -> int:
 
 
 def joined(body: Body) -> bytes:
-    """In one piece: a copy of a large one."""
+    """Return the body in one piece: a copy of a large body."""
     return body if isinstance(body, bytes) else b"".join(body)
 
 
@@ -244,7 +244,8 @@ def _data(
 
 
 def _ends(inputs: list[fields.Input], json_length: int, body_bytes: int, limits: Limits) -> list[int]:
-    """Where in the body the data of each input ends; it follows the JSON in the order of the inputs."""
+    """Return where in the body the data of each input ends; it follows the JSON in the order of the
+    inputs."""
     ends: list[int] = []
     end = json_length
     for entry in inputs:
@@ -261,7 +262,7 @@ def _ends(inputs: list[fields.Input], json_length: int, body_bytes: int, limits:
 
 
 def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
-    """Return a body without JSON: one row of the model's only input, whose shape follows from its size.
+    """Decode a body without JSON: one row of the model's only input, with a shape that follows from its size.
 
     For BYTES the body is the content of one element, without a length before it, as in Triton.
     """

@@ -40,7 +40,8 @@ class Curve:
     latency_us: tuple[float, ...]
 
     def at(self, rows: int) -> float:
-        """Latency of a batch of `rows`; beyond the last point its latency per row is carried on."""
+        """Return the latency of a batch of `rows`; beyond the last point its latency per row is carried
+        on."""
         place = bisect_left(self.rows, rows)
         if place == len(self.rows):
             return self.latency_us[-1] * rows / self.rows[-1]
@@ -77,13 +78,13 @@ ONE_CORE = Share("cores", 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything measured of a variant on a share of a device. Raises ValueError where there is no point.
+    """Everything measured of a variant on a share of a device. Raises ValueError if there is no point.
 
     `streams`: batches that ran at once while it was measured, and may again. The workers here compute one
-    batch at a time and measure so: more comes only from a profile that was measured elsewhere and says so.
+    batch at a time and measure so. More comes only from a profile that was measured elsewhere and says so.
     `load_us` and `warm_us`: what loading took, and what its first runs took. `memory_bytes`: what the loaded
-    variant holds; `import_bytes`: what its code's imports hold beside, once a process. None: a profile of
-    before they were counted apart, whose `memory_bytes` may be the sum of both.
+    variant holds. `import_bytes`: what its code's imports hold beside, once a process. None: a profile of
+    before they were counted apart; its `memory_bytes` may be the sum of both.
     """
 
     model: str
@@ -124,7 +125,7 @@ class Profile:
         return not (self.predicted or self.imported)
 
     def curves(self) -> dict[int, Curve]:
-        """Curves by size bucket, ascending."""
+        """Return the curves by size bucket, ascending."""
         ordered = sorted(self.points)
         return {size: fit(points) for size, points in groupby(ordered, key=lambda point: point.size)}
 

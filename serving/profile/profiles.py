@@ -26,7 +26,8 @@ class ProfileSet:
         return tuple(dict.fromkeys(each.share for each in self.profiles if each.share.kind == kind))
 
     def joined(self, others: Iterable[Profile]) -> "ProfileSet":
-        """With `others` in the place of those of the same share and streams that are not better."""
+        """Return the set with `others` in the place of profiles of the same share and streams that are not
+        better."""
         chosen = {(each.share, each.streams): each for each in self.profiles}
         for each in others:
             key = (each.share, each.streams)

@@ -85,12 +85,13 @@ class CachedServing:
         tier.on_healed = self._expect_anew
 
     def _expect_anew(self) -> None:
-        """What asking the cache gained while the others' answers were out of reach says nothing any more."""
+        """Forget what asking the cache gained while the others' answers were out of reach: it says nothing
+        any more."""
         self._kept.restart()
 
     @property
     def worth(self) -> dict[str, CacheBenefit]:
-        """Of each model of which answers are kept, whether asking pays."""
+        """Whether asking the cache pays, for each model with answers that are kept."""
         return self._kept.worths()
 
     # what edges see
@@ -109,19 +110,19 @@ class CachedServing:
         return self._gateway.open_requests + len(self._members) - computed
 
     def model_ready(self, name: str) -> bool:
-        """As the gateway."""
+        """Return whether the gateway has the model ready."""
         return self._gateway.model_ready(name)
 
     def standing(self, model: str) -> VariantReasons:
-        """As the gateway."""
+        """Return why the gateway answers with the variants that it does."""
         return self._gateway.standing(model)
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """As the gateway."""
+        """Pass a refused request on to the gateway."""
         self._gateway.refused(model, outcome, tenant)
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """As the gateway."""
+        """Pass on to the gateway the time that an edge itself spent on a completed call."""
         self._gateway.answered(model, reply, read_us, made_us)
 
     def submit(self, call: Call, deliver: Deliver) -> int:
@@ -154,7 +155,8 @@ class CachedServing:
         return member.id if member.id in self._members else 0
 
     def cancel(self, request_id: int) -> None:
-        """See `serving.ports.Serving.cancel`. What is computed for a leader goes on for who joined it."""
+        """Cancel a request; see `serving.ports.Serving.cancel`. What is computed for a leader goes on for the
+        calls that joined it."""
         member = self._members.get(request_id)
         if member is None:
             self._gateway.cancel(request_id)
@@ -200,7 +202,8 @@ class CachedServing:
             self._expiries.add(member.request.expires_us, member.id, self._members, now)
 
     def _lead(self, member: PendingCall, again: bool = False) -> None:
-        """Have it computed; `again`: after another's request, so that its arrival is known."""
+        """Have the gateway compute the leader's answer. `again`: another request asked before, so the arrival
+        is known."""
         request_id = self._gateway.submit(member.call, partial(self._settle, member), again)
         if request_id:  # else it was settled within
             member.request_id = request_id
@@ -228,7 +231,7 @@ class CachedServing:
         return True
 
     def _searched(self, flight: bytes, entry: KeptAnswer | None) -> None:
-        """It is elsewhere, or it is to be computed."""
+        """Take the end of a search: another gateway has the answer (`entry`), or this gateway computes it."""
         now = now_us()
         self._expire(now)
         leader_id = self._flights.leader(flight)
@@ -246,7 +249,8 @@ class CachedServing:
         self._lead(leader, again=True)
 
     def _find(self, leader: PendingCall, entry: KeptAnswer, now: int) -> None:
-        """Another gateway had an answer. For whom it is too old, or a lesser one, it is computed anew."""
+        """Take another gateway's answer. The calls for which it is too old or not accurate enough have theirs
+        computed anew."""
         age_us, told, choosy = now - entry.stored_us, list[PendingCall](), list[PendingCall]()
         for each in self._flights.landed(leader.flight):
             member = self._members[each]
@@ -272,7 +276,7 @@ class CachedServing:
             hand_over(member.deliver, reply, member.request.model)
 
     def _abandon(self, leader: PendingCall, outcome: Outcome) -> None:
-        """The last who waits for a search waits no longer."""
+        """End the last call that waits for a search."""
         self.searches.drop(leader.flight)
         self._flights.landed(leader.flight)
         self._end(leader, Reply(outcome), now_us())
@@ -280,7 +284,7 @@ class CachedServing:
     # ending
 
     def _settle(self, leader: PendingCall, reply: Reply) -> None:
-        """The gateway has answered a leader, and counted it."""
+        """Take the gateway's reply to a leader; the gateway has counted it."""
         now = now_us()
         leader.settled = True
         self._expire(now)
@@ -332,7 +336,8 @@ class CachedServing:
                 self._end(member, own, now)
 
     def _expire(self, now: int) -> None:
-        """End waiters whose own deadline has passed, leaders last: a request then goes on for who is left."""
+        """End the waiting calls with a passed deadline, leaders last: a request then goes on for the calls
+        that remain."""
         for member_id, leads in self._flights.expiring(self._expiries.take(now)):
             member = self._members.get(member_id)
             if member is None or (leads and member.settled):
@@ -372,7 +377,7 @@ class CachedServing:
         return True
 
     def _leave(self, member: PendingCall, outcome: Outcome) -> None:
-        """A joiner waits no longer."""
+        """End a joined call that waits no longer."""
         self._flights.leave(member.id)
         self._end(member, Reply(outcome), now_us())
 

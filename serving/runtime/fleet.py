@@ -130,12 +130,13 @@ class Fleet:
         self._stop.set()
 
     def want(self, wanted: DesiredState, by: Sequence[DesiredState] = ()) -> None:
-        """From now on this is wanted; `by` and what follows: `serving.control.control.Control.want`."""
+        """Set the desired state from now on. `by` and what follows:
+        `serving.control.control.Control.want`."""
         now = now_us()
         self._execute(self.control.want(wanted, now, by), now)
 
     def scale(self, spec: ScalingSpec) -> None:
-        """From now on replicas follow load so."""
+        """Scale replicas with the load by this spec from now on."""
         now = now_us()
         self._execute(self.control.scale(spec, now), now)
 
@@ -155,11 +156,11 @@ class Fleet:
         return self.control.given_up
 
     def know(self, known: KnownProfiles) -> None:
-        """Stored profiles, for replicas that will be wanted."""
+        """Take stored profiles, for replicas that will be wanted."""
         self.control.know(known)
 
     async def changed(self) -> None:
-        """Until the next event."""
+        """Wait until the next event."""
         await self._changes.wait()
 
     def pid(self, slice_name: str) -> int | None:
@@ -170,12 +171,12 @@ class Fleet:
     # what befalls devices
 
     def device_leaving(self, domain: str, reason: str) -> None:
-        """What is lost together (`SliceSpec.domain`) will be lost soon."""
+        """Note that a device will soon be lost, with all that is lost together (`SliceSpec.domain`)."""
         now = now_us()
         self._execute(self.control.device_leaving(domain, reason, now), now)
 
     def device_lost(self, domain: str, reason: str) -> None:
-        """It is lost: its workers are ended, should they live."""
+        """Note that a device is lost, and end its workers if they still live."""
         now = now_us()
         names = self._slices_of(domain)
         self._execute(self.control.device_lost(domain, reason, now), now)
@@ -187,12 +188,12 @@ class Fleet:
         self._supervisor.kill(slice_name, f"was ended: {reason}")
 
     async def device_ended(self, domain: str) -> None:
-        """Until no worker of what is lost lives any more."""
+        """Wait until no worker of a lost device lives any more."""
         for name in self._slices_of(domain):
             await self._supervisor.ended(name)
 
     def device_back(self, domain: str) -> None:
-        """It can be used again, `device_ended` first; or will not be lost."""
+        """Note that a device can be used again, after `device_ended`, or that it will not be lost."""
         now = now_us()
         self._execute(self.control.device_back(domain, now), now)
 
@@ -202,7 +203,7 @@ class Fleet:
     # events of links
 
     def worker_ready(self, link: Link) -> None:
-        """A worker process answers."""
+        """Note that a worker process answers."""
         record = self.control.slices.get(link.slice)
         if record is None or record.status is WorkerStatus.LOST:
             link.kill("was ended: its slice is gone")  # it was about to start as that was lost
@@ -242,7 +243,7 @@ class Fleet:
         self._execute(self.control.replica_loaded(link.slice, loaded.replica, cost, now, busy), now)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:
-        """A replica could not be loaded or measured."""
+        """Note that a replica could not be loaded or measured."""
         now = now_us()
         self._settle_measurement(link.slice, replica)
         if self.observer is not None and (model := self._model(link.slice, replica)):
@@ -251,7 +252,7 @@ class Fleet:
         self._execute(self.control.replica_failed(link.slice, replica, message, now), now)
 
     def replica_unloaded(self, link: Link, replica: int) -> None:
-        """A replica's memory is free again."""
+        """Note that a replica's memory is free again."""
         now = now_us()
         self._gpu_memory.unloaded(link.pid, replica)
         self._settle_measurement(link.slice, replica)
@@ -260,15 +261,15 @@ class Fleet:
         self._execute(self.control.replica_unloaded(link.slice, replica, now), now)
 
     def batch_done(self, link: Link, result: BatchResult) -> None:  # noqa: ARG002 batch ids are unique
-        """Passed on to the gateway."""
+        """Pass a computed batch on to the gateway."""
         self._gateway.batch_done(result)
 
     def batch_failed(self, link: Link, batch_id: int, message: str) -> None:  # noqa: ARG002
-        """Passed on to the gateway."""
+        """Pass a failed batch on to the gateway."""
         self._gateway.batch_failed(batch_id, message)
 
     def measured(self, link: Link, found: MeasuredBatches) -> None:
-        """A measurement is done."""
+        """Note that a measurement is done."""
         now = now_us()
         self._settle_measurement(link.slice, found.replica)
         batch = (found.rows, found.size)
@@ -276,7 +277,7 @@ class Fleet:
         self._execute(commands, now)
 
     def worker_lost(self, link: Link, reason: str) -> None:
-        """A worker process is gone."""
+        """Note that a worker process is gone."""
         now = now_us()
         self._gpu_memory.ended(link.pid)
         self._links.pop(link.slice, None)
@@ -319,13 +320,14 @@ class Fleet:
 
     def _busy_with(self, record: SliceRecord) -> set[str]:
         """Return the models that a slice's worker computes, loads or measures. A load and a batch run at the
-        same time: where it dies then, nobody knows by which of them."""
+        same time: if the worker dies then, its death may be due to either."""
         loading = self._model(record.spec.name, record.loading)
         measured = self._model(record.spec.name, record.measuring)
         return {self._gateway.computing(record.spec.name), loading, measured} - {""}
 
     def _say_overran(self, record: SliceRecord, reason: str) -> None:
-        """A worker held more memory than it may. Which model took it nobody can tell: all are named."""
+        """Warn that a worker held more memory than it may. It is unknown which model took it, so the warning
+        names all."""
         held = (ReplicaStatus.LOADING, *LOADED)
         models = sorted({each.model for each in record.replicas.values() if each.status in held})
         logger.warning("the worker of slice %s, with %s, %s", record.spec.name, ", ".join(models), reason)
@@ -334,7 +336,7 @@ class Fleet:
                 self.observer.worker_overran(model)
 
     def _doubt(self, replica: ReplicaRecord | None, how: str) -> None:
-        """It says that it is deterministic, and is not: its answers are not kept."""
+        """Note that a replica says that it is deterministic, and is not: its answers are not kept."""
         if replica is not None and self._gateway.doubts.add(replica.key, how):
             logger.warning(
                 "no answer of %s %s is kept: it says that it is deterministic, but for one sample its %s",
@@ -483,7 +485,7 @@ async def _unknown(_pid: int) -> int:
 
 
 def _report_unkept(writing: asyncio.Future[Path]) -> None:
-    """A profile that cannot be stored costs a measurement at the next start, nothing now."""
+    """Warn that a profile could not be stored: it costs a measurement at the next start, and nothing now."""
     error = None if writing.cancelled() else writing.exception()
     if error is not None:
         logger.warning("a measured profile could not be stored: %s", error)

@@ -36,13 +36,12 @@ logger = logging.getLogger(__name__)
 
 
 class Gateway:
-    """`serving.ports.Serving` over real workers. Made on the running event loop. `devices`: by slice; whoever
-    starts one enters it. `on_missed(model, variant)`: a variant that nobody loads is wanted.
-    `on_retired(model)`: the last open request of a model that was retired is answered. Both are called when
-    what caused them is over. `on_models`: the models, or one of them, are others from now on.
-    `before(now_us)` is called before what may answer requests: one whose deadline is watched elsewhere, and
-    has passed, ends first.
-    """
+    """`serving.ports.Serving` over real workers, made on the running event loop. `devices`: by slice; the
+    code that starts a slice enters it. `on_missed(model, variant)`: a variant that is not loaded is wanted.
+    `on_retired(model)`: the last open request of a retired model is answered. The gateway calls both after it
+    is done with their cause. `on_models`: the models, or a single model, differ from now on. `before(now_us)`
+    is called before anything that may answer requests: a request with a passed deadline that is watched
+    elsewhere ends first."""
 
     def __init__(
         self,
@@ -116,15 +115,15 @@ class Gateway:
         return len(self._pending)
 
     def held_bytes(self) -> int:
-        """Tensors of the accepted calls together."""
+        """Return the bytes of the accepted calls' tensors together."""
         return self._scheduler.held_bytes
 
     def queue_rows(self, model: str) -> int:
-        """Rows that wait for a batch."""
+        """Return the number of rows that wait for a batch."""
         return self._scheduler.queue_rows(model)
 
     def queue_requests(self, model: str) -> int:
-        """Requests of which rows wait for a batch."""
+        """Return the number of requests with rows that wait for a batch."""
         return self._scheduler.queue_requests(model)
 
     def submit(self, call: Call, deliver: Callable[[Reply], None], again: bool = False) -> int:
@@ -153,7 +152,8 @@ class Gateway:
         self._execute(self._scheduler.cancel(request_id), now_us())
 
     def tighten(self, request_id: int, deadline_us: int) -> None:
-        """Others wait for the same answer and need it by `deadline_us`; its own client's promise stays."""
+        """Tighten a request's deadline: others wait for the same answer and need it by `deadline_us`. The
+        promise to its own client stays."""
         pending = self._pending.get(request_id)
         if pending is not None:
             now = now_us()
@@ -186,7 +186,7 @@ class Gateway:
         return self._scheduler.judgements()
 
     def quickest_us(self, call: Call) -> float:
-        """Return what a row of a call takes at least; 0 where no replica may answer it."""
+        """Return the least time (us) that a row of a call takes; 0 if no replica may answer it."""
         request = Request(0, call.model.name, call.rows, 0, 0)
         lanes = self._lanes.get(request.model)
         if lanes is None:
@@ -195,8 +195,8 @@ class Gateway:
         return self._scheduler.models[request.model].quickest_us(request)
 
     def preferred(self, call: Call) -> float:
-        """Return the accuracy of what would answer a call at the present load; -inf where nobody knows, or
-        nothing may be chosen."""
+        """Return the accuracy of the variant that would answer a call at the present load. Return -inf if
+        that is unknown, or if there is nothing to choose."""
         if call.variant or len(call.objective.variants) < 2 or call.model.name not in self._lanes:
             return -inf
         return self._scheduler.models[call.model.name].preferred(call.objective.wants)
@@ -206,14 +206,14 @@ class Gateway:
         return variant_reasons_of(self._scheduler.models[model], now_us())
 
     def load(self, model: str) -> tuple[float, int]:
-        """Return what share of its slices' time a model takes, and how many these are; KeyError where it is
-        unknown."""
+        """Return the share of its slices' time that a model takes, and the number of these slices. Raises
+        KeyError if the model is unknown."""
         here = self._scheduler.models[model]
         return load_of(here, now_us()), len(here.slices)
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """An edge turned a request away before it became a call. One that it had no room for is offered
-        load, too."""
+        """Count a request that an edge turned away before it became a call. If the edge had no room for it,
+        it also counts as offered load."""
         if outcome is MEMORY_FULL or outcome is QUEUE_FULL:
             self._scheduler.offer(model, tenant, now_us())
         self._observer.refused(model, tenant, outcome)
@@ -223,11 +223,11 @@ class Gateway:
         self._observer.answered(model, reply, read_us, made_us)
 
     def invalidate(self, model: str = "") -> int:  # noqa: ARG002  # Serving's signature
-        """Nothing is kept here: 0."""
+        """Return 0: nothing is kept here."""
         return 0
 
     def stop_ready(self) -> None:
-        """Ready turns false; requests are still taken."""
+        """Turn readiness to false; the gateway still takes requests."""
         self._draining = True
         self.on_readiness()
 
@@ -240,8 +240,8 @@ class Gateway:
     # what the fleet tells of models
 
     def serve(self, model: ServedModel) -> None:
-        """A model is new, or is to be served otherwise than before, or again. Calls of before are taken where
-        they may be asked of it as it is now."""
+        """Serve a model that is new, is to be served differently from before, or is served again. Earlier
+        calls are taken if they fit the model as it is now."""
         now = now_us()
         before = self._lanes.get(model.name)
         self.builds.serve(before.model if before is not None else None, model)
@@ -253,7 +253,7 @@ class Gateway:
         self.on_readiness()
 
     def retire(self, name: str) -> None:
-        """A model takes no new requests. KeyError where it is not served."""
+        """Stop taking new requests for a model. Raises KeyError if it is not served."""
         del self._served[name]
         self._scheduler.retire(name)
         self._retiring.add(name)
@@ -263,7 +263,7 @@ class Gateway:
         self.on_readiness()
 
     def forget(self, name: str) -> None:
-        """A model that was retired is unknown from now on; ValueError and KeyError as the scheduler's."""
+        """Forget a model that was retired. Raises ValueError and KeyError as the scheduler does."""
         if name in self._served:
             raise ValueError(f"{name} is served: retire it first")
         self._scheduler.forget(name)
@@ -302,7 +302,7 @@ class Gateway:
     def replica_up(
         self, runner: BatchRunner, model: str, variant: str, replica: int, latency: Latency
     ) -> None:
-        """A replica may be used (again), with what is known of its latency."""
+        """Note that a replica may be used (again), with its known latency."""
         now = now_us()
         self._runners[runner.slice] = runner
         self.builds.live((runner.slice, model, variant), replica)
@@ -316,7 +316,7 @@ class Gateway:
         self.on_readiness()
 
     def replica_down(self, slice_name: str, model: str, variant: str, reason: str) -> None:
-        """A replica is gone, its worker lives."""
+        """Note that a replica is gone, though its worker lives."""
         now = now_us()
         self.before(now)
         self.builds.gone(slice_name, model, variant)
@@ -325,7 +325,7 @@ class Gateway:
         self.on_readiness()
 
     def slice_down(self, slice_name: str, reason: str, blamed: bool = False) -> None:
-        """A worker is gone, and its batches with it. `blamed`: by what it computed."""
+        """Note that a worker is gone, and its batches with it. `blamed`: what it computed is to blame."""
         now = now_us()
         self.before(now)
         self._runners.pop(slice_name, None)
@@ -340,7 +340,7 @@ class Gateway:
         self._scheduler.hold(slice_name)
 
     def release(self, slice_name: str) -> None:
-        """The slice is free for batches again."""
+        """Free the slice for batches again."""
         now = now_us()
         self._execute(self._scheduler.release(slice_name, now), now)
 
@@ -357,7 +357,7 @@ class Gateway:
         return self._scheduler.is_quiet(slice_name, now_us())
 
     def batch_done(self, result: BatchResult) -> None:
-        """A worker computed a batch."""
+        """Take a batch that a worker computed."""
         now = now_us()
         self.before(now)
         batch = self._batches.pop(result.batch_id, None)
@@ -380,7 +380,7 @@ class Gateway:
         return () if batch is None else [piece.rows for piece in batch.pieces]
 
     def batch_failed(self, batch_id: int, message: str) -> None:
-        """A model function raised."""
+        """Take a batch that failed because a model function raised."""
         now = now_us()
         self.before(now)
         if self._batches.pop(batch_id, None) is not None:
@@ -389,7 +389,7 @@ class Gateway:
     # steps
 
     def _turn_away(self, call: Call, deliver: Callable[[Reply], None], now: int) -> int:
-        """It was understood as a call of a model that is another by now, or gone."""
+        """Turn away a call that was understood for a model that has changed or gone since."""
         request = Request(0, call.model.name, call.rows, call.arrived_us or now, now)
         request.tenant = call.tenant
         reply = Reply(NO_REPLICA, f"{request.model} was changed or unloaded as the request came in")

@@ -59,31 +59,33 @@ class LinkEvents(Protocol):
     """What a link reports: on the event loop, never from within a call of the link's methods."""
 
     def worker_ready(self, link: "Link") -> None:
-        """The worker said hello; `link.versions` tells what it runs on."""
+        """Note that the worker said hello; `link.versions` tells what it runs on."""
         ...
 
     def replica_loaded(self, link: "Link", loaded: Loaded) -> None:
-        """The replica has run once and takes batches."""
+        """Note that the replica has run once and takes batches."""
         ...
 
     def replica_failed(self, link: "Link", replica: int, message: str) -> None:
-        """The replica could not be loaded, or failed on its own sample when measured; it is gone."""
+        """Note that the replica could not be loaded, or failed on its own sample when measured; it is
+        gone."""
         ...
 
     def replica_unloaded(self, link: "Link", replica: int) -> None:
-        """What `unload` asked for is done: the replica's memory is given back."""
+        """Note that what `unload` asked for is done: the replica's memory is given back."""
         ...
 
     def batch_done(self, link: "Link", result: BatchResult) -> None: ...
 
     def batch_failed(self, link: "Link", batch_id: int, message: str) -> None:
-        """The batch failed alone: its model raised or answered what its spec does not allow."""
+        """Note that the batch failed alone: its model raised, or answered what its spec does not allow."""
         ...
 
     def measured(self, link: "Link", found: MeasuredBatches) -> None: ...
 
     def worker_lost(self, link: "Link", reason: str) -> None:
-        """The worker ended, for whatever reason, asked or not: exactly once, and nothing after it."""
+        """Note that the worker ended, for whatever reason, asked or not. This comes exactly once, and nothing
+        follows it."""
         ...
 
 
@@ -266,13 +268,13 @@ class Link(asyncio.BufferedProtocol):
         self._settle()
 
     def exited(self, how: str, crashed: bool = False) -> None:
-        """The process is gone and reaped; `how` in words, like "was killed by SIGKILL"; `crashed`: by what it
-        did itself."""
+        """Note that the process is gone and reaped. `how`: in words, like "was killed by SIGKILL". `crashed`:
+        by what it did itself."""
         self._exit, self.crashed = how, crashed and not self._fault
         self._settle()
 
     def fail_to_start(self, reason: str) -> None:
-        """There is no process and no connection; `worker_lost` follows."""
+        """Note that there is no process and no connection; `worker_lost` follows."""
         self._fault = f"could not be started: {reason}"
         self._loop.call_soon(self.connection_lost, None)
 
@@ -289,7 +291,8 @@ class Link(asyncio.BufferedProtocol):
             self._transport.writelines(frame)
 
     def _lay(self, writing: Iterator[int], frame: Callable[[int], list[Buffer]]) -> None:
-        """The next portion of a batch into shared memory; after the last its frame, and what waits behind."""
+        """Write the next portion of a batch into shared memory; after the last, send its frame and what waits
+        behind."""
         if self._transport is None:
             return
         flags = SHARED
@@ -338,8 +341,8 @@ class Link(asyncio.BufferedProtocol):
             self._copy(result, result.copying(self.pieces_of(result.batch_id)))
 
     def _copy(self, result: BatchResult, copying: Iterator[int]) -> None:
-        """The next portion of an answer out of shared memory; after the last the batch is done. What the
-        worker says meanwhile waits."""
+        """Copy the next portion of an answer out of shared memory; after the last, the batch is done.
+        Meanwhile what the worker says waits."""
         if self._transport is None:
             return
         if not self._fault and next(copying, None) is not None:

@@ -58,7 +58,7 @@ class Pending:
             self.parts[piece.first_row] = outputs
 
     def ran(self, batch: RunBatch, piece: Piece) -> None:
-        """A batch with a piece of it is back."""
+        """Note that a batch with a piece of the call is back."""
         if batch.variant == self.variant:
             return
         accuracy = self.call.model.accuracy(batch.variant)
@@ -67,8 +67,8 @@ class Pending:
         self.variant, self.accuracy, self.downgrade = batch.variant, accuracy, piece.downgrade
 
     def refuse(self, piece: Piece, first: int, refused: Sequence[RefusedRow]) -> None:
-        """Of a batch in which the piece's rows stand from row `first` on, guards refuse these rows: where one
-        is the call's, no row of it is answered."""
+        """Note the rows that guards refuse in a batch with the piece's rows from row `first` on. If a refused
+        row is the call's, no row of the call is answered."""
         if self.refusal:
             return
         for each in refused:
@@ -80,7 +80,7 @@ class Pending:
                 return
 
     def complete(self, last: RunBatch) -> Reply:
-        """Return the answer, once all rows are in, the `last` of them in that batch."""
+        """Return the answer, once all rows are in; the `last` of them were in that batch."""
         reply = self._answer()
         reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
         reply.batch_rows, reply.rehearsed = last.rows, self.rehearsed

@@ -48,7 +48,7 @@ class PendingCall:
 
 
 def describe(call: Call, now: int) -> Request:
-    """Return what is counted of a call; its arrival is fixed."""
+    """Return the request that counts a call; its arrival is fixed."""
     arrived_us = call.arrived_us = call.arrived_us or now
     request = Request(0, call.model.name, call.rows, arrived_us, arrived_us + call.due_us)
     request.tier = call.objective.tier
@@ -59,8 +59,9 @@ def describe(call: Call, now: int) -> Request:
 
 
 def flight_of(call: Call, key: bytes, epoch: int) -> bytes:
-    """Who waits for the same answer: after an invalidation nobody joins what began before, and where several
-    variants may answer nobody joins a call for which another of them is the best."""
+    """Return a name for the calls that wait for the same answer. After an invalidation no call joins what
+    began before. If several variants may answer, no call joins another for which a different variant is
+    best."""
     flight = key + epoch.to_bytes(8, "little")
     wish = call.objective
     if call.variant or len(wish.variants) == 1 or (wish.optimize == MOST_ACCURATE and wish.cost_max == inf):
@@ -86,8 +87,8 @@ def joined(computed: Reply) -> Reply:
 
 
 class Expiries:
-    """Deadlines of waiters, by id. `passed(now_us)` is called when one has passed; those of waiters who wait
-    no more leave lazily."""
+    """The deadlines of waiting calls, by id. `passed(now_us)` is called when a deadline has passed. The
+    deadlines of calls that no longer wait leave lazily."""
 
     __slots__ = ("_alarm", "_heap")
 
@@ -96,7 +97,7 @@ class Expiries:
         self._heap: list[tuple[int, int]] = []
 
     def add(self, expires_us: int, member: int, waiting: Collection[int], now: int) -> None:
-        """One more; `waiting`: who waits still."""
+        """Add a deadline; `waiting`: the calls that still wait."""
         if len(self._heap) > 2 * len(waiting) + 64:
             self._heap[:] = [each for each in self._heap if each[1] in waiting]
             heapify(self._heap)
@@ -104,7 +105,7 @@ class Expiries:
         self._alarm.set(self._heap[0][0], now)
 
     def take(self, now: int) -> Iterator[int]:
-        """Yield those whose instant has come."""
+        """Yield the ids with deadlines that have come."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             yield heappop(heap)[1]

@@ -67,7 +67,7 @@ class _Child:
         self._mark = mark
 
     def kill(self) -> None:
-        """The keeper kills its worker, and what that has started, before it ends."""
+        """Have the keeper kill its worker, and what that has started, before the keeper ends."""
         if self.pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
@@ -212,7 +212,7 @@ class Supervisor:
             self.kill(slice_name, f"was ended: {wrong}")
 
     async def ended(self, slice_name: str) -> None:
-        """Until no process of the slice that was started before lives any more."""
+        """Wait until no process of the slice that was started before lives any more."""
         for link in [link for link in self._links if link.slice == slice_name]:
             await link.ended.wait()
 
@@ -251,13 +251,13 @@ class Supervisor:
 
 
 class _Pipes:
-    """For what a worker prints: two pipes, where somebody listens."""
+    """Two pipes for what a worker prints, if a log takes it."""
 
     def __init__(self) -> None:
         self._ends: dict[str, tuple[int, int]] = {}
 
     def open(self) -> None:
-        """OSError where there are no more descriptors."""
+        """Open the pipes. Raises OSError if there are no more descriptors."""
         for stream in ("stdout", "stderr"):
             self._ends[stream] = os.pipe()
 
@@ -269,7 +269,7 @@ class _Pipes:
         return self._ends[stream][1] if stream in self._ends else None
 
     def listen(self, slice_name: str, log: ModelLog) -> list[Printed]:
-        """Once the worker has its ends: the gateway's."""
+        """Listen to the gateway's ends of the pipes, once the worker has its own ends."""
         for _, theirs in self._ends.values():
             os.close(theirs)
         return [
@@ -278,7 +278,7 @@ class _Pipes:
         ]
 
     def close(self) -> None:
-        """No worker has come of it."""
+        """Close the pipes: no worker was started with them."""
         for ours, theirs in self._ends.values():
             os.close(ours)
             os.close(theirs)
@@ -319,7 +319,8 @@ def _spawn(
 def _command(
     name: str, setting: Setting, workers: WorkersSpec, fds: tuple[int, int, int, int], name_lines: bool
 ) -> list[str]:
-    """`fds`: the worker's socket and areas, and the keeper's pipe."""
+    """Return the command that starts a worker. `fds`: the worker's socket and areas, and the keeper's
+    pipe."""
     return [
         sys.executable, "-P", "-m", "serving.worker", "--slice", name, "--parent", str(os.getpid()),
         "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}", "--say", str(fds[3]),

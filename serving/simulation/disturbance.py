@@ -10,10 +10,10 @@ from serving.simulation.device import BatchDevice, BatchTimes
 
 
 class DisturbedDevice:
-    """A device whose slices others disturb. Each slice has stops of its own, drawn from `seed`."""
+    """A device with slices that others disturb. Each slice has stops of its own, drawn from `seed`."""
 
     def __init__(self, device: BatchDevice, disturbances: Sequence[Disturbance], seed: int) -> None:
-        """ValueError where two disturbances overlap."""
+        """Take the disturbances. Raises ValueError if two of them overlap."""
         check_apart(disturbances)
         self._device = device
         self._disturbances = sorted(disturbances, key=lambda each: each.at_s)
@@ -34,7 +34,7 @@ class DisturbedDevice:
         return BatchTimes(compute_us, compute_us + way_us)
 
     def _ends_us(self, name: str, start_us: float, work_us: float) -> float:
-        """When so much work has been computed."""
+        """Return when that work has been computed."""
         paces = self._paces.get(name)
         if paces is None:
             rng = np.random.default_rng([self._seed, 2, len(self._paces)])

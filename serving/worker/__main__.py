@@ -36,7 +36,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """0 after end of file, 1 where the worker cannot be what it was asked to be, 2 after garbage."""
+    """Return 0 after end of file, 1 if the worker cannot be what it was asked to be, 2 after garbage."""
     asked = arguments()
     # Ctrl-C reaches the whole foreground group; the gateway decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -59,8 +59,8 @@ class _Load:
 
 
 class _Unload:
-    """A replica that takes no batches any more, and where it is still loaded, or its load; `told`: whoever
-    asked for it hears when its memory is free."""
+    """A replica that takes no batches any more, and its loaded replica, if it is still loaded, or its load.
+    `told`: its requester hears when its memory is free."""
 
     __slots__ = ("load", "number", "replica", "told")
 
@@ -117,7 +117,8 @@ class Loader:
         return replica
 
     def load(self, order: LoadOrder) -> None:
-        """LOADED or LOAD_FAILED is sent, unless it is unloaded before. ProtocolError where it is here."""
+        """Load a replica: LOADED or LOAD_FAILED is sent, unless it is unloaded before. Raises ProtocolError
+        if it is already here."""
         job = _Load(order)
         with self._lock:
             if order.replica in self._loads or order.replica in self._replicas:
@@ -126,7 +127,8 @@ class Loader:
         self._jobs.put(job)
 
     def unload(self, number: int, told: bool = True) -> None:
-        """No batch finds it from here on; UNLOADED is sent when its memory is given back."""
+        """Unload a replica: no batch finds it from here on; UNLOADED is sent when its memory is given
+        back."""
         with self._lock:
             load = self._loads.pop(number, None)
             if load is not None:
@@ -222,7 +224,7 @@ class Loader:
 
 
 def _until_over(work: Callable[[_Job], None], job: _Job) -> None:
-    """The job; this process ends where that fails, as a worker that loads nothing any more is none."""
+    """Run the job, and end this process if it fails: a worker that loads nothing any more is no worker."""
     try:
         work(job)
     except (BrokenPipeError, ConnectionResetError):

@@ -95,15 +95,14 @@ class MeasuredBatches:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A replica that has run. `load_us`: all that it took, of which its first runs took `warm_us`;
-    `memory_bytes`: by how much the process grew meanwhile, which on a CPU is what became resident: what is
-    mapped is counted in full by each worker that shares it, and what batches of other replicas took in the
-    meantime is counted, too. `import_bytes`: what its code's imports took before, which stays when the
-    replica goes and is not in `memory_bytes`; the first that needs torch brings 210 MB of it. What code
-    imports in its `load` cannot be told from the model: it counts for the first that is loaded in a
-    process. `held_us`: the longest time for which the load kept the process's other threads from running,
-    0 where another load ran beside it. `differs`: how two answers to one sample did, of a variant that says
-    that it is deterministic; "" where they were the same."""
+    """A replica that has run. `load_us`: all that it took; its first runs took `warm_us` of it.
+    `memory_bytes`: by how much the process grew meanwhile. On a CPU that is what became resident: each worker
+    counts shared mapped memory in full, and batches of other replicas count too. `import_bytes`: what its
+    code's imports took before, which stays when the replica goes and is not in `memory_bytes`. The first that
+    needs torch brings 210 MB of it. What code imports in its `load` cannot be told from the model: it counts
+    for the first that is loaded in a process. `held_us`: the longest time for which the load kept the
+    process's other threads from running, 0 if another load ran beside it. `differs`: how two answers to one
+    sample differ, for a variant that says that it is deterministic; "" if they were the same."""
 
     replica: int
     load_us: int
@@ -205,7 +204,7 @@ def pack_load_failed(replica: int, message: str) -> bytes:
 
 
 def unpack_load_failed(frame: Frame) -> tuple[int, str]:
-    """Replica and message."""
+    """Return the replica and the message."""
     found = _object(frame)
     return _field(found, "replica", int), _field(found, "message", str)[:MESSAGE_CHARS_MAX]
 
@@ -256,7 +255,7 @@ def pack_measured(measured: MeasuredBatches) -> bytes:
 
 
 def unpack_measured(frame: Frame) -> MeasuredBatches:
-    """With at least one latency."""
+    """Return the measured batches, with at least one latency."""
     found = _object(frame)
     latencies, yardsticks = (_field(found, name, list) for name in ("latencies_us", "yardsticks_us"))
     if not latencies or not all(type(time) is int and time >= 0 for time in (*latencies, *yardsticks)):

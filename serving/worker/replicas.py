@@ -75,9 +75,9 @@ class LoadedReplica:
         return max(0, min(int(getattr(self._model, "padded_size", 0)), 0xFFFFFFFF))
 
     def warm_up(self) -> str:
-        """One row of the smallest and of the largest size, answers checked: first runs are slow. A variant
-        that says that it is deterministic runs each twice: how its answers differed, "" where they did not.
-        """
+        """Run one row of the smallest and of the largest size, and check the answers: first runs are slow. A
+        variant that says that it is deterministic runs each twice. Return how its answers differed, "" if
+        they did not."""
         differs = ""
         for size in sorted(set(self.order.sizes)):
             inputs = self._sample(1, size)
@@ -115,11 +115,11 @@ class LoadedReplica:
         return kept(encode_outputs(self.order.outputs, outputs, 1, first))
 
     def drop(self) -> Callable[[], object]:
-        """Let the model go; the replica is of no use any more. What is returned finds the model as long as it
-        is somewhere in memory, then None; always None where its class takes no weak references.
+        """Let the model go; the replica is of no use any more. The returned function finds the model as long
+        as it is somewhere in memory, then None. It always returns None if its class takes no weak references.
 
-        Whoever still refers to the replica does not hold the model: an exception that is kept somewhere, as
-        torch's import keeps some, holds all the frames that led to it, and what they named last.
+        Code that still refers to the replica does not hold the model. A kept exception, as torch's import
+        keeps some, holds all the frames that led to it, and what they named last.
         """
         try:
             left: Callable[[], object] = weakref.ref(self._model)
@@ -129,7 +129,7 @@ class LoadedReplica:
         return left
 
     def measure(self, order: MeasureOrder, memory: Memory, yardstick: Yardstick) -> MeasuredBatches:
-        """Up to `repeats` runs, less where the next would leave the budget, between the yardstick's."""
+        """Measure up to `repeats` runs, fewer if the next would leave the budget, between the yardstick's."""
         inputs = self._sample(order.rows, order.size)
         batch = (order.rows, order.size)
         if order.yardsticks and batch not in self._weighed:
@@ -143,8 +143,8 @@ class LoadedReplica:
         return MeasuredBatches(order.replica, *batch, latencies, yardsticks, weighed_bytes, disturbed)
 
     def _run(self, inputs: Arrays, order: MeasureOrder) -> tuple[list[int], bool]:
-        """Return what runs took that nothing disturbed, tried up to TRIES times as often; if there is none,
-        what the others took, and True."""
+        """Return what undisturbed runs took, tried up to TRIES times as often. If there is none, return what
+        the others took, and True."""
         calm: list[int] = []
         disturbed: list[int] = []
         spent_us = took_us = 0
@@ -231,12 +231,12 @@ def _text(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Type, text and place of what a model's code raised, in one line: for the operator."""
+    """Return the type, text and place of what a model's code raised, in one line for the operator."""
     return _described(error, " ".join(_text(error).split()), TEXT_CHARS_MAX)
 
 
 def describe_to_client(error: BaseException) -> str:
-    """As `describe`, but short, and of paths the last part alone: folders and what a model holds are no
+    """Do as `describe`, but shorter, with only the last part of paths: folders and what a model holds are no
     business of clients. The log has all of it."""
     return _described(error, _FOLDERS.sub("", " ".join(_text(error).split())), CLIENT_CHARS_MAX)
 

@@ -32,8 +32,8 @@ def warm_rows(batch_max: int) -> tuple[int, ...]:
 
 
 def make_sample(inputs: Sequence[TensorSpec], rows: int) -> Arrays:
-    """So many rows: floats from 0 to 1; whole numbers 0 or 1, an index of whatever a model looks up;
-    FP32 of ANY datatype. ValueError where there is an `obstacle`."""
+    """Return that number of rows: floats from 0 to 1, FP32 for the ANY datatype. Whole numbers are 0 or 1, an
+    index into what a model looks up. Raises ValueError if there is an `obstacle`."""
     if told := obstacle(inputs):
         raise ValueError(told)
     rng = np.random.default_rng(_SEED)

@@ -77,7 +77,7 @@ class WorkerLoop:
         return self._loader.loading
 
     def serve(self) -> None:
-        """Until the gateway is gone; ProtocolError where it sends what no gateway sends."""
+        """Serve until the gateway is gone. Raises ProtocolError if it sends what no gateway sends."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self._send((pack_hello(self._requests is not None, {"numpy": np.__version__}),))
             while (frame := self._receive()) is not None:

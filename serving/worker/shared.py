@@ -56,7 +56,8 @@ class SharedArea:
             pass
 
     def writing(self, buffers: Sequence[Buffer], count: int) -> Iterator[int]:
-        """As `write`, a portion at each step; yields how many bytes are there while more are to come."""
+        """Write as `write` does, a portion at each step; yield how many bytes are there while more are to
+        come."""
         if count > self._bytes:
             self._bytes = 1 << (count - 1).bit_length()  # by doubling, so that the reader seldom maps anew
             os.ftruncate(self.fd, self._bytes)

@@ -23,7 +23,7 @@ class LoadedModel(Protocol):
     """
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:
-        """Outputs by name. Inputs lie in the worker's buffers: they may be changed, not kept."""
+        """Return outputs by name. Inputs lie in the worker's buffers: they may be changed, not kept."""
         ...
 
 
@@ -44,5 +44,5 @@ class Backend(Protocol):
         ...
 
     def keep(self, orders: Collection[LoadOrder]) -> None:
-        """Forget all code but that of these: what the replicas are that are still loaded."""
+        """Forget all code but these orders' code: the orders of the replicas that are still loaded."""
         ...

@@ -33,7 +33,7 @@ MakeStreams = Callable[[ModuleType, str], Streams]
 class PythonBackend:
     """Executes each folder's code once a revision, however many variants come from it.
 
-    `device`: "cpu", or the torch name of another; a model is told that one as its option "device".
+    `device`: "cpu", or the torch name of another device; a model gets that name as its option "device".
     """
 
     def __init__(self, threads: int, device: str = "cpu", make_streams: MakeStreams = streams_on) -> None:
@@ -48,14 +48,14 @@ class PythonBackend:
         self._interop_is_set = False
 
     def prepare(self, order: LoadOrder) -> None:
-        """FileNotFoundError where the folder keeps no code."""
+        """Prepare the folder's code. Raises FileNotFoundError if the folder keeps no code."""
         key = (order.folder, order.revision)
         with self._locks.setdefault(key, Lock()):  # two variants may be loaded at once
             if key not in self._modules:
                 self._modules[key] = _execute(order.folder, next(_numbers))
 
     def load(self, order: LoadOrder) -> LoadedModel:
-        """AttributeError where the folder's code is no model's."""
+        """Load a model. Raises AttributeError if the folder's code is no model's."""
         self.prepare(order)
         self._settle_newly()
         load = getattr(self._modules[order.folder, order.revision], "load", None)
@@ -104,7 +104,7 @@ class PythonBackend:
         self.settle()
 
     def settle(self) -> None:
-        """Torch's threads and that it keeps no gradients, where a model has imported it."""
+        """Set torch's threads, and that it keeps no gradients, if a model has imported it."""
         torch = self._torch
         if torch is None:
             return
@@ -116,7 +116,8 @@ class PythonBackend:
             self._interop_is_set = True
 
     def keep(self, orders: Collection[LoadOrder]) -> None:
-        """The next load from another folder or revision executes its file again."""
+        """Forget the code of other orders: the next load from another folder or revision executes its file
+        again."""
         kept = {(order.folder, order.revision) for order in orders}
         for key in self._modules.keys() - kept:
             del sys.modules[self._modules.pop(key).__name__]
