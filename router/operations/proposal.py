@@ -65,9 +65,19 @@ class _Slice(Section):
         return self.cores or 0
 
     @property
+    def _share_name(self) -> str:
+        """The share as a slice that runs calls it: "whole" is "whole:1"."""
+        if self.device is None:
+            return ""
+        try:
+            return str(share_of(self.share))
+        except ValueError:  # told where shares are read
+            return self.share or ""
+
+    @property
     def kind(self) -> tuple[int, int, str, str]:
         """What a slice of that name is, wherever it appears."""
-        return self.core_count, self.threads, self.device or CPU, self.share or ""
+        return self.core_count, self.threads, self.device or CPU, self._share_name
 
 
 class _Step(_Slice):
