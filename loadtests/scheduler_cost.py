@@ -66,6 +66,8 @@ class Load:
             answered += len(batch.pieces)
             if depth > len(batch.pieces):  # others wait: the next batch follows at once
                 self.arrive(len(batch.pieces))
+                if scheduler.wake_us <= self.now_us:  # a review is due
+                    scheduler.wake(self.now_us)
                 batch = _batch(scheduler.batch_done(batch.id, 1, self.now_us))
             else:  # an idle slice: the batch is formed at the wake after the arrivals
                 scheduler.batch_done(batch.id, 1, self.now_us)

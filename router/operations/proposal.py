@@ -12,15 +12,14 @@ requests are sent to it. A model may say for which variant it was planned, and f
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import orjson
-from pydantic import Field
 
 from router.operations.applied import PlannedFor
 from router.settings import Settings
 from router.settings.document import FILE_BYTES_MAX, Document
-from router.settings.fields import Count, Name, Names, Number
+from router.settings.fields import Count, DeviceText, Name, Names, Number, ShareText
 from router.settings.findings import Findings
 from router.settings.gpus import SlicedDevice, check_devices, read_share, share_of, sliced_devices
 from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, shown, unknown_name
@@ -56,8 +55,8 @@ class _Slice(Section):
     name: Name
     cores: Count | None = None
     threads: Count = 1
-    device: Annotated[str, Field(min_length=1, max_length=80)] | None = None
-    share: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    device: DeviceText | None = None
+    share: ShareText | None = None
 
     @property
     def core_count(self) -> int:

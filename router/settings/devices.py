@@ -11,7 +11,7 @@ from router.settings.slices import usable_cores
 from serving.policy.placement.geometry import known_geometry
 from serving.specs import DeviceSpec, ServedModel
 
-MIG_KINDS = "that of an A100, H100 or H200 (gpu-nvidia-h200), or divide: mps or whole"
+MIG_KINDS = "an A30, A100, H100, GH200, H200 or RTX PRO 6000 (gpu-nvidia-h200), or divide: mps or whole"
 _CPU, _GPU = "cpu-", "gpu-"
 _WAYS = {_CPU: ("cores",), _GPU: ("mps", "mig", "whole")}
 """How devices can be divided, by how their kind begins; the first is the default."""

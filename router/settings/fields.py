@@ -59,6 +59,8 @@ def _check_scalar(value: object) -> object:
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
+DeviceText = Annotated[str, Field(min_length=1, max_length=80)]
+ShareText = Annotated[str, Field(min_length=1, max_length=40)]
 Names = Annotated[list[str], PlainValidator(check_names)]
 Scalar = Annotated[ParameterValue, PlainValidator(_check_scalar)]
 Number = Annotated[float, Field(allow_inf_nan=False, gt=-(2**63), lt=2**63)]

@@ -19,6 +19,7 @@ from router.settings.fields import (
     DAY_S,
     HOUR_MS,
     Count,
+    DeviceText,
     Fraction,
     Kilobytes,
     Megabytes,
@@ -29,6 +30,7 @@ from router.settings.fields import (
     Price,
     Scalar,
     Seconds,
+    ShareText,
     SloMs,
     Text,
     check_names,
@@ -291,8 +293,8 @@ class SliceSection(Section):
     """An entry of `slices:`; without `price` that of `prices:`. `device`, `share`: of a GPU."""
 
     name: Name
-    device: Annotated[str, Field(min_length=1, max_length=80)] | None = None
-    share: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    device: DeviceText | None = None
+    share: ShareText | None = None
     processes: Annotated[int, Field(ge=1, le=PROCESS_COUNT_MAX)] = 1
     count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(_check_cores)] = None

@@ -1,7 +1,7 @@
 """Who may join a queue: bounds, deadlines that cannot be met, and in overload each flow's share.
 
-A model is reviewed at most every REVIEW_US, at an arrival of its own, the shares at any arrival; between
-reviews a request costs O(slices).
+An arrival costs O(slices). It notes what is due: a review of its model and of the shares, each at most every
+REVIEW_US. The scheduler's next `wake` makes them. Only the first after a change of replicas is made at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,9 @@ class Admission:
         self._tenants = tenants
         self._limits = limits
         self._groups: list[list[ScheduledModel]] = []
-        self._reviewed_us = -REVIEW_US
+        self._reviewed_us = NEVER_REVIEWED_US
+        self._late: dict[ScheduledModel, None] = {}  # models that an arrival found due
+        self.is_due = False  # whether `review` has something to do
         self.draining = False
 
     def admit(
@@ -94,10 +96,8 @@ class Admission:
         held, size = accepted.held_bytes, request.payload_bytes
         if held and held + size > self._limits.held_bytes * (1 if size <= SMALL_BYTES else CUT_SHARE):
             return MEMORY_FULL  # the last of it is kept for small requests
-        if now_us - model.reviewed_us >= REVIEW_US:
-            model.review(now_us)
-        if now_us - self._reviewed_us >= REVIEW_US:
-            self._review(now_us)
+        if now_us - model.reviewed_us >= REVIEW_US or now_us - self._reviewed_us >= REVIEW_US:
+            self._note(model, now_us)
         request.sheltered = flow.sheltered
         if model.queue.comers is not None:
             slack_us = SLACK_SHARE * (request.deadline_us - request.arrived_us)
@@ -108,6 +108,27 @@ class Admission:
         if outcome is not None or not live:
             return outcome
         return TOO_LARGE if self._is_too_dear(model, request) else _hold_off(model, flow, request, now_us)
+
+    def review(self, now_us: int) -> None:
+        """Make the reviews that arrivals found due."""
+        self.is_due = False
+        for model in self._late:
+            model.review(now_us)
+        self._late.clear()
+        if now_us - self._reviewed_us >= REVIEW_US:
+            self._review(now_us)
+
+    def _note(self, model: ScheduledModel, now_us: int) -> None:
+        """Note that reviews are due; make at once what has not been made since replicas came or went."""
+        if model.reviewed_us == NEVER_REVIEWED_US:
+            model.review(now_us)
+        elif now_us - model.reviewed_us >= REVIEW_US:
+            self._late[model] = None
+            self.is_due = True
+        if self._reviewed_us == NEVER_REVIEWED_US:
+            self._review(now_us)
+        elif now_us - self._reviewed_us >= REVIEW_US:
+            self.is_due = True
 
     def _is_too_dear(self, model: ScheduledModel, request: Request) -> bool:
         """Return whether its rows take a slice longer than a batch may be late. A single row is as it is."""
@@ -144,7 +165,7 @@ class Admission:
                 group += [other for other in waiting if not slices.isdisjoint(other.slices)]
                 waiting = [other for other in waiting if slices.isdisjoint(other.slices)]
             self._groups.append(group)
-        self._reviewed_us = -REVIEW_US
+        self._reviewed_us = NEVER_REVIEWED_US
         for model in self._models.values():
             model.reviewed_us = NEVER_REVIEWED_US
             if not model.slices:

@@ -70,9 +70,15 @@ class Scheduler:
         self._cold = ColdStarts(self._models)
         self._lateness = Lateness()
         self._timed = False  # wake_us is an instant that was asked for ahead
-        self.wake_us = NEVER_US
+        self._due_us = NEVER_US
+        self._noted_us = NEVER_US  # when an arrival found a review due
 
     # what the driver may ask
+
+    @property
+    def wake_us(self) -> int:
+        """Return when the next timer event is due."""
+        return min(self._noted_us, self._due_us)
 
     @property
     def models(self) -> Mapping[str, ScheduledModel]:
@@ -149,22 +155,24 @@ class Scheduler:
         model.policy.on_arrival(request, now_us)
         model.bucket = request.bucket
         outcome = self._admission.admit(model, request, self._accepted, now_us)
+        if self._admission.is_due:
+            self._noted_us = now_us
         if outcome is not None:
             answer = self._endings.refuse(model, request, outcome, now_us)
             asks = model.absent and outcome is not DRAINING and outcome is not NO_REPLICA
             return (answer, *self._cold.ask(model, request.variants, now_us)) if asks else (answer,)
         self._accepted.add(request)
         model.open += 1
-        if request.expires_us < self.wake_us:
+        if request.expires_us < self._due_us:
             # Not before now: decoding may have taken longer than the client gave.
-            self.wake_us = min(self.wake_us, max(request.expires_us, now_us))
+            self._due_us = min(self._due_us, max(request.expires_us, now_us))
         split(request, model)
         model.queue.backlog.requests += 1
         self._ask_for_plan(model, request.pieces[0].deadline_us, now_us)
         if not model.absent:
             return ()
         misses = self._cold.wait(model, request, now_us)
-        self.wake_us = min(self.wake_us, max(self._cold.look_us, now_us))
+        self._due_us = min(self._due_us, max(self._cold.look_us, now_us))
         return misses
 
     def tighten(self, request_id: int, deadline_us: int, now_us: int) -> Sequence[Command]:
@@ -199,7 +207,7 @@ class Scheduler:
         """It is to be answered by then, not when its client had said; NEVER_US: its driver sees to that."""
         if (request := self._accepted.get(request_id)) is not None:
             self._accepted.expire(request, expires_us)
-            self.wake_us = min(self.wake_us, max(expires_us, now_us))
+            self._due_us = min(self._due_us, max(expires_us, now_us))
 
     def cancel(self, request_id: int) -> Sequence[Command]:
         """Return the client left: waiting rows are freed; rows in flight are computed for nobody."""
@@ -208,8 +216,13 @@ class Scheduler:
 
     def wake(self, now_us: int) -> Sequence[Command]:
         """Deadlines that passed, batches that hang, and batches that are due."""
-        if self._timed and now_us >= self.wake_us:
-            self._lateness.add(now_us - self.wake_us)
+        if self._timed and now_us >= self._due_us:
+            self._lateness.add(now_us - self._due_us)
+        if self._admission.is_due:
+            self._admission.review(now_us)
+            self._noted_us = NEVER_US
+            if now_us < self._due_us:
+                return ()
         answers = self._endings.expire(now_us)
         doubts = [doubt for live in self._slices.values() for doubt in live.doubts(now_us)]
         return [*self._plan(answers, now_us), *doubts]
@@ -393,22 +406,26 @@ class Scheduler:
 
     def _ask_for_plan(self, model: ScheduledModel, due_us: int, now_us: int) -> None:
         """What waits has changed: plan where a slice can take a batch, else when something nearer comes."""
-        if self.wake_us == now_us and not self._timed:
+        if self._due_us == now_us and not self._timed:
             return  # another event of this instant has asked for the plan
         for live in model.slices:
             opens_us = live.opens_us
             if opens_us <= now_us:
-                self.wake_us = now_us  # plan once for all events of this instant
-                self._timed = False
+                self._wake_now(now_us)  # plan once for all events of this instant
                 break
-            self.wake_us = min(self.wake_us, opens_us)
+            self._due_us = min(self._due_us, opens_us)
             if live.suspect:  # nothing else may ask in time to give it up
-                self.wake_us = min(self.wake_us, max(due_us, now_us))
+                self._due_us = min(self._due_us, max(due_us, now_us))
+
+    def _wake_now(self, now_us: int) -> None:
+        """Have the driver wake it after all events of this instant."""
+        self._due_us = now_us
+        self._timed = False
 
     def _look_again(self, model: ScheduledModel, now_us: int) -> None:
         """What waits is due otherwise: what is not loaded may come too late for it."""
         if model.absent:
-            self._cold.look_us = self.wake_us = min(self.wake_us, now_us)
+            self._cold.look_us = self._due_us = min(self._due_us, now_us)
 
     def _plan(self, answers: Sequence[Command], now_us: int) -> list[Command]:
         """Return the batches that are to run now, then the answers of the event and of what is given up for
@@ -429,6 +446,6 @@ class Scheduler:
         for live in self._slices.values():
             if live.doubt_us < wake_us:
                 wake_us = live.doubt_us
-        self.wake_us = wake_us
+        self._due_us = wake_us
         self._timed = True
         return [*batches, *given_up, *answers]

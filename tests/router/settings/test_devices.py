@@ -65,7 +65,7 @@ def test_more_domains_than_the_devices_have_are_warned_of(home: Path) -> None:
 
 
 KIND = "a device kind as profiles/ has folders of, such as cpu-amd-epyc-f25m17 or gpu-nvidia-h200"
-MIG = "that of an A100, H100 or H200 (gpu-nvidia-h200), or divide: mps or whole"
+MIG = "an A30, A100, H100, GH200, H200 or RTX PRO 6000 (gpu-nvidia-h200), or divide: mps or whole"
 NO_KEY = "expected no such key"
 HOST, GPU = "devices[0]", "devices[1]"
 
