@@ -155,7 +155,7 @@ def _read(findings: Findings, settings: Settings, usable: Sequence[int], lost: C
 
 def _findings(content: bytes, settings: Settings) -> Findings:
     findings = Findings(Document(Path("placement"), _json(content), {}, {}, ()))
-    findings.devices = settings.devices
+    findings.devices, findings.recut = settings.devices, settings.placement.recut
     return findings
 
 

@@ -55,6 +55,8 @@ class Findings:
         self.warnings: list[SettingsProblem] = []
         self.devices: Sequence[DeviceSpec] = ()
         """Those of `devices:`, once they are read."""
+        self.recut: bool | None = None
+        """Whether the gateway may make MIG instances; None: as the document says."""
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
         self._stop_if_many()

@@ -126,7 +126,7 @@ def request(gateway: GatewayProcess, method: str, body: object = None) -> tuple[
     content = None if body is None else json.dumps(body).encode()
     asks = urllib.request.Request(f"http://{gateway.admin}/v2/placement", content, method=method)
     try:
-        with urllib.request.urlopen(asks, timeout=TALK_S) as answer:
+        with urllib.request.urlopen(asks, timeout=TALK_S) as answer:  # noqa: S310
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -26,6 +27,18 @@ _SILENT: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)  # the seco
 
 BUSY_PERCENT: Final = 10
 """A GPU that nobody uses reads 0; a display or a monitor keeps it at a few per cent."""
+
+
+class ComputeMode(IntEnum):
+    """Who may use a GPU: any processes, one thread, none, or one process (NVML's numbers)."""
+
+    DEFAULT = 0
+    EXCLUSIVE_THREAD = 1
+    PROHIBITED = 2
+    EXCLUSIVE_PROCESS = 3
+
+
+_MODES: Final = frozenset(ComputeMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,7 @@ class Gpu:
     used_percent: int | None
     processes: tuple[int, ...] | None
     geometry: Geometry = ()
+    compute_mode: ComputeMode | None = None
 
     @property
     def chunk_sms(self) -> int | None:
@@ -135,6 +149,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
     used = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     processes = _processes(handle)
     capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    only = _ask(pynvml.nvmlDeviceGetComputeMode, handle)
     return Gpu(
         index=index,
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
@@ -150,6 +165,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
         used_percent=None if used is None else int(used.gpu),
         processes=processes,
         geometry=_geometry(handle) if mode and mode[0] else (),
+        compute_mode=ComputeMode(only) if only in _MODES else None,
     )
 
 
