@@ -160,6 +160,12 @@ def workers(gateway: GatewayProcess) -> dict[str, int | None]:
     return {each["name"]: each["pid"] for each in json.loads(gateway.get("/v2/status")[1])["slices"]}
 
 
+def running(gateway: GatewayProcess, name: str) -> int:
+    """The process of a slice's worker, once it has one."""
+    await_true(lambda: workers(gateway).get(name), gateway)
+    return workers(gateway)[name] or 0
+
+
 def status_text(gateway: GatewayProcess) -> str:
     """What `penstock status` prints."""
     command = [sys.executable, "-m", "router.cli", "status", "--url", f"http://{gateway.rest}"]
