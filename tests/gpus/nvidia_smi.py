@@ -1,4 +1,4 @@
-"""`nvidia-smi mig` and `nvidia-smi -i N -mig 0|1` of a machine of tests/gpus/machine.py.
+"""`nvidia-smi mig`, `-i N -mig 0|1` and `--query-gpu` of a machine of tests/gpus/machine.py.
 
 It refuses what hardware refuses (tests/runtime/slicing/smi.py). It refuses the end of what a process computes
 on: one that was started with the UUID of the instance or of the GPU.
@@ -7,7 +7,7 @@ on: one that was started with the UUID of the instance or of the GPU.
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from tests.gpus.machine import GONE, STATE, State, changed
 from tests.runtime.slicing.smi import Smi
 
 NOTHING_FOUND, REFUSED = 6, 19
+KINDS = {"h200": ("NVIDIA H200", 143771), "a100": ("NVIDIA A100-SXM4-40GB", 40960)}
+MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
 _ENTRY = re.compile(r"(?P<kind>\w+)(?P<mig>:(?P<placed>[^/]*))?(?P<more>/.*)?")
 _INSTANCE = re.compile(r"(?P<idle>~?)(?P<profile>[\w.+]+)@(?P<start>\d+)#(?P<id>\d+)")
 
@@ -64,6 +66,8 @@ def main(argv: Sequence[str]) -> int:
 
 def answer(state: State, argv: Sequence[str]) -> str:
     """Return what a command prints, after what it does to the state; SlicingError where it refuses."""
+    if argv[0].startswith("--query-gpu="):
+        return "".join(_rows(state))
     *_, index, verb = argv[: 4 if argv[0] == "mig" else 3]
     place = [each for each, text in enumerate(state.gpus) if not text.startswith(GONE)][int(index)]
     entry = Entry.of(state.gpus[place])
@@ -83,6 +87,17 @@ def answer(state: State, argv: Sequence[str]) -> str:
         return said
     finally:
         state.gpus[place] = str(entry)
+
+
+def _rows(state: State) -> Iterator[str]:
+    """Yield what is asked for by loadtests/gpu_day_served.py, as CSV."""
+    there = [place for place, text in enumerate(state.gpus) if not text.startswith(GONE)]
+    for index, place in enumerate(there):
+        entry = Entry.of(state.gpus[place])
+        name, mib = KINDS[entry.kind]
+        mode = MODES[int(entry.more.partition("/mode=")[2][:1] or 0)]
+        mig = "Enabled" if entry.mig else "Disabled"
+        yield f"{index}, GPU-{place}, {name}, {mib}, {mode}, {mig}\n"
 
 
 def _switch(entry: Entry, on: bool, uuid: str) -> str:
