@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from serving.profile.curve import Point, Profile
+from serving.profile.store import ProfileStore
+from serving.specs import Share
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 from tests.gpus.load import asked
 from tests.gpus.machine import Machine, standing_in
@@ -23,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 H200S = ("h200", "h200", "h200:", "h200:", "h200", "h200", "h200", "h200")
 A100S = ("a100:3g.20gb@4#1,2g.10gb@2#2,1g.5gb@0#3", "a100:7g.40gb@0#4", "a100:", "a100")
-MODELS = ("first", "second")
+MODELS, KIND = ("first", "second"), "gpu-nvidia-h200"
 HELD = """
 import time
 from pathlib import Path
@@ -223,6 +226,73 @@ def test_instances_that_are_there_are_served_and_no_other_is_made_unasked(
         assert sorted(workers(gateway)) == ["c", "p-1", "p-2", "t-1", "t-2"]
     assert tally.ended == {"200": tally.asked}
     assert (a100s.take_ran(), a100s.layouts) == ([], before)
+
+
+def write_profiles(folder: Path) -> None:
+    """By them a row takes 300 us on all of an H200, and rather more on a part of it."""
+    for share, part in {"whole:1": 1.0, "mps:50": 0.5, "mig:3g.71gb": 0.2}.items():
+        points = tuple(
+            Point(0, rows, (1000 + 300 * rows) / part, 1.1 * (1000 + 300 * rows) / part, 30)
+            for rows in (1, 2, 4, 8)
+        )
+        for model in MODELS:
+            profile = Profile(model, "default", KIND, points, share=Share.parse(share))
+            ProfileStore(folder).write(profile)
+
+
+def place(gateway: GatewayProcess, config: Path, rows: int) -> str:
+    """What `penstock place --apply` prints, for so many rows a second of each model."""
+    command = [sys.executable, "-m", "router.cli", "place", str(config), "--apply", "--limit-s", "1"]
+    command += [
+        "--rates",
+        f"first={rows},second={rows}",
+        "--url",
+        f"http://{gateway.admin}",
+        "--seconds",
+        "1",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=TALK_S, check=False)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}\n{gateway.output}"
+    assert ended.stderr.splitlines()[-1].startswith("applied in ")
+    return ended.stdout
+
+
+def test_plans_for_gpus_are_applied_under_load_with_their_own_commands(
+    environ: Callable[[Machine], None], tmp_path: Path
+) -> None:
+    config = write_home(tmp_path, WHOLE, "mig: {recut: true}\n")
+    write_profiles(tmp_path / "profiles")
+    with standing_in("h200", "h200", "h200:") as machine:
+        environ(machine)
+        with served(config, machine) as gateway, asked(gateway.rest, MODELS) as tally:
+            assert "cuda:0 changes its kind of share: the gateway drains such a GPU" in place(
+                gateway, config, 600
+            )
+            assert set(shares(request(gateway, "GET")[1]).values()) == {"cuda:0 mps:50"}
+            assert machine.take_ran() == []
+            place(gateway, config, 2000)
+            kinds = {each.partition(" ")[2] for each in shares(request(gateway, "GET")[1]).values()}
+            assert kinds == {"mps:50", "mig:3g.71gb"}
+            assert sorted(machine.take_ran()) == ["mig -i 2 -cgi 9:0 -C", "mig -i 2 -cgi 9:4 -C"]
+            found = move(gateway, None)
+            assert (shares(found), found["by"]) == ({"a": "cuda:0 whole:1", "b": "cuda:1 whole:1"}, "file")
+    assert tally.ended == {"200": tally.asked}
+
+
+def test_an_applied_placement_on_a_gpu_that_is_gone_is_passed_over(h200s: Machine, tmp_path: Path) -> None:
+    config = write_home(tmp_path, WHOLE)
+    with served(config, h200s) as gateway:
+        alone = {"slices": [gpu("z", 7, "whole")], "models": on(["z"], ["z"])}
+        assert move(gateway, alone)["outcome"]["result"] == "done"
+    h200s.set(7, "-h200")
+    with served(config, h200s) as gateway, asked(gateway.rest, MODELS) as tally:
+        assert sorted(shares(request(gateway, "GET")[1])) == ["a", "b"]
+        assert "is passed over: it uses cuda:7 (there is no cuda:7 here" in gateway.output
+        await_true(lambda: tally.answered > 20, gateway)
+    h200s.set(1, "-h200")
+    for each in range(2, 7):
+        h200s.set(each, "-h200")
+    assert "no such GPU here; got cuda:1, there is cuda:0" in GatewayProcess.refused(config)
 
 
 def test_whoever_is_killed_in_a_move_nothing_is_left_and_all_is_served_again(
