@@ -23,10 +23,7 @@ Found = Mapping[str, float | bool]
 def main() -> int:
     """Return 0; what a GPU refuses is told, not failed."""
     work, amount = sys.argv[1], float(sys.argv[2])
-    try:
-        import torch
-    except ImportError:
-        torch = None
+    torch = _torch()
     cuda = torch is not None and torch.cuda.is_available()
     if cuda:
         torch.zeros(1, device="cuda:0")  # CUDA makes a context, and MPS a client
@@ -37,6 +34,14 @@ def main() -> int:
     elif cuda:
         _say(WORKS[work](torch, amount))
     return 0
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
 
 
 def _say(found: Found) -> None:

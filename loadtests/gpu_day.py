@@ -155,7 +155,7 @@ def _arguments() -> argparse.Namespace:
         return text.split(",")
 
     add = parser.add_argument
-    add("--device", default="cuda:0", help="the GPU whose shares are opened")
+    add("--device", default="cuda:0", help="the GPU to open shares of")
     add(
         "--models",
         type=names,

@@ -20,7 +20,7 @@ CLIENTS_MAX: Final = 48
 def way(old: DesiredState, new: DesiredState, by: Sequence[DesiredState] = ()) -> tuple[DesiredState, ...]:
     """Return the states to reach one after the other from `old` to `new`, without `new` itself.
 
-    `by`: states that somebody else has chosen; what cannot be at once is taken apart there too.
+    `by`: states that a plan has chosen; what cannot be at once is taken apart there too.
     """
     if not by:
         return _between(old, new) or (union(old, new),)

@@ -98,7 +98,7 @@ class Machine:
         ]
 
     def set(self, gpu: int, text: str) -> None:
-        """Make that GPU another; one whose text begins with "-" is gone."""
+        """Make that GPU another; "-" before its kind means that it is gone."""
         with changed(self.path) as state:
             state.gpus[gpu] = text
 

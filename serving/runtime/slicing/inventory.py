@@ -30,7 +30,7 @@ BUSY_PERCENT: Final = 10
 
 
 class ComputeMode(IntEnum):
-    """Who may use a GPU: any processes, one thread, none, or one process (NVML's numbers)."""
+    """What may use a GPU: any processes, one thread, nothing, or one process (NVML's numbers)."""
 
     DEFAULT = 0
     EXCLUSIVE_THREAD = 1

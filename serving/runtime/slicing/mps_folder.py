@@ -1,4 +1,4 @@
-"""The private folder of an MPS daemon: made with a lock, so that one that somebody left behind can be told.
+"""The private folder of an MPS daemon: made with a lock, so that a folder that was left behind can be told.
 
 The process that wants the daemon holds the lock, and so does the guard. The guard removes the folder when
 that process dies. If both are killed, the folder has no holder, and the next daemon's start removes it.
@@ -22,7 +22,7 @@ _OWNER: Final = "owner"
 
 
 def make_folder() -> tuple[str, int]:
-    """Return a new folder, and the descriptor whose copies all have to be closed before it counts as left."""
+    """Return a new folder, and a descriptor: while a copy of that is open, the folder is in use."""
     remove_left()
     folder = tempfile.mkdtemp(prefix=PREFIX)
     new = Path(folder, f"{_OWNER}.new")
@@ -40,7 +40,7 @@ def end_servers(folder: str) -> None:
 
 
 def remove_left() -> None:
-    """Remove this user's folders whose holders have all died."""
+    """Remove this user's folders that are not in use."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # in use, another user's, or gone meanwhile
             _remove_if_left(folder)

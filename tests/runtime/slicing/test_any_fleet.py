@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from serving.runtime.slicing.choice import VisibleDevice
 from serving.runtime.slicing.contract import (
     Actuator,
     FaultDomain,
@@ -55,7 +56,7 @@ class Fleet:
         self.smis[f"GPU-{index}"] = Smi(name)
         return Gpu(index, f"GPU-{index}", name, 1, 0, (9, 0), 132, mig, (), None, None, 0, ())
 
-    def _make(self, kind: str, gpu: Gpu, _: Inventory) -> Actuator:
+    def _make(self, kind: str, gpu: VisibleDevice, _: Inventory) -> Actuator:
         if kind != "mig":
             return Percents(gpu.uuid)
         smi = self.smis[gpu.uuid]
