@@ -305,18 +305,18 @@ def test_whoever_is_killed_in_a_move_nothing_is_left_and_all_is_served_again(
         hold.touch()
         assert request(gateway, "PUT", MIXED)[0] == 202
         until(gateway, lambda found: "second default is loading on g2" in found["progress"]["waiting"])
-        kill(workers(gateway)["g1"])  # of the instances, which come first
+        kill(running(gateway, "g1"))  # of the instances, which come first
         hold.unlink()
         until(gateway, lambda _: h200s.mps_folders())
         hold.touch()
         until(gateway, lambda found: "second default is loading on m2" in found["progress"]["waiting"])
         kill(*pids(h200s, "mps_twin")[:1])  # the daemon; its guard ends with it
-        kill(workers(gateway)["m1"])
+        kill(running(gateway, "m1"))
         hold.unlink()
         found = until(gateway, lambda found: not found["moving"])
         assert found["outcome"]["result"] == "done", found
         kill(*pids(h200s, "mps_guard"))
-        kill(workers(gateway)["m2"])
+        kill(running(gateway, "m2"))
         until(gateway, lambda _: gateway.get("/v2/health/ready")[0] == 200)
     assert sum(tally.ended.values()) == tally.asked
     assert tally.answered > tally.asked / 2
